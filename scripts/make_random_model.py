@@ -344,7 +344,7 @@ def main():
     write_json(args.out, "config.json", config)
     if args.arch == "bert":
         write_sentence_files(args.out, args.size, config["hidden_size"])
-    # As the safetensors library saves them.
+    # Sorted, as the safetensors library saves them.
     tensors = sorted(TENSORS[args.arch](config))
     write_weights(os.path.join(args.out, "model.safetensors"), tensors, args.dtype, args.seed)
     if args.onnx:

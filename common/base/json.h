@@ -106,7 +106,7 @@ class Json {
   const Json& operator[](std::string_view name) const { return at(name); }
   // Added when it is not there; null becomes an object first.
   Json& operator[](std::string_view name);
-  // The same for a name that is known to be new, at once.
+  // Adds a member at once: its name is known to be new.
   void add(std::string name, Json value);
   // Moves out what it holds.
   std::string take_text();

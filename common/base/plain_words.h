@@ -11,7 +11,8 @@ namespace split {
 // A message without the names of our layers: "[http] http://127.0.0.1:8080: cannot connect" begins
 // with the URL. Brackets of an address stay.
 std::string plain_words(std::string_view message);
-// The same, but the last of the names that it begins with stays: "[file] /x: full".
+// A message as plain_words() gives it, but with the last name that it begins with: "[file] /x:
+// full".
 std::string one_layer(std::string_view message);
 
 }  // namespace split

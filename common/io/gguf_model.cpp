@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
 constexpr std::string_view kHead = "lm_head.weight";
 
-// The same bytes as a type of ours, if there is one.
+// The type of ours that has the same bytes, if there is one.
 std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architecture) {
   // Those of GPT-2 become floats.
   const bool super_blocks = type == GgmlType::kQ4_K || type == GgmlType::kQ6_K;
@@ -125,7 +125,7 @@ class TensorAdder {
     model_.widened_to += bytes;
   }
 
-  // As Hugging Face has it, from a view of the file or of `made`.
+  // Keeps a tensor as Hugging Face has it, from a view of the file or of `made`.
   void arrange(const std::string& name, const TensorView& view, OwnedTensor&& made) {
     const uint64_t heads = turned_heads(file_, architecture_, name);
     if (heads > 0) {
@@ -150,7 +150,7 @@ class TensorAdder {
     keep(name, std::move(made));
   }
 
-  // The same where linear weights are turned: Conv1D's [in, out].
+  // Adds a tensor where linear weights are turned: Conv1D's [in, out].
   void add_in_out(const std::string& name, const GgufTensor& tensor) {
     const std::optional<DType> ours = our_type(tensor.type, architecture_);
     const bool blocks = ours && is_quantised(*ours);

@@ -14,7 +14,7 @@ std::vector<std::string> bert_examples();
 // Tensors on top of an encoder (pooler, heads of a task), and the buffer of positions.
 bool is_beside_bert(std::string_view name);
 inline constexpr std::string_view kBertPrefixes[] = {"bert.", "model."};
-// As TensorFlow's checkpoints have them, bert-base-uncased among these.
+// Names as TensorFlow's checkpoints have them, bert-base-uncased among these.
 inline constexpr TensorNames::Alias kBertAliases[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
 inline constexpr TensorNames kBertNames{.prefixes = kBertPrefixes,
                                         .aliases = kBertAliases,

@@ -16,7 +16,7 @@ struct StageFormats {
 
   // "auto", "f32", "f16": of all stages. "q8_0": of blocks and head. "q4_0": of blocks, with a
   // q8_0 head (a head of four bits costs as much as all blocks together). "head=q8_0,block=q4_0":
-  // of these kinds; also behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
+  // by kind; also behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
   static StageFormats parse(std::string_view text);
 
   // The format of a stage by its name: "embed", "block.3", "norm", "head".

@@ -90,7 +90,7 @@ struct StageTypes {
 struct Stage {
   std::string name;
   std::vector<std::string> blobs;
-  // The same where the stage's weights are quantised; empty when they never are.
+  // The blobs where the stage's weights are quantised; empty when they never are.
   std::vector<std::string> quantised = {};
   Takes takes = Takes::kHidden;
   int64_t width = 0;  // of a row of its result

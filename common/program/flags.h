@@ -26,7 +26,7 @@ class Flags {
   explicit Flags(std::string summary, size_t width = 80)
       : summary_(std::move(summary)), width_(width) {}
 
-  // As `width`, for a terminal of so many columns; 0: it is none.
+  // Sets the width for a terminal of so many columns; 0: it is none.
   void fit(size_t columns) {
     if (columns > 0) width_ = std::max<size_t>(columns, 60);
   }
@@ -41,7 +41,7 @@ class Flags {
     add_text(std::move(name), std::move(metavar), std::move(help), std::move(offered),
              [out](std::string_view value) { *out = std::string(value); });
   }
-  // As above, but one of `words`.
+  // One of `words`.
   void choice(std::string name, std::vector<std::string> words, std::string help, std::string* out);
   // May be given several times; the first one replaces the defaults. In the environment: one a
   // line.

@@ -100,7 +100,7 @@ class Batcher {
   // the range lacks rows before `past`, or the sequence those of a fill; a job that began it is
   // begun again.
   void run(Job& job);
-  // The same of several, which wait together and so may share steps. Throws the first error, once
+  // Runs several jobs, which wait together and so may share steps. Throws the first error, once
   // all have ended.
   void run(std::span<Job> jobs);
 

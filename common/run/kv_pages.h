@@ -36,7 +36,7 @@ class KvPages {
   // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free
   // again.
   void truncate(SequenceId id, uint32_t length);
-  // The same, or false when it has fewer: a device was lost meanwhile.
+  // Cuts it back, or says false when it has fewer: a device was lost meanwhile.
   bool cut_back(SequenceId id, uint32_t length);
   // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are
   // free.

@@ -66,7 +66,7 @@ class Sentences {
   // closing tokens kept, or else refused by InputTooLong.
   SentenceIds encode(const Tokenizer* tokenizer, std::string_view text, bool truncate,
                      MemoryShare* memory = nullptr) const;
-  // The same of ids that somebody made.
+  // Bounds ids that somebody made.
   SentenceIds bounded(std::vector<int32_t> ids, bool truncate, size_t closing = 1) const;
 
   // The point whose rows are pooled.

@@ -37,7 +37,7 @@ class SequenceHistory {
 
  private:
   std::vector<int32_t> tokens_;
-  std::vector<Phase> phases_;  // of these
+  std::vector<Phase> phases_;  // of each token
 };
 
 }  // namespace split

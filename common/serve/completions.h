@@ -11,7 +11,7 @@ namespace split::serve {
 // is wrong.
 http::Response completions(const http::Request& request, const FindModel& find);
 
-// The same for one text that runs on something of the client's, which has its rows when the text
+// Completes one text that runs on something of the client's, which has its rows when the text
 // ends: one prompt, and perhaps how many of its last ids were generated. Always says which ids the
 // prompt has, and the text. `accepted` is called before anything runs, with the lowest cut that the
 // client could take over at, if it says so.

@@ -18,7 +18,7 @@ constexpr size_t kMaxTokens = 300'000;
 
 struct EmbeddingsRequest {
   std::vector<std::vector<int32_t>> inputs;
-  size_t truncated = 0;  // of these
+  size_t truncated = 0;  // inputs
   bool base64 = false, normalize = true, truncate = false;
   std::optional<std::string> prompt;  // its name
   size_t dimensions = 0;

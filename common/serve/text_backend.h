@@ -20,7 +20,7 @@ namespace split::serve {
 class Text {
  public:
   virtual ~Text() = default;
-  // As Generation::next, and take.
+  // Does what Generation::next and take do.
   virtual bool next(const OnText& on_text) = 0;
   virtual Generated take() = 0;
 };

@@ -125,7 +125,7 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
   if (type == "json_object") {
     grammar = json_object_grammar();
   } else if (type == "json_schema" && schema != nullptr) {
-    // As text its members keep their order through programs that sort them.
+    // A schema as text: its members keep their order through programs that sort them.
     const Json read = schema->is_string()
                           ? parse_json(schema->text(), kSchemaDepth, "the schema", &memory)
                           : Json();

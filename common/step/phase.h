@@ -9,9 +9,9 @@
 
 namespace split {
 
-// The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
-// rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to matrix units, the
-// CPU multiplies prompt rows by quantised weights in bf16.
+// Both phases have the same arithmetic, except where a device has a faster one for many rows: a GPU
+// gives prompt rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to
+// matrix units, the CPU multiplies prompt rows by quantised weights in bf16.
 enum class Phase : uint8_t { kPrompt, kGenerate };
 
 constexpr std::string_view wire_name(Phase phase) {

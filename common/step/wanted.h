@@ -17,7 +17,7 @@ struct Wanted {
 
   // How many rows they are among `rows`.
   size_t count(uint32_t rows) const;
-  // The same of the rows [first, first + count) among `rows`, counted from the first of them.
+  // Those wanted of the rows [first, first + count) among `rows`, counted from the first of them.
   Wanted slice(uint32_t rows, uint32_t first, uint32_t count) const;
   // Appends the rows among `rows`, each plus `offset`.
   void append_to(std::vector<uint32_t>& out, uint32_t rows, uint32_t offset) const;

@@ -44,7 +44,7 @@ struct GroupQ4K {
 GroupQ4K group_q4_k(const std::byte* block, size_t group);
 // Values [8 eight, 8 eight + 8) of such a group, a byte each.
 uint64_t eight_of_q4_k(const std::byte* block, size_t group, size_t eight);
-// The same of Q6_K: numbers less 32, and a scale for each 16.
+// A group of Q6_K: numbers less 32, and a scale for each 16.
 struct GroupQ6K {
   int8_t q[kBlock];
   uint16_t d;
@@ -54,11 +54,11 @@ GroupQ6K group_q6_k(const std::byte* block, size_t group);
 
 // The `count` values of one row.
 void dequantise_row(DType dtype, const std::byte* row, size_t count, float* out);
-// The same matrix as F32.
+// A quantised matrix as F32.
 OwnedTensor dequantised(const TensorView& matrix);
 // Whether no scale of a quantised matrix is infinite or NaN; then no value is.
 bool scales_are_finite(const TensorView& matrix);
-// The same of any tensor: none of its values is infinite or NaN.
+// Whether no value of a tensor is infinite or NaN.
 bool values_are_finite(const TensorView& tensor);
 
 }  // namespace split

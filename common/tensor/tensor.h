@@ -87,7 +87,7 @@ struct Rotation {
 // becomes (a cos - b sin, b cos + a sin) of row positions[r] of the tables, column i. Source:
 // RoFormer (2021), in the halves of GPT-NeoX. x may be columns of a product.
 Tensor rotate(const Tensor& x, const Rotation& rotation, int heads);
-// The same of each head's channels x / sqrt(mean x^2 + eps) * (weight + plus), weight [D].
+// Rotates each head's channels x / sqrt(mean x^2 + eps) * (weight + plus), weight [D].
 struct HeadNorm {
   Tensor weight;
   float eps = 1e-6f;

@@ -25,7 +25,7 @@ constexpr double kEfficiency = 0.85;
 // The overloaded server's threads, and the requests that may wait for one (a fourth as many).
 constexpr size_t kThreads = 32, kCapacity = kThreads + kThreads / 4, kOverloadSteps = 40;
 
-// The same steps without a server: one row of each of some sequences, in one run of a shard.
+// The steps without a server: one row of each of some sequences, in one run of a shard.
 class BareSteps {
  public:
   BareSteps(const RandomModel& model, unsigned threads, int cut, size_t context)

@@ -14,7 +14,7 @@ namespace split::bench {
 namespace {
 
 constexpr double kWorstError = 1e-2;  // of the f16 profile's logits; more is a wrong result
-// The same beside blocks, where the CPU's rows are rounded to BF16: 2e-2 for Llama-3.2-1B.
+// The bound beside blocks, where the CPU's rows are rounded to BF16: 2e-2 for Llama-3.2-1B.
 constexpr double kWorstOfBlocks = 4e-2;
 constexpr uint32_t kContext = 300;
 

@@ -125,7 +125,7 @@ TEST(CloudModels, AreListedInOrder) {
   expect_error(cloud.ask().get("/v1/models/none"), 404, "model_not_found", "model");
 }
 
-// As llama-server's clients ask.
+// Asks as llama-server's clients do.
 TEST(CloudModels, AreDescribedByPropsAndHealth) {
   TestCloud cloud({"rand-b", "rand-a"});
   const Json error = json_of(cloud.ask().get("/health"), 503)["error"];

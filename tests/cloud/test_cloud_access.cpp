@@ -153,7 +153,7 @@ TEST_F(CloudAccess, ASessionIsItsKeys) {
   }
   expect_error(step(kBob, '1', 0, {1}), 404, "session_unknown", "");
   expect_error(step(kBob, '1', 3, {1}), 404, "session_unknown", "");
-  // The same id is another session, and says nothing of the first.
+  // Another key's same id is another session, and says nothing of the first.
   EXPECT_EQ(put(kBob, '1', 1).status, 201);
   EXPECT_EQ(step(kBob, '1', 0, {4, 5}).status, 200);
   EXPECT_EQ(json_of(as(kBob, "GET", path))["have"], 2);

@@ -60,7 +60,7 @@ TEST_P(CloudForward, EveryPointAgreesWithPyTorch) {
                   2e-4);
       }
       if (p > 1) continue;
-      // The same bits in JSON.
+      // JSON has the same bits.
       const Json json = json_of(cloud.ask().post(path, body));
       EXPECT_EQ(json["tokens"], Json(ids));
       EXPECT_EQ(json["shape"], Json({ids.size(), channels}));
@@ -83,7 +83,7 @@ TEST_P(CloudForward, LogitsAgreeWithPyTorch) {
     ASSERT_EQ(top["top"][0].size(), 10u);
     EXPECT_FALSE(top.contains("logits"));
     EXPECT_EQ(top["top"][0][0][0], golden.values<int32_t>(cat("p", p, ".top10_ids"))[0]);
-    // The same tokens again, with their texts and probabilities.
+    // Asks for the same tokens again, with their texts and probabilities.
     ASSERT_EQ(top["top_tokens"].size(), 1u);
     ASSERT_EQ(top["top_tokens"][0].size(), 10u);
     const auto listed = top_logprobs(got, 10);

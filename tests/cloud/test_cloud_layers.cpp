@@ -183,7 +183,7 @@ TEST_F(CloudLayers, AFillGivesBlocksTheRowsThatTheyLack) {
   EXPECT_EQ(fill(1, 0, 8, {{"to", 3}, {"rows", "none"}}).status, 204);
   const http::Reply partly = step(1, 20, 1, {{"to", 3}});
   EXPECT_EQ(json_of(partly, 409)["error"]["have"], 8);
-  // The same again, and beyond it: positions say what is meant.
+  // A fill again, and beyond it: positions say what is meant.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(values(fill(1, 6, 14, {{"to", 3}, {"rows", "all"}})), fresh(6, 14, 3));
   }

@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kUrlencoded = "application/x-www-form-urlencoded; charset=UTF-8";
 
-// As atob() reads it: no line breaks, padded.
+// Base64 as atob() reads it: no line breaks, padded.
 std::vector<float> floats_of_base64(const std::string& text) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   EXPECT_EQ(text.size() % 4, 0u);

@@ -95,7 +95,7 @@ void expect_same_tensors(const Checkpoint& got, const Checkpoint& expected, cons
   }
 }
 
-// The same weights in another file are the same model: bit for bit where the type is the same.
+// Weights in another file are the same model: bit for bit where the type is the same.
 TEST_F(CloudGguf, GivesTheLogitsOfTheSameWeights) {
   const Json tokens = {1, 5, 9, 2, 200, 17};
   for (const char* name : {"rand-a", "rand-b", "rand-c"}) {

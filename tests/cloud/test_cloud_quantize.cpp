@@ -181,7 +181,7 @@ TEST_F(CloudQuantize, RefusesWhatCannotBe) {
   EXPECT_EQ(refused(dir.string(), "q4_0"),
             "[formats] weight 'h.0.attn.c_attn.weight' as q4_0: expected floats to make it from, "
             "got q8_0");
-  // As it is already.
+  // Keeps what is so already.
   const fs::path again = folder.path / "again";
   EXPECT_EQ(quantize(dir.string(), "q8_0", again), 0);
   EXPECT_EQ(read_file(again / "model.safetensors", 1 << 24),
@@ -312,7 +312,7 @@ TEST_F(CloudQuantize, KeepsTheBlocksOfAGguf) {
     EXPECT_TRUE(std::ranges::equal(dequantised(head).storage, wte.bytes));
     EXPECT_EQ(checkpoint.at("h.2.attn.c_proj.weight").dtype, dtype);
 
-    // The same model in floats.
+    // The model in floats.
     std::vector<NamedTensor> tensors;
     std::vector<std::vector<float>> widened;
     for (const std::string& name : checkpoint.names()) {

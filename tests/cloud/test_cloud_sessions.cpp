@@ -123,7 +123,7 @@ TEST_F(CloudSessions, APastBelowHaveCutsBackAndOneAboveIsRefused) {
     expect_error(ahead, 409, "position_mismatch", "past");
     EXPECT_EQ(json_of(ahead, 409)["error"]["have"], past + 3);
     EXPECT_EQ(have(1), past + 3);  // and nothing was lost
-    // The same step again: a lost answer costs nothing.
+    // Asks for the step again: a lost answer costs nothing.
     EXPECT_EQ(hidden(step(1, past, added)), tail(fresh(other, 3), 3)) << past;
     ASSERT_EQ(step(1, 0, ids).status, 200);
   }
@@ -199,7 +199,7 @@ TEST_F(CloudSessions, TakeHiddenStatesWhereTheyBeginAboveTheEmbedding) {
   EXPECT_EQ(have(2), static_cast<int64_t>(ids.size()));  // none of these cost anything
 }
 
-// As they arrive in a format.
+// Rows as they arrive in a format.
 std::vector<float> rounded_to(const char* format, const std::vector<float>& rows) {
   const auto count = static_cast<uint32_t>(rows.size() / 96);
   const std::string body =

@@ -146,7 +146,7 @@ inline std::string wrong_with(const Program& program) {
   return "";
 }
 
-// The same program with every temporary at a place of its own.
+// A copy of the program with every temporary at a place of its own.
 inline Program without_reuse(Program program) {
   program.arena_row_bytes = 0;
   for (Slot& slot : program.slots) {

@@ -374,7 +374,7 @@ TEST(Kernels, AttendSharesHeadsOfKeys) {
   }
 }
 
-// The same on the device: the bits of four heads whose keys and values are two, each twice, whether
+// On the device too: the bits of four heads whose keys and values are two, each twice, whether
 // they are columns of one product or products of their own.
 TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
   constexpr int kInner = 32, kHeads = 4, kSize = 32;

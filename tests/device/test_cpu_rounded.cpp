@@ -119,7 +119,7 @@ TEST(Kernels, Dequantise) {
             kernels->dequantise(from.data() + strip * each, dtype, steps,
                                 got.data() + strip * wide);
           }
-          // As floats: what fills a strip up may be a zero below zero.
+          // Compares as floats: what fills a strip up may be a zero below zero.
           EXPECT_EQ(widened(got, DType::kBF16), widened(expected, DType::kBF16))
               << kernels->name << ": " << inner << " x " << width;
         }
@@ -128,7 +128,7 @@ TEST(Kernels, Dequantise) {
   }
 }
 
-// The same of super-blocks: within a rounding of their numbers, and the same in every set.
+// Products by super-blocks: within a rounding of their numbers, and the same in every set.
 TEST(Kernels, DequantiseSuperBlocks) {
   for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
     for (const size_t inner : {256, 768}) {
@@ -177,7 +177,7 @@ TEST(Kernels, DequantiseSuperBlocks) {
 }
 
 #ifdef SPLIT_X86_KERNELS
-// As in a tile: of a row, and of a product.
+// Errors as in a tile: of a row, and of a product.
 TEST(Kernels, RoundedDenormalsAreZeros) {
   const std::vector<float> x = {1e-39f, 1e-20f};
   const auto w = narrowed({1.0f, 1e-20f}, DType::kBF16);

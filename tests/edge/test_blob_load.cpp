@@ -69,7 +69,7 @@ class BlobServer {
     if (at == blobs_.end()) throw http::HttpError(404, "blob_not_found", "no such blob");
     return http::Response::bytes({as_bytes_of(*at->second)}, at->second, "a/b", "\"x\"");
   }
-  // The same bytes with one bit of byte `at` turned.
+  // Bytes with one bit of byte `at` turned.
   http::Response flipped(const http::Request& request, uint64_t at) const {
     auto text = std::make_shared<std::string>(*blobs_.at(request.path_params[0]));
     (*text)[at] = static_cast<char>((*text)[at] ^ 1);

@@ -339,7 +339,7 @@ TEST_F(EdgeCache, ListsModelsThatStartWithoutTheirServerAndForgetsThem) {
   command({"prune", "--cache-limit=0"});
   EXPECT_TRUE(files_in(cache.path).empty());
 
-  // As many as there may be, whoever was seen.
+  // Keeps as many as there may be, whoever was seen.
   const edge::SeenModels models{edge::ShardCache(cache.path)};
   edge::SeenModel model;
   model.info.config_json = "{}";
@@ -413,7 +413,7 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
   } while (plan.out.find("q4_0") == plan.out.npos || plan.out.find(" - ") != plan.out.npos);
   EXPECT_EQ(demo.blobs, 0);
   EXPECT_TRUE(plan.out.starts_with("| | on this machine | f16 |")) << plan.out;
-  // As a run finds it.
+  // The cache as a run finds it.
   const TemporaryFolder cache;
   const Outcome run =
       run_edge({cat("--server=", demo.url()), cat("--cache=", cache.path.string()), "--cut=6",

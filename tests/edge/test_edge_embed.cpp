@@ -188,7 +188,7 @@ TEST(EdgeEmbed, GoesOnBehindTheLastWholeLineOfItsFile) {
   ASSERT_EQ(run_edge(arguments).code, 0);
   const std::string whole = read_file(out, 1 << 20);
   EXPECT_EQ(std::ranges::count(whole, '\n'), 4);
-  // As if it had been ended in the middle of its third line.
+  // A file as if the run had been ended in the middle of its third line.
   const size_t third = whole.find("{\"index\":2");
   std::ofstream(out, std::ios::trunc) << whole.substr(0, third + 30);
   const Outcome again = run_edge(arguments);

@@ -538,7 +538,7 @@ TEST(EdgeMoves, EachOfSeveralTextsHasItsOwnLane) {
   EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(),
             pair.alone(0.9f, 1, 5, 20));
   EXPECT_EQ(json["usage"]["splitcompute"]["moves"].size(), 6u);
-  // The same without moves.
+  // A text without moves is the same.
   EdgeServer fixed(pair.arguments({"--cut=2"}));
   const Json still = fixed.ready().ask("/v1/completions", body);
   EXPECT_EQ(json["choices"], still["choices"]);

@@ -70,7 +70,7 @@ TEST_F(Network, CutsAtEveryByteOfThePromptLeaveTheText) {
     expect_same_at_every_byte(Fault::kCut, way, 0, stride(101));
 }
 
-// As of a server that is only just being started.
+// Refused as by a server that is only just being started.
 TEST_F(Network, FirstRequestsThatFailAreMadeAgain) {
   proxy_.plan({Fault::kReset, Way::kRequest, 0, 0, 3, "GET /v1/models "});
   const Outcome got = run();

@@ -156,7 +156,7 @@ TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
   Json body = Json::parse(R"({"prompt":"The king said:","max_tokens":100,"temperature":1,
       "top_p":1,"n":15,"response_format":{"type":"json_schema","json_schema":{"name":"x",
       "strict":true}}})");
-  // As text, since this test's JSON sorts members.
+  // Compared as text, since this test's JSON sorts members.
   body["response_format"]["json_schema"]["schema"] =
       R"({"type":"object","properties":{"who":{"enum":["king","queen"]},
           "age":{"type":"integer"},"of":{"type":"array","maxItems":2,

@@ -141,7 +141,7 @@ TEST(Planner, DropsWhatNobodyMeasured) {
       << table;
 }
 
-// As a receipt does: 5 of 8 blocks, 6, and a head of two that is here.
+// Counted as a receipt does: 5 of 8 blocks, 6, and a head of two that is here.
 TEST(Planner, CountsTheCloudsPartOfTheWorkWithTheHead) {
   PlanInput input = laptop();
   input.layers = 8;

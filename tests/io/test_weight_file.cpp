@@ -48,7 +48,7 @@ TEST(WeightFile, KeepsQuantisedAndOtherTensors) {
   const auto parsed = parse_weight_file(as_bytes_of(file), "FILE");
   ASSERT_EQ(parsed.size(), 3u);
   expect_same(parsed, matrices.tensors);
-  // As any reader of safetensors sees it.
+  // The file as any reader of safetensors sees it.
   const Safetensors plain = Safetensors::parse(as_bytes_of(file), "FILE");
   EXPECT_EQ(plain.tensors().at("w8").dtype, DType::kU8);
   EXPECT_EQ(plain.tensors().at("w8").dims, (Dims{5, 68}));

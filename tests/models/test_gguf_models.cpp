@@ -123,7 +123,7 @@ TEST(GgufBlocks, RowsInInt8HaveTheSameBitsTogether) {
   }
 }
 
-// The same with all blocks as the floats that they are, also those that become halves when they are
+// A file with all blocks as the floats that they are, also those that become halves when they are
 // read.
 TEST(GgufBlocks, AreTheseFloats) {
   const std::string path = source("tests/golden/models/gguf/llama-q4_k_m.gguf");

@@ -67,7 +67,7 @@ class Pair : public ::testing::Test {
     EXPECT_EQ(lines_of(got.err), 1u) << got.err;
     EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
   }
-  // The same text as undisturbed when `disturb` is done to the server `times` times.
+  // The text is the undisturbed one when `disturb` is done to the server `times` times.
   void expect_same_text(const Arguments& extra, int times, const std::function<void()>& disturb);
   std::vector<fs::path> blobs() const {
     std::vector<fs::path> files;

@@ -219,7 +219,7 @@ TEST(PairQuantised, GivesTheTextOfTheFloatsInThatProfile) {
       ASSERT_EQ(expected.code, 0) << expected.err;
       ASSERT_EQ(got.code, 0) << got.err;
       EXPECT_EQ(got.text(), expected.text()) << format << " " << cut;
-      // The same blobs, by their hash: nothing is fetched twice.
+      // Blobs are the same by their hash: nothing is fetched twice.
       EXPECT_EQ(got.receipt("bytes_downloaded"), 0) << format << " " << cut;
     }
   }

@@ -14,7 +14,7 @@ if command -v haproxy > /dev/null; then
     LISTEN=127.0.0.1:8080 REPLICA_A=127.0.0.1:8081 REPLICA_B=127.0.0.1:8082 REPLICA_C=127.0.0.1:8083 REPLICA_D=127.0.0.1:8084 \
       PEER=$peer PEER_LISTEN=127.0.0.1:10000 PEER_A=127.0.0.1:10000 PEER_B=127.0.0.1:10000 haproxy -c -f scripts/cluster/haproxy.cfg
   done
-  # As in Kubernetes: a name that nobody knows yet is no reason not to start, and TLS has its key beside the certificate.
+  # Names as in Kubernetes: one that nobody knows yet is no reason not to start, and TLS has its key beside the certificate.
   openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=test -keyout "$dir/tls.key" -out "$dir/tls.crt" 2> /dev/null
   LISTEN=127.0.0.1:8443 REPLICAS=replicas.invalid:8080 STATUS=127.0.0.1:8404 CERTIFICATE=$dir/tls.crt \
     haproxy -c -f scripts/cluster/haproxy.cfg 2> "$dir/said" || { cat "$dir/said"; exit 1; }

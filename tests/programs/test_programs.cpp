@@ -177,7 +177,7 @@ TEST(CloudServer, ATakenPortIs98) {
   EXPECT_EQ(first.wait(), 0);
 }
 
-// As edge_client does it: its name, and no name of a layer.
+// Said as edge_client does it: its name, and no name of a layer.
 TEST(CloudServer, SaysWhyItEndsInTheEdgesStyle) {
   Program first({"--port", "0", "--model", kRandA});
   Program port({"--port", cat(first.port()), "--model", kRandA});
@@ -337,7 +337,7 @@ TEST(CloudServer, AGgufFileIsServedUnderItsName) {
                      "overlap.gguf: tensor 'blk.0.ffn_up.weight': begins at 32 and overlaps");
 }
 
-// As its page would find it: the flag, the origin, the model.
+// The server as its page would find it: the flag, the origin, the model.
 TEST(CloudServer, AnswersTheOriginalPage) {
   Program program({"--model", kRandA, "--port", "0", "--legacy-routes", "--cors-origin",
                    "http://localhost:8000", "--cors-origin", "http://page.example"});

@@ -96,7 +96,7 @@ class LayerSchedule {
     return planned;
   }
 
-  // The same rows of a sequence of its own, which runs to the point alone.
+  // Rows of a sequence of its own, which runs to the point alone.
   std::vector<float> plainly(const Planned& planned) {
     const SequenceRows& rows = planned.part.rows;
     Sequence fresh(shard_);

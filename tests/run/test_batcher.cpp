@@ -18,8 +18,8 @@ namespace {
 class GatedDevice : public test::ForwardingDevice {
  public:
   GatedDevice() : ForwardingDevice(make_cpu_device(1)) {}
-  // As a GPU, whose steps are never run stage by stage to time these, and which gives prompt rows
-  // of halves to matrix units.
+  // A device like a GPU, whose steps are never run stage by stage to time these, and which gives
+  // prompt rows of halves to matrix units.
   bool can_be_lost() const override { return true; }
   bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
     return Device::same_bits_in_both_phases(limits, matrix);

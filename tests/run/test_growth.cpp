@@ -201,7 +201,7 @@ TEST(Growing, SurvivesALostDevice) {
   }
 }
 
-// The same with steps on another thread, one of which fails while a stage is on its way.
+// Growth with steps on another thread, one of which fails while a stage is on its way.
 TEST(Growing, BeginsAStageAgainThatALostDeviceTook) {
   const auto calm = make_cpu_device(1);
   Shard whole(*calm, model(), golden().weights(), growing(Point::tokens()));

@@ -95,7 +95,7 @@ TEST(KvPages, EachBlockHasRowsOfItsOwn) {
   EXPECT_EQ(pages.filled(id, {Point::tokens(), 2}), 20u);
   EXPECT_EQ(pages.filled(id, kWhole), 0u);
   EXPECT_EQ(pages.filled(id, {Point::tokens(), 0}), 20u);      // no block: the length
-  EXPECT_EQ(pages.filled(id, {kLayers, Point::head()}), 20u);  // likewise
+  EXPECT_EQ(pages.filled(id, {kLayers, Point::head()}), 20u);  // of the head's point
   pages.advance(id, kWhole, 7);  // a fill: nothing behind it is forgotten
   EXPECT_EQ(filled(), (std::vector<uint32_t>{20, 20, 7}));
   EXPECT_EQ(pages.length(id), 20u);

@@ -143,7 +143,7 @@ TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
   }
 }
 
-// As the program drives it: the lane on a thread, and others that look and ask.
+// Driven as the program does: the lane on a thread, and others that look and ask.
 TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
   const std::vector<int32_t> expected = SplitAlone::whole();
   const Model& model = *golden.model;

@@ -68,7 +68,7 @@ TEST_F(SplitTurns, ANextTurnComputesAndSendsItsOwnRowsAlone) {
         EXPECT_EQ(second.counts.kept_rows, 20u + 11) << "cut " << cut;
         EXPECT_EQ(second.rows_sent, cut == 0 ? 0 : 1u + 3 + 11) << "cut " << cut;
         EXPECT_EQ(second.counts.cloud_layer_rows, second.rows_sent * static_cast<size_t>(cut));
-        // The same words again share the prompt, but for its last row.
+        // Words that come again share the prompt, but for its last row.
         const Turn again = turn(run, "me", ids);
         EXPECT_EQ(again.tokens, second.tokens);
         EXPECT_EQ(again.counts.kept_rows, ids.size() - 1);

@@ -106,7 +106,7 @@ class GatedCloud {
   }
 
   cloud::ServedModel& model() { return *cloud.models[0]; }
-  // The same request, answered by the real routes, or by those there.
+  // Answers the request by the real routes, or by those there.
   http::Response real(const http::Request& request, const std::string& url = {}) {
     http::Client client(url.empty() ? behind_->url() : url);
     http::Headers headers;

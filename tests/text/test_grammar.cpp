@@ -421,7 +421,8 @@ TEST(TokenGrammar, EveryDrawParsesAndIsOfItsSchema) {
   EXPECT_EQ(texts.size(), 30u);
 }
 
-// As zod and the AI SDK write it: bounds, formats, a record, a tuple and a union by a member.
+// Schemas as zod and the AI SDK write them: bounds, formats, a record, a tuple and a union by a
+// member.
 TEST(TokenGrammar, EveryDrawKeepsWhatIsHeldOfAToolsSchema) {
   using Parsed = nlohmann::json;
   const Tokenizer& tokenizer = demo();

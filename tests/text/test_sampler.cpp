@@ -151,7 +151,7 @@ TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegative) {
   }
 }
 
-// As llama.cpp and Ollama have it: what is further back is as likely as ever.
+// Counts as llama.cpp and Ollama do: what is further back is as likely as ever.
 TEST(Sampler, RepetitionPenaltyCanBeOfTheLastTokensAlone) {
   const std::vector<float> logits{4, 3, 2, 1};
   const std::vector<int32_t> history{0, 1, 2, 2};

@@ -117,7 +117,7 @@ Json small_tokenizer_json() {
 TEST(TokenizerFiles, ReadsTokenizerJson) {
   Json file = small_tokenizer_json();
   EXPECT_EQ(Tokenizer::from_tokenizer_json(file.dump()).encode("ab<|endoftext|>"), (Ids{256, 257}));
-  // As tokenizers 0.20 and later write them.
+  // Merges as tokenizers 0.20 and later write them.
   file["model"]["merges"] = Json::array({Json::array({"a", "b"})});
   EXPECT_EQ(Tokenizer::from_tokenizer_json(file.dump()).encode("ab"), Ids{256});
   file["model"].erase("type");

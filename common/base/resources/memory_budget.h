@@ -49,7 +49,7 @@ class MemoryShare {
 
   // Throws Error(kBusy) where the budget has no more.
   void take(uint64_t bytes);
-  // The same, false instead.
+  // Takes them, or says false where the budget has no more.
   bool try_take(uint64_t bytes);
   void give_back();
   uint64_t bytes() const { return bytes_; }

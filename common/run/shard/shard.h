@@ -125,7 +125,7 @@ class Shard {
   // The cost of a step's rows: each in blocks that it runs through, and each wanted one that
   // goes to the head as many more as that has a block's parameters.
   uint64_t layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const;
-  // The same in rows of the whole model.
+  // The cost of a step's rows in rows of the whole model.
   double whole_rows(const SequenceRows& rows) const;
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(Point point) const;

@@ -45,7 +45,7 @@ class ShardWeights {
   void tell_taken();
   // Once all are there: lets go of copies that the device does not read.
   void settle();
-  // As if these had never been asked for.
+  // Forgets weights as if they had never been asked for.
   void forget(std::span<const std::string> names);
   bool has(const std::string& name) const { return buffers_.contains(name); }
 
@@ -86,7 +86,7 @@ struct Shard::Loaded {
 
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
-  std::vector<std::string_view> names;  // of these
+  std::vector<std::string_view> names;  // of the programs
   GatheredRows rows;
   std::vector<float> out;
 };

@@ -23,7 +23,7 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
 // tokenizer outlive it.
 class Generation {
  public:
-  // As TextLoop.
+  // Refuses what TextLoop refuses.
   Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
              std::span<const int32_t> prompt, const GenerateOptions& options)
       : loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
@@ -41,7 +41,7 @@ class Generation {
   DraftedRows rows_;
 };
 
-// The same to its end.
+// Generates a text to its end.
 Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
                    std::span<const int32_t> prompt, const GenerateOptions& options,
                    const OnText& on_text);

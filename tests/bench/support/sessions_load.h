@@ -24,7 +24,7 @@ struct Load {
 struct LoadResult {
   double seconds = 0;           // from the first generated token on, of all
   std::vector<double> step_us;  // of each generated token, all sessions: the request that was taken
-  std::vector<double> wire_us;  // of these, what was neither queue nor computing
+  std::vector<double> wire_us;  // of steps, what was neither queue nor computing
   size_t failed = 0;            // sessions that gave up or got other bits
   size_t replays = 0;           // answers to a lost server
   size_t refused = 0;           // requests that a full server did not take

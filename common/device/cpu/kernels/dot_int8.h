@@ -1,5 +1,5 @@
 // Sixteen int32, each the sum of products of int8, four at a time, as vec.h has the floats. For
-// kernels.cpp and int8.cpp only.
+// kernels.cpp and rounded.cpp only.
 #pragma once
 
 #include "device/cpu/kernels/vec.h"

@@ -1,5 +1,5 @@
 // Products of rows rounded to blocks of int8 by matrices in blocks: whole numbers, exact in every
-// instruction set, then one chain of fused multiply-adds. For kernels.cpp and int8.cpp
+// instruction set, then one chain of fused multiply-adds. For kernels.cpp and rounded.cpp
 // only, which are compiled once for each of these.
 #pragma once
 

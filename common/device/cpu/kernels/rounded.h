@@ -1,5 +1,5 @@
-// What a set of kernels has for rows that are rounded: products in bf16 and in int8, and keys and
-// values that are stored. For kernels.cpp and rounded.cpp only, which are compiled once for each
+// The kernels of rows that are rounded: products in bf16 and in int8, and keys and values that are
+// stored. For kernels.cpp and rounded.cpp only, which are compiled once for each
 // instruction set.
 #pragma once
 

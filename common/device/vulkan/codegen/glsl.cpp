@@ -118,7 +118,7 @@ std::string kernel_text(bool shuffle, const std::string& body, std::string_view 
       declarations(text), text);
 }
 
-// The same of one that uses matrix units.
+// The text of a kernel that uses matrix units.
 std::string units_text(std::string_view defines, const std::string& body) {
   constexpr std::string_view kExtensions =
       "#pragma use_vulkan_memory_model\n"

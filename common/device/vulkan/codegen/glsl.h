@@ -68,7 +68,7 @@ struct Kernel {
 uint32_t row_stride(const Slot& slot);
 // 0: F32, 1: F16, 2: BF16. Throws Error(kDevice) for another.
 uint32_t type_code(DType dtype);
-// The same for a matrix of a product, which may be quantised too: as constants.def has W_TYPE.
+// The code of a product's matrix, which may be quantised too: as constants.def has W_TYPE.
 uint32_t matrix_code(DType dtype);
 // Rows of a table in one piece when a binding has at most `max_range` bytes.
 uint32_t table_piece_rows(const Slot& slot, size_t max_range);
@@ -85,7 +85,7 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
 // one; then the same of a twin's.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, size_t max_range, const Halves& halves = {});
-// The same by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
+// The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
 // halves. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool few, size_t max_range, const Halves& halves);

@@ -288,7 +288,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }
-  // As the shader lays it out: a tile of keys and of values; and of each subgroup's rows the
+  // Memory as the shader lays it out: a tile of keys and of values; and of each subgroup's rows the
   // floats, the words of halves and a scale, and three words for all of them.
   const uint32_t keys = shader::TILE_KEYS(size);
   const uint32_t widest = std::max(shader::TILE_PART(size), keys);

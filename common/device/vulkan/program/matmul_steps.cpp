@@ -67,7 +67,7 @@ struct VulkanExecutable::MatmulPlan {
   bool units;  // that compute it
   const KeptKernel* kernel = nullptr;
   std::vector<int> matrices;  // slots: its own, and its twin's
-  DType dtype{};              // of these
+  DType dtype{};              // of the matrices
   size_t row_bytes = 0;       // of a matrix's row,
   size_t scale_bytes = 0;     // and of its blocks' scales; 0: it has none
   size_t pairs = 0;           // columns of both matrices that are made as one

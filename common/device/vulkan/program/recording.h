@@ -37,7 +37,7 @@ class Recordings {
   struct Key {
     bool whole = false;
     bool timed = false;                                 // tells the time; for few rows alone
-    std::optional<CopyOut> copy;                        // likewise
+    std::optional<CopyOut> copy;                        // for few rows alone
     std::vector<std::pair<uint64_t, size_t>> programs;  // executables' ids, and the variant of each
     auto operator<=>(const Key&) const = default;
   };

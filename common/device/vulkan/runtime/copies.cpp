@@ -1,5 +1,5 @@
-// What Memory moves between host and device: copies by the queue, and weights through a ring of
-// staging memory.
+// Moves bytes between host and device for Memory: by copies of the queue, and weights through a
+// ring of staging memory.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

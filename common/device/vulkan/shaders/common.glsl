@@ -14,7 +14,7 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #define END_ROW \
     } \
   }
-// The same where lanes that sum have all of their elements at hand: element j of HELD<base>[i].
+// A row's loop where lanes that sum have all of their elements at hand: element j of HELD<base>[i].
 #define SUMS_ROW (SUM_LANES == WORKGROUP || lane < SUM_LANES)
 #define FOR_HELD(base) \
   if (SUMS_ROW) [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \

@@ -1,5 +1,5 @@
 R"glsl(
-// The same product for few rows, which wait for weights. A workgroup has a tile of TILES_M x
+// The product of matrix.comp for few rows, which wait for weights. A workgroup has a tile of TILES_M x
 // (PARTS_N x TILES_N) tiles and takes K in steps of STEP: its subgroups are PARTS_K parts of PARTS_N. A
 // part takes every PARTS_K-th step, its subgroups share the rows of it, and each has its own columns;
 // what is DEPTH rounds ahead is on its way while one is used. The parts' sums are added in order. Tiles

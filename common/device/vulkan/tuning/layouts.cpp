@@ -138,7 +138,7 @@ MatrixShape matrix_shape(const Capabilities& device, int64_t columns) {
   return shape;
 }
 
-// The same for few rows, where the parts along K take its steps in turn: enough subgroups for a
+// The shape for few rows, where the parts along K take its steps in turn: enough subgroups for a
 // narrow matrix, and less to read of the rows for a wide one. On an H200 the fastest of a hundred.
 MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns) {
   MatrixShape shape{2, 1, 1, 1, 7, 64, inner > 2048 ? 3u : 1u};
