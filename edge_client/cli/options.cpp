@@ -4,8 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
-#include "edge_client/split/counts.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/counts.h"
+#include "edge_client/place/plan_report.h"
 #include "http/client.h"
 #include "http/server/local_guard.h"
 #include "program/exit_codes.h"

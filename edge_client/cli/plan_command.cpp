@@ -1,7 +1,7 @@
 #include "edge_client/cli/plan_command.h"
 
 #include "device/about.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/plan_report.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/plan/calibrate.h"
 #include "edge_client/weights/plan/measure.h"

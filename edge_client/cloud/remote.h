@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/place/planner.h"
 #include "edge_client/split/cloud_link.h"
-#include "edge_client/split/plan/planner.h"
 #include "http/client.h"
 #include "wire/load_note.h"
 #include "wire/step.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/plan_report.h"
 
 namespace split::edge {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "edge_client/split/counts.h"
+#include "edge_client/place/counts.h"
 #include "run/text/generate.h"
 #include "step/rows.h"
 #include "step/texts.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 
 namespace split::edge {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/place/fast_choice.h"
 #include "edge_client/split/backoff.h"
-#include "edge_client/split/fast_choice.h"
 #include "edge_client/split/sides.h"
 #include "edge_client/split/token_pace.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 #include "models/formats.h"
 #include "run/shard/shard.h"
 #include "run/text/drafts.h"

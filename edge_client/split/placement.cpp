@@ -5,7 +5,7 @@
 
 #include "step/names.h"
 
-#include "edge_client/split/counts.h"
+#include "edge_client/place/counts.h"
 
 namespace split::edge {
 

@@ -6,7 +6,7 @@
 
 #include "base/figures.h"
 #include "base/json.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/plan_report.h"
 
 namespace split::edge {
 namespace {

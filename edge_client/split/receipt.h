@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/split/counts.h"
-#include "edge_client/split/plan/forecast.h"
+#include "edge_client/place/counts.h"
+#include "edge_client/place/forecast.h"
 #include "run/text/generate.h"
 
 namespace split::edge {

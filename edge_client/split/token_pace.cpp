@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 
 namespace split::edge {
 

@@ -7,7 +7,7 @@
 
 #include "edge/moving_pair.h"
 #include "edge_client/cli/options.h"
-#include "edge_client/split/counts.h"
+#include "edge_client/place/counts.h"
 #include "edge_client/split/placement.h"
 #include "support/edge_server.h"
 

@@ -1,8 +1,8 @@
 // The planner by arithmetic: prices of places, the pick among them, and when it changes.
 #include <gtest/gtest.h>
 
-#include "edge_client/split/fast_choice.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/plan_report.h"
 
 namespace split::edge {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 #include "run/shard/shard.h"
 
 namespace split::edge {

@@ -7,8 +7,8 @@
 #include <functional>
 #include <mutex>
 
-#include "edge_client/split/fast_choice.h"
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/plan_report.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/plan/plan_memory.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "edge_client/cloud/remote.h"
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 #include "edge_client/weights/blobs/blob_client.h"
 #include "edge_client/weights/plan/forecasts.h"
 

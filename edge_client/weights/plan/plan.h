@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "models/formats.h"
 #include "models/model.h"

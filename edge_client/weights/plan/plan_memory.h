@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "edge_client/split/plan/forecast.h"
+#include "edge_client/place/forecast.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 
 namespace split::edge {

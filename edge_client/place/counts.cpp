@@ -1,4 +1,4 @@
-#include "edge_client/split/counts.h"
+#include "edge_client/place/counts.h"
 
 #include <cmath>
 

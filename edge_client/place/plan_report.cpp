@@ -1,4 +1,4 @@
-#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/place/plan_report.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 
 namespace split::edge {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "edge_client/split/counts.h"
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/counts.h"
+#include "edge_client/place/planner.h"
 
 namespace split::edge {
 

@@ -1,4 +1,4 @@
-#include "edge_client/split/fast_choice.h"
+#include "edge_client/place/fast_choice.h"
 
 #include <algorithm>
 #include <utility>

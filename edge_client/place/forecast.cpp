@@ -1,4 +1,4 @@
-#include "edge_client/split/plan/forecast.h"
+#include "edge_client/place/forecast.h"
 
 #include <algorithm>
 #include <cmath>

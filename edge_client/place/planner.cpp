@@ -1,11 +1,11 @@
-#include "edge_client/split/plan/planner.h"
+#include "edge_client/place/planner.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/figures.h"
-#include "edge_client/split/counts.h"
+#include "edge_client/place/counts.h"
 
 namespace split::edge {
 namespace {
