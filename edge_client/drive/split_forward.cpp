@@ -128,10 +128,10 @@ void SplitForward::begin_lane() {
   try_start(thread_, [this] { drive_lane(); });
 }
 
-void SplitForward::aim(int cut, Why why, Batcher* tail, std::shared_ptr<void> keeps) {
+void SplitForward::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
-  Target target{.cut = cut, .why = why};
+  Target target{.cut = cut};
   TailSide* const here = course_.tail();
   const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
   if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {
@@ -143,11 +143,10 @@ void SplitForward::aim(int cut, Why why, Batcher* tail, std::shared_ptr<void> ke
   tell();
 }
 
-void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps,
-                         const std::optional<Quicker>& quicker) {
+void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
-  course_.lane()->offer(tail, std::move(keeps), quicker);
+  course_.lane()->offer(tail, std::move(keeps), offer);
   begin_lane();
   tell();
 }

@@ -62,14 +62,15 @@ class SplitForward : public Forward {
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // The cut is to move there, for this reason: to the cloud (Move::kCloud, then no tail is needed);
-  // on the tail that there is, or on this one, a part of `keeps`, where that lacks the stages. Any
-  // thread; nothing where it cannot move.
-  void aim(int cut, Why why, Batcher* tail, std::shared_ptr<void> keeps);
-  // The text may go on on this tail, a part of `keeps`, where a loaded cloud asks for that, or
-  // where it turns out to be slower than there. Any thread; nothing where the cut cannot move.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps,
-             const std::optional<Quicker>& quicker = {});
+  // Somebody asks for this cut: of the cloud (Move::kCloud, then no tail is needed); on the tail
+  // that there is, or on this one, a part of `keeps`, where that lacks the stages. Any thread;
+  // nothing where it cannot move.
+  void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps);
+  // The text may go on on this tail, a part of `keeps`. Any thread; nothing where the cut cannot
+  // move.
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {});
+  // Lane::expect().
+  void expect(uint32_t most) { course_.expect(most); }
   // Weights that a target waits for may have landed. Any thread.
   void landed();
   // Where the text is now. Any thread.

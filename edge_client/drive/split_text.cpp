@@ -42,6 +42,7 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
                 options.drafts.most == 0 && forward_->gives_top());
   if (run.opened != nullptr) take_up(*run.opened);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) go_on_from_kept();
+  forward_->expect(static_cast<uint32_t>(std::max(0, options.max_tokens)));
 }
 
 void SplitText::go_on_from_kept() {

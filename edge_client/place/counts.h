@@ -30,6 +30,10 @@ struct Move {
   Why why = Why::kAsked;
   uint64_t rows = 0, bytes = 0;  // computed again for it, and on the way
   double pause_ms = 0;           // of the token behind it
+  // The move took the cloud so many, with those prepared in vain since the move before it; and it
+  // spared the cloud so many until the text's end, below zero where it gave the cloud work.
+  uint64_t cloud_layer_rows_cost = 0;
+  int64_t cloud_layer_rows_saved = 0;
 };
 
 // The rows that led to a text, each once: through blocks, and those whose logits were taken.

@@ -27,12 +27,17 @@ std::optional<FastChoice::Now> FastChoice::at(PlanInput input, const Correction&
   Now chosen;
   chosen.cloud_ms = cloud.token_ms;
   chosen.without_cloud = until_ && now < *until_ && lowest == 0;
-  if (lowest == 0) chosen.here = {0, *here.token_ms};
+  const auto quicker = [&](const Place& place) {
+    const double cloud_ms = input.cloud ? *place.cut * input.cloud->prompt_row_ms : 0;
+    const double edge_ms = (input.layers - *place.cut) * input.edge->prompt_row_ms;
+    return Quicker{*place.cut, *place.token_ms, cloud_ms + edge_ms};
+  };
+  if (lowest == 0) chosen.here = quicker(here);
   if (std::exchange(lowest_, lowest) != lowest) steady_ = {};
   if (can_be_picked(cloud)) {
     const Pick pick = pick_place(places, input, Goal::kFast, 0);
     const Place& quickest = places[pick.place];
-    if (quickest.cut) chosen.here = {*quickest.cut, *quickest.token_ms};
+    if (quickest.cut) chosen.here = quicker(quickest);
     chosen.begin = places[steady_.update(places, pick, now)].cut;
   } else if (lowest == 0) {
     chosen.begin = 0;

@@ -7,15 +7,10 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/place/decision.h"
 #include "edge_client/place/planner.h"
 
 namespace split::edge {
-
-// A cut to go to for the sake of speed alone, and the ms that a token is foreseen to take there.
-struct Quicker {
-  int cut = 0;
-  double token_ms = 0;
-};
 
 // One thread at a time.
 class FastChoice {

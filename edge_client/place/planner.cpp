@@ -111,16 +111,21 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
   const double down = rows * static_cast<double>(row) + kStepBytesDown;
   place.bytes_per_token = static_cast<uint64_t>(down / tokens);
   if (input.cloud) {
-    place.cloud_ms = correction.cloud.of(work_ms(*input.cloud, cut, false, rows) / tokens) +
-                     input.cloud->step_ms / tokens;
+    const double work = work_ms(*input.cloud, cut, input.head_on_cloud, rows);
+    place.cloud_ms = correction.cloud.of(work / tokens) + input.cloud->step_ms / tokens;
   }
   if (input.network) {
-    place.wire_ms =
-        correction.wire.of(trip_ms(*input.network, static_cast<uint64_t>(down)) / tokens);
+    double trips = trip_ms(*input.network, static_cast<uint64_t>(down));
+    if (input.head_on_cloud) {
+      const double logits = rows * static_cast<double>(input.logits_bytes);
+      trips += trip_ms(*input.network, static_cast<uint64_t>(logits) + kStepBytesDown);
+      place.bytes_per_token += static_cast<uint64_t>(logits / tokens);
+    }
+    place.wire_ms = correction.wire.of(trips / tokens);
   }
   if (input.edge) {
-    place.edge_ms =
-        correction.edge.of(work_ms(*input.edge, input.layers - cut, true, rows) / tokens);
+    place.edge_ms = correction.edge.of(
+        work_ms(*input.edge, input.layers - cut, !input.head_on_cloud, rows) / tokens);
   }
   if (!place.cloud_ms || !place.wire_ms || !place.edge_ms) return place;
   place.token_ms = *place.cloud_ms + *place.wire_ms + *place.edge_ms;

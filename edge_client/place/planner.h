@@ -72,6 +72,8 @@ struct PlanInput {
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
   int lowest = 0;                    // cut that it has, or may have, the weights for
   std::optional<int> want;           // the cloud asks for this cut or a lower one
+  bool head_on_cloud = false;        // of a text at a cut, which then takes another trip
+  uint64_t logits_bytes = 0;         // of a row that comes from there
 
   uint64_t row_bytes() const { return tensor_bytes(wire, {1, channels}).value_or(0); }
 };
@@ -126,6 +128,9 @@ struct Pick {
 // the cloud at `pace` tokens/s or more, else as fast. Places that do not fit, or that nobody could
 // price, are out. Where nothing was priced it is the cloud.
 Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace);
+
+// Whether texts begin at this cut once its weights are here, where no plan says otherwise.
+inline bool begins_there(Goal goal, int cut) { return cut == 0 || goal == Goal::kOffload; }
 
 // The part of a token's work that the cloud does there.
 std::optional<int> cloud_percent(const Place& place, const PlanInput& input);

@@ -9,7 +9,6 @@ Answers::Entry::Entry(Answers& answers, SplitForward& text, bool repeats)
   answers.entries_.push_back(this);
   if (answers.entries_.size() == 1 && answers.told_) answers.told_(true);
   answers.offer_to(*this);
-  answers.send_on(*this);
 }
 
 Answers::Entry::~Entry() {
@@ -28,7 +27,7 @@ std::vector<Answers::Answer> Answers::list() const {
 void Answers::move(int cut, const std::shared_ptr<PlacedModel>& split) {
   const std::lock_guard lock(mutex_);
   for (Entry* entry : entries_) {
-    entry->text_.aim(cut, Why::kAsked, split ? split->batcher() : nullptr, split);
+    entry->text_.aim(cut, split ? split->batcher() : nullptr, split);
   }
 }
 
@@ -41,7 +40,8 @@ void Answers::choose_by(Forecasts& forecasts, std::function<void(const std::stri
 // With the lock held.
 std::optional<FastChoice::Now> Answers::choice() const {
   if (forecasts_ == nullptr || !offered_) return std::nullopt;
-  return forecasts_->choose(offered_->at->place.cut);
+  const Placement& place = offered_->at->place;
+  return forecasts_->choose(place.cut, place.head_on_cloud);
 }
 
 std::shared_ptr<PlacedModel> Answers::next() const {
@@ -79,7 +79,6 @@ void Answers::go_on_at(const std::optional<Landed>& place) {
   exact_ = place->exact;
   offered_ = place;
   for (Entry* entry : entries_) offer_to(*entry);
-  for (Entry* entry : entries_) send_on(*entry);
 }
 
 std::optional<Landed> Answers::place() const {
@@ -101,23 +100,13 @@ void Answers::offer(const Landed& place) {
 
 // With the lock held.
 void Answers::offer_to(Entry& entry) const {
-  if (!offered_ || !may_move(*offered_, entry)) return;
+  if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
   const std::optional<FastChoice::Now> now = choice();
-  entry.text_.offer(*offered_->at->batcher(), offered_->at, now ? now->here : std::nullopt);
-}
-
-bool Answers::may_move(const Landed& place, const Entry& entry) const {
-  return place.exact.value_or(false) || (!exact_only_ && !entry.repeats_);
-}
-
-// With the lock held.
-void Answers::send_on(Entry& entry) const {
-  if (!place_ || !may_move(*place_, entry) || choice()) return;
-  PlacedModel& at = *place_->at;
-  const int now = entry.text_.place().cut;
-  if (now == Move::kCloud || now > at.place.cut) {
-    entry.text_.aim(at.place.cut, Why::kLanded, at.batcher(), place_->at);
-  }
+  entry.text_.offer(*offered_->at->batcher(), offered_->at,
+                    {.lowest = offered_->at->place.cut,
+                     .offloads = place_ && !now,
+                     .quicker = now ? now->here : std::nullopt,
+                     .whole_at = offered_->whole_at});
 }
 
 void Answers::grow_beside(std::shared_ptr<const PlacedModel> model) {

@@ -77,8 +77,6 @@ class Answers {
 
  private:
   std::optional<FastChoice::Now> choice() const;
-  bool may_move(const Landed& place, const Entry& entry) const;
-  void send_on(Entry& entry) const;
   void offer_to(Entry& entry) const;
 
   const bool exact_only_;

@@ -11,6 +11,7 @@
 #include "edge_client/weights/plan/measure.h"
 #include "http/message.h"
 #include "serve/models.h"
+#include "step/names.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -183,7 +184,8 @@ void Service::follow() {
     }
     progress_.expect(stage_blobs(loader_.model(), info, order, loader_.formats(info)));
     const std::lock_guard lock(mutex_);
-    coming_.emplace().range = {steps.back().floor, Point::head()};
+    const bool head = order[1] == names::kHead;  // behind the norm
+    coming_.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
     coming_info_ = info;
   };
   arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {

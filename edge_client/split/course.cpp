@@ -8,6 +8,17 @@ namespace {
 // The text is to go on without the cloud.
 struct CloudLost {};
 
+// The last rows, as far as they were generated.
+uint32_t last_answer(const SequenceHistory& history) {
+  uint32_t rows = 0;
+  for (uint32_t at = 0; at < history.size();) {
+    const SequenceRows piece = history.piece(at, history.size());
+    rows = piece.phase == Phase::kGenerate ? rows + piece.count() : 0;
+    at += piece.count();
+  }
+  return rows;
+}
+
 // The cloud's sessions have to take the deepest of all cuts, where those beyond the last
 // block are its own.
 int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
@@ -102,6 +113,7 @@ TurnWanted Course::wanted(std::span<const int32_t> prompt) const {
 void Course::go_on_from(TurnTaken taken) {
   CHECK(sides_.history.size() == 0 && taken.rows <= taken.turn.history.size());
   sides_.history = std::move(taken.turn.history);
+  if (const uint32_t rows = last_answer(sides_.history); rows > 0) answer_before_ = rows + 1;
   sides_.history.cut_back(taken.rows);
   sides_.prompt_rows = kept_rows_ = taken.rows;
   if (taken.turn.cloud.open && taken.turn.deepest == sides_.deepest) {
@@ -264,14 +276,30 @@ void Course::leave_cloud(uint32_t rows) {
   note(lane_->leave_cloud(out_, rows));
 }
 
+// Counts what each move has spared the cloud, with so many rows that lead to the text.
+void Course::count_saved(uint32_t rows) {
+  const auto depth = [&](int cut) { return std::min(sides_.cut_named(cut), sides_.layers()); };
+  for (Move& move : counts_.moves) {
+    const int64_t since = int64_t{rows} - (int64_t{sides_.prompt_rows} + move.at - 1);
+    move.cloud_layer_rows_saved = (depth(move.from) - depth(move.to)) * since;
+  }
+}
+
+void Course::end(uint32_t rows) {
+  rows = std::min(rows, sides_.history.size());
+  forget_guesses(rows);
+  count_saved(rows);
+}
+
 void Course::settle_moves() {
   counts_ += lane_->take_counts();
-  if (moves_.empty()) return;
+  if (moves_.empty()) return count_saved(sides_.sure_rows());
   Move& last = moves_.back();
   last.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - bytes_before_;
   last.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - moved_).count();
   counts_.moves.insert(counts_.moves.end(), moves_.begin(), moves_.end());
   moves_.clear();
+  count_saved(sides_.sure_rows());
 }
 
 // The cut moves where the lane is ready. A target that is due is waited for, as long as it comes
@@ -387,6 +415,10 @@ Task<void> Course::pass_with_lag(SequenceRows rows, float* out) {
     co_return;
   }
   const SequenceRows lag = sides_.history.piece(past, rows.past);
+  if (!moves_.empty()) {
+    moves_.back().cloud_layer_rows_cost +=
+        uint64_t{lag.count()} * static_cast<uint64_t>(sides_.cut);
+  }
   with_lag_.assign(lag.tokens.begin(), lag.tokens.end());
   with_lag_.insert(with_lag_.end(), rows.tokens.begin(), rows.tokens.end());
   rows.past = past;

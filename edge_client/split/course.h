@@ -30,7 +30,7 @@ class Course {
   // that is ready. Asked before each step that brings a generated token.
   Flow& meet(uint32_t past);
   // The text has ended with so many rows: those behind them came from guesses.
-  void end(uint32_t rows) { forget_guesses(std::min(rows, sides_.history.size())); }
+  void end(uint32_t rows);
   // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
   // the results are there, until the next begin. The flow throws as Forward does.
   Flow& run(const SequenceRows& rows);
@@ -41,6 +41,10 @@ class Course {
   // Goes on from the first rows of an earlier text, which are those of the prompt to come, less
   // than all of it; of that only the last row's result will be wanted. Before anything else.
   void go_on_from(TurnTaken taken);
+  // The text will have so many tokens at most.
+  void expect(uint32_t most) {
+    if (lane_) lane_->expect(most, answer_before_);
+  }
   // Describes a text like this that begins with these ids, for KeptTurns.
   TurnWanted wanted(std::span<const int32_t> prompt) const;
   // Gives away the rows of a text that has ended: leave() does not end their session. After that
@@ -102,6 +106,7 @@ class Course {
   void note(Move move);
   void leave_cloud(uint32_t rows);
   void settle_moves();
+  void count_saved(uint32_t rows);
   Task<void> run_stream(size_t prompt, GenerateOptions options);
   Task<void> stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff);
   void streamed(const ScoredToken& token, size_t prompt);
@@ -137,6 +142,7 @@ class Course {
   uint32_t out_ = 0;
   Moment asked_{};                          // the cloud, which has not answered since, if it was to
   uint32_t kept_rows_ = 0;                  // of the prompt, that are there
+  std::optional<uint32_t> answer_before_;   // tokens of the chat's last answer
   uint64_t led_layers_ = 0;                 // of the cloud, of the last rows that it has
   bool losing_ = false;                     // the cloud, and it is not back
   bool begins_again_ = false;               // a session or a stream

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "edge_client/place/planner.h"
-
 namespace split::edge {
 namespace {
 
@@ -49,10 +47,13 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
 }
 
 void Lane::aim(Target target) {
-  if (target.why == Why::kLanded && target.cut != 0 && target.cut < lowest_) return;
-  if (target.why == Why::kAsked) named_ = true;
+  named_ = true;
   targets_ = {std::move(target)};
   next_target();
+}
+
+void Lane::expect(uint32_t most, std::optional<uint32_t> alike) {
+  expected_ = std::min(most, alike.value_or(most));
 }
 
 void Lane::next_target() {
@@ -64,7 +65,7 @@ void Lane::next_target() {
     if (target_->cut == sides_.cut) target_.reset();
   }
   ++aims_;
-  rows_ = bytes_ = 0;
+  rows_ = bytes_ = layer_rows_ = 0;
   last_lag_ = UINT32_MAX;
   lost_races_ = 0;
   backoff_.succeeded();
@@ -73,45 +74,67 @@ void Lane::next_target() {
 
 void Lane::landed() {
   ++sides_.version;
-  follow_wish();
+  decide(known());
 }
 
-void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps,
-                 const std::optional<Quicker>& quicker) {
+void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
   const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
   if (same) offered_ = sides_.tail;
   if (!offered_ || &offered_->batcher() != &tail) {
     offered_ = std::make_shared<TailSide>(tail, std::move(keeps));
   }
-  quicker_ = quicker;
-  go_to_quicker(false);  // slow runs are counted against the new offer
-  follow_wish();
+  offer_ = offer;
+  slow_runs_ = 0;  // they are counted against the new offer
+  decide(known());
 }
 
 std::optional<int> Lane::can() const {
   if (named_ || !offered_ || !offered_->has(sides_.layers())) return std::nullopt;
   const Point floor = offered_->shard().floor();
-  return std::max(lowest_, floor.is_tokens() ? 0 : floor.block());
+  return std::max({lowest_, floor.is_tokens() ? 0 : floor.block(), offer_.lowest.value_or(0)});
 }
 
 void Lane::wish(std::optional<int> want) {
-  if (std::exchange(wish_, want) != want) follow_wish();
+  if (std::exchange(wish_, want) != want) decide(known());
 }
 
-// Moves that the text makes for another reason come first, but for those to be quicker.
-void Lane::follow_wish() {
-  const std::optional<int> lowest = can();
-  const bool ours = target_ && target_->why == Why::kAskedByCloud;
-  const bool others = target_ && !ours && target_->why != Why::kFastest;
-  if (named_ || !lowest || others) return;
-  const int own = home_.value_or(sides_.cut);
-  const int cut = wish_ ? std::min(own, std::max(*wish_, *lowest)) : own;
-  if (cut == (ours ? target_->cut : sides_.cut)) return;
-  home_ = own;
+PlaceInput Lane::known() const {
+  PlaceInput in{.layers = sides_.layers(), .cut = sides_.cut, .rows = sides_.sure_rows()};
+  in.tokens_left = std::max(expected_, out_ + 1) - out_;
+  in.named = named_;
+  in.before_wish = home_;
+  in.came_from = back_;
+  in.token_ms = pace_.token_ms();
+  if (target_) in.going = Decision{target_->cut, target_->why};
+  in.prepared_rows = rows_there();
+  in.prepared_layer_rows = layer_rows_;
+  in.slow_runs = slow_runs_;
+  in.lowest = can();
+  in.lowest_quick = lowest_;
+  in.offloads = offer_.offloads;
+  in.pace = options_.pace;
+  in.quicker = offer_.quicker;
+  if (offer_.whole_at && *offer_.whole_at > now_) {
+    in.whole_ms = std::chrono::duration<double, std::milli>(*offer_.whole_at - now_).count();
+  }
+  in.want = wish_;
+  return in;
+}
+
+void Lane::decide(const PlaceInput& in) {
+  const std::optional<Decision> next = next_place(in);
+  if (next == in.going) return;
   targets_.clear();
-  if (cut != sides_.cut) {
-    const int name = cut > sides_.layers() ? Move::kCloud : cut;
-    targets_.push_back({.cut = name, .why = Why::kAskedByCloud, .tail = offered_tail()});
+  if (next) {
+    const bool here = next->cut < sides_.cut;
+    if (next->why == Why::kAskedByCloud) home_ = home_.value_or(sides_.cut);
+    if (next->why == Why::kGoal) {
+      lowest_ = sides_.cut + 1;
+      back_.reset();
+    }
+    targets_.push_back({.cut = next->cut > sides_.layers() ? Move::kCloud : next->cut,
+                        .why = next->why,
+                        .tail = here ? offered_tail() : nullptr});
   }
   next_target();
 }
@@ -146,31 +169,18 @@ uint32_t Lane::rows_there() const {
 
 void Lane::token(uint32_t out, Moment now) {
   if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
-  const bool leaves = quicker_ && quicker_->cut < sides_.cut;
-  const auto run = pace_.token(out, now, leaves ? std::optional(quicker_->token_ms) : std::nullopt);
+  out_ = out;
+  now_ = now;
+  const std::optional<Quicker>& there = offer_.quicker;
+  const bool leaves = there && there->cut < sides_.cut;
+  const auto run = pace_.token(out, now, leaves ? std::optional(there->token_ms) : std::nullopt);
   if (run && leaves) {
     if (!run->slow && options_.stays && !std::exchange(told_stays_, true)) {
-      options_.stays(*quicker_, run->token_ms);
+      options_.stays(*there, run->token_ms);
     }
-    go_to_quicker(run->slow);
+    slow_runs_ = run->slow ? slow_runs_ + 1 : 0;
   }
-  if (!back_ || keeps_pace()) return;
-  lowest_ = sides_.cut + 1;
-  aim({.cut = *std::exchange(back_, std::nullopt), .why = Why::kGoal});
-}
-
-// A run of the text's tokens was slow, or was not. The text goes to be quicker only where nothing
-// else moves it, and no farther from here than the cloud wishes.
-void Lane::go_to_quicker(bool slow) {
-  slow_runs_ = slow ? slow_runs_ + 1 : 0;
-  const bool ours = target_ && target_->why == Why::kFastest && target_->cut < sides_.cut;
-  if (ours && !slow) {
-    targets_.clear();
-    next_target();
-  }
-  if (target_ || named_ || slow_runs_ < kSlowRuns || (wish_ && quicker_->cut > *wish_)) return;
-  targets_ = {{.cut = quicker_->cut, .why = Why::kFastest, .tail = offered_tail()}};
-  next_target();
+  decide(known());
 }
 
 bool Lane::weights_there() const {
@@ -179,7 +189,8 @@ bool Lane::weights_there() const {
 
 bool Lane::can_switch(uint32_t out, Moment now) const {
   if (!target_ || appending_) return false;
-  if (target_->why == Why::kLanded && target_->cut != 0 && !keeps_pace()) return false;
+  const bool slow = !keeps_pace(pace_.token_ms(), options_.pace);
+  if (target_->why == Why::kLanded && target_->cut != 0 && slow) return false;
   const bool too_soon =
       (last_move_ && !target_->at_once() && now < *last_move_ + options_.between) ||
       (last_wished_ && target_->why == Why::kAskedByCloud &&
@@ -204,7 +215,8 @@ Move Lane::take(uint32_t out, Moment now) {
             .to = 0,
             .why = target_->why,
             .rows = rows_ + all - std::min(rows_there(), all),
-            .bytes = bytes_};
+            .bytes = bytes_,
+            .cloud_layer_rows_cost = std::exchange(spent_, 0)};
   if (sides_.cut == 0) {
     sides_.cloud = std::exchange(next_cloud_, CloudSide(sides_.layers()));
     next_asked_ = false;
@@ -216,7 +228,7 @@ Move Lane::take(uint32_t out, Moment now) {
   back_.reset();
   const bool wished = target_->why == Why::kAskedByCloud;
   const bool tried = wished ? target_->cut < sides_.cut : target_->why == Why::kLanded;
-  if (tried && target_->cut != 0) back_ = sides_.name();
+  if (tried && target_->cut != 0) back_ = sides_.cut;
   if (!wished || target_->cut == home_) home_.reset();
   pace_.restart();
   slow_runs_ = 0;
@@ -227,7 +239,7 @@ Move Lane::take(uint32_t out, Moment now) {
   if (wished) last_wished_ = now;
   moved_at_ = out;
   next_target();
-  follow_wish();
+  decide(known());
   return move;
 }
 
@@ -252,14 +264,15 @@ void Lane::rescued(std::shared_ptr<TailSide> whole) {
 }
 
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
-  fled_ = Fled{sides_.name(), pace_.token_ms()};
+  fled_ = Fled{sides_.cut, pace_.token_ms()};
   pace_.restart();
   sides_.tail = whole();
   Move move{.at = out,
             .from = sides_.name(),
             .to = 0,
             .why = Why::kCloudLost,
-            .rows = rows - std::min(rows, sides_.tail->rows_from(0))};
+            .rows = rows - std::min(rows, sides_.tail->rows_from(0)),
+            .cloud_layer_rows_cost = std::exchange(spent_, 0)};
   // Where only its connection was lost, it still has the session.
   CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
   if (old.open) ended_.push_back(std::move(old.session));
@@ -336,12 +349,12 @@ Task<void> Lane::look() {
 
 // The cloud answers again.
 void Lane::go_back() {
-  const std::optional<double> here = pace_.token_ms();
-  if (target_ || sides_.cut > 0 || !here) return;
+  if (target_ || sides_.cut > 0 || !pace_.token_ms()) return;
+  PlaceInput in = known();
   const Fled fled = *std::exchange(fled_, std::nullopt);
-  if (!fled.token_ms || !is_better(*fled.token_ms, *here)) return;
-  targets_ = {{.cut = fled.from, .why = Why::kFastest}};
-  next_target();
+  in.fled_from = fled.from;
+  in.fled_token_ms = fled.token_ms;
+  decide(in);
 }
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
@@ -427,7 +440,10 @@ Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
   CloudSide& side = alone ? next_cloud_ : sides_.cloud;
   if (call == Send::kOpen || side.session != session) co_return values;
   const int to = rows.range.to.block();
-  settled_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(to);
+  const uint64_t layer_rows = uint64_t{rows.count()} * static_cast<uint64_t>(to);
+  settled_.cloud_layer_rows += layer_rows;
+  layer_rows_ += layer_rows;
+  spent_ += layer_rows;
   rows_ += rows.count();
   if (call == Send::kStep) {
     side.rows.step(rows.past, rows.past + rows.count(), to);

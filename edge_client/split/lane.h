@@ -2,14 +2,14 @@
 // on: blocks that change sides get the rows that there are, by fills, which compute rows again
 // where they are missing, so that no key and no value travels. Then the text switches at a token,
 // with the few rows that came meanwhile. What fails here is tried again and costs the text nothing.
-// A flow (flow.h), beside that of the course.
+// Where to, place/decision.h says. A flow (flow.h), beside that of the course.
 #pragma once
 
 #include <deque>
 #include <optional>
 #include <string>
 
-#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/decision.h"
 #include "edge_client/split/backoff.h"
 #include "edge_client/split/sides.h"
 #include "edge_client/split/token_pace.h"
@@ -55,25 +55,23 @@ class Lane {
   // Rows that a target may lack when nothing more is done for it, so that a few tokens later they
   // are still those that a step can bring.
   static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
-  // So many runs of tokens, one after the other, have to be slow before a text moves to be quicker:
-  // one late token is no reason.
-  static constexpr int kSlowRuns = 2;
 
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
-  // In place of all targets that are left.
+  // Somebody asks for it, in place of all targets that are left.
   void aim(Target target);
-  // The text has so many tokens out: one that is too slow where something landed goes back, and one
-  // that would be quicker elsewhere goes there.
+  // The text will have so many tokens at most, and about as many as `alike` where texts like it had
+  // that.
+  void expect(uint32_t most, std::optional<uint32_t> alike);
+  // The text has so many tokens out: another place may be the right one now.
   void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty() && !fled_; }
   // The fetched weights may have landed.
   void landed();
-  // The text may go on on this tail, as far as it reaches, where the cloud asks for that; and
-  // there, where its own tokens turn out to be slower.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps, const std::optional<Quicker>& quicker);
+  // The text may go on on this tail.
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer);
   // The lowest cut from which it could; none: it goes on only where it is.
   std::optional<int> can() const;
   // The cloud asks for this cut or a lower one, or for none: then the text goes back to where it
@@ -129,8 +127,8 @@ class Lane {
   Task<void> wait_after(const RemoteError& error);
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
-  void follow_wish();
-  void go_to_quicker(bool slow);
+  PlaceInput known() const;
+  void decide(const PlaceInput& in);
   void enter(State state);
   // The one that is offered, as a target's.
   std::shared_ptr<TailSide> offered_tail() const {
@@ -147,7 +145,6 @@ class Lane {
   const CloudSide& cloud() const { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   uint32_t rows_there() const;
   bool weights_there() const;
-  bool keeps_pace() const { return pace_.keeps(options_.pace); }
 
   TwoSides& sides_;
   const MoveOptions options_;
@@ -162,20 +159,24 @@ class Lane {
   std::vector<std::string> ended_;  // sessions
   SplitCounts flying_, settled_;    // with whoever asks and computes; and done with
   uint64_t rows_ = 0, bytes_ = 0;   // for this target
+  uint64_t layer_rows_ = 0;         // of the cloud, for it
+  uint64_t spent_ = 0;              // of the cloud, since the last move
   uint32_t last_lag_ = UINT32_MAX;
   std::optional<Moment> last_move_, last_wished_;
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
-  TokenPace pace_;                    // since the last move
-  std::optional<int> back_;           // from where something landed, or the cloud asked
+  uint32_t out_ = 0, expected_ = UINT32_MAX;  // tokens
+  Moment now_{};                              // of the last token
+  TokenPace pace_;                            // since the last move
+  std::optional<int> back_;                   // from where something landed, or the cloud asked
   std::shared_ptr<TailSide> offered_, rescue_;
   bool is_beyond_rescue_ = false;
   struct Fled {
     int from = 0;
     std::optional<double> token_ms;  // there
   };
-  std::optional<Fled> fled_;        // from a lost cloud
-  std::optional<Quicker> quicker_;  // on that
-  int slow_runs_ = 0;               // so far
+  std::optional<Fled> fled_;  // from a lost cloud
+  Offer offer_;
+  int slow_runs_ = 0;  // so far
   bool told_stays_ = false;
   bool named_ = false;       // somebody said where the cut is to be
   std::optional<int> wish_;  // of the cloud

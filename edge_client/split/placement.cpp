@@ -45,7 +45,6 @@ double head_in_blocks(const Model& model) {
 }
 
 Placement place(const Options& options, const Model& model) {
-  constexpr double kLargeHead = 3;  // blocks
   const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
                     options.moves.empty() && !options.auto_cut;
   Placement first = place(options, model.config());

@@ -241,7 +241,9 @@ std::string moves_json(std::span<const Move> moves) {
     out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", place_json(move.from),
                ",\"to\":", place_json(move.to), ",\"why\":", json_quote(name_of(move.why)),
                ",\"rows\":", move.rows, ",\"bytes\":", move.bytes,
-               ",\"pause_ms\":", fixed(move.pause_ms, 3), "}");
+               ",\"pause_ms\":", fixed(move.pause_ms, 3),
+               ",\"cloud_layer_rows_cost\":", move.cloud_layer_rows_cost,
+               ",\"cloud_layer_rows_saved\":", move.cloud_layer_rows_saved, "}");
   }
   return out + "]";
 }

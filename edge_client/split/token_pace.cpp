@@ -24,10 +24,6 @@ std::optional<TokenPace::Run> TokenPace::token(uint32_t out, Moment now, std::op
   return Run{std::exchange(run_ms_, 0) / std::exchange(run_tokens_, 0), slow};
 }
 
-bool TokenPace::keeps(double per_second) const {
-  return per_second == 0 || tokens_ < kFewTokens || token_ms_ * per_second <= 1000;
-}
-
 void TokenPace::restart() {
   last_.reset();
   tokens_ = run_tokens_ = 0;

@@ -21,8 +21,6 @@ class TokenPace {
   // that ends here, if one does: after kFewTokens, or as soon as its time is too long for as many,
   // where it is held to `ms` a token.
   std::optional<Run> token(uint32_t out, Moment now, std::optional<double> ms);
-  // Whether so many tokens come in a second, as far as that is known; 0: any number will do.
-  bool keeps(double per_second) const;
   // How long a token takes, where that is known.
   std::optional<double> token_ms() const {
     return tokens_ < kFewTokens ? std::nullopt : std::optional(token_ms_);

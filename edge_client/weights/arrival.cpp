@@ -12,11 +12,12 @@ namespace split::edge {
 namespace {
 
 // The lowest cut at which texts could go on now, if there is one.
-std::optional<int> cut_of(const GrowthNote& note) {
-  const Point floor = note.floor;
-  if (floor.is_tokens()) return 0;
-  const bool some = floor <= Point(note.layers) && floor > Point(0);
-  return some ? std::optional(floor.block()) : std::nullopt;
+std::optional<int> cut_of(const PlacedModel& placed, int layers) {
+  const std::optional<Point> floor = placed.floor();
+  if (!floor) return std::nullopt;
+  if (floor->is_tokens()) return 0;
+  const bool some = *floor > Point(0) && (*floor < Point(layers) || !placed.place.head_on_cloud);
+  return some ? std::optional(floor->block()) : std::nullopt;
 }
 
 // Between two tries to compare bits with a cloud that does not answer.
@@ -99,17 +100,25 @@ wire::ModelInfo Arrival::ask() {
 std::shared_ptr<PlacedModel> Arrival::begin() {
   const wire::ModelInfo info = ask();
   std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
-  const uint64_t most = options_.grow.max_weights;
+  GrowOptions grow = options_.grow;
+  uint64_t& most = grow.max_weights;
+  const uint64_t granted = most > 0 ? loader_.granted_to_weights() : 0;
+  const std::string limit = granted < most ? "the memory that is free, " : "--max-weights ";
+  most = std::min(most, granted);
   uint64_t all = 0, within = 0;
-  const size_t count = steps_within(steps, most);
-  for (size_t i = 0; i < steps.size(); ++i) {
-    all += steps[i].bytes();
-    if (i < count) within += steps[i].bytes();
+  for (const GrowthStep& step : steps) all += step.bytes();
+  size_t count = steps_within(steps, most);
+  coming_ = count == steps.size() ? all : 0;
+  if (coming_ == 0 && head_in_blocks(loader_.model()) > kLargeHead) {
+    grow.head = false;
+    steps = growth_steps(loader_.model(), info, loader_.formats(info), false);
+    count = steps_within(steps, most);
+    if (count == 1) count = 0;  // the norm alone
   }
-  const bool whole = count == steps.size();
-  if (count == 0 || (!whole && options_.goal == Goal::kFast)) {
-    if (most > 0) {
-      options_.tell(cat("the weights are ", human_bytes(all), ", more than --max-weights ",
+  for (size_t i = 0; i < count; ++i) within += steps[i].bytes();
+  if (count == 0) {
+    if (options_.grow.max_weights > 0) {
+      options_.tell(cat("the weights are ", human_bytes(all), ", more than ", limit,
                         human_bytes(most), ": texts stay on the cloud"));
     }
     return nullptr;
@@ -123,13 +132,13 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   }
   steps.resize(count);
   if (options_.begins) options_.begins(info, steps);
-  GrowOptions grow = options_.grow;
   grow.forecasts = options_.forecasts;
   grow.told = [this](const GrowthNote& note) {
     if (options_.grow.told) options_.grow.told(note);
     const Lock lock(mutex_);
     changed_.notify_all();
   };
+  began_ = std::chrono::steady_clock::now();
   return loader_.grow(info, grow);
 }
 
@@ -151,7 +160,7 @@ void Arrival::run() {
   std::optional<int> last;
   while (!ending_) {
     const GrowthNote note = placed->growing->note();
-    const std::optional<int> cut = cut_of(note);
+    const std::optional<int> cut = cut_of(*placed, note.layers);
     if (cut && (cut != last || !exact_)) {
       last = cut;
       lock.unlock();
@@ -189,11 +198,24 @@ void Arrival::measure_late(const wire::ModelInfo& info) {
   }
 }
 
+// At the rate of so far.
+std::optional<std::chrono::steady_clock::time_point> Arrival::whole_at(
+    const PlacedModel& placed) const {
+  const FetchCounts counts = placed.counts();
+  const uint64_t here = counts.downloaded + counts.from_cache;
+  if (coming_ == 0 || here == 0) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  const double left = static_cast<double>(coming_ - std::min(coming_, here));
+  return now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                   (now - began_) * (left / static_cast<double>(here)));
+}
+
 // Compares bits, once before the first place, tells of this one, and keeps the model for starts
 // without a server.
 void Arrival::look(const PlacedModel& placed, int cut) {
   std::optional<bool> exact;
-  if (!is_place(cut)) {
+  const bool begins = begins_there(options_.goal, cut);
+  if (!begins) {
     const Lock lock(mutex_);
     exact = exact_;
   }
@@ -207,8 +229,8 @@ void Arrival::look(const PlacedModel& placed, int cut) {
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
   if (at->rounds()) exact = false;
   at->exact = exact;
-  const auto& told = is_place(cut) ? options_.landed : options_.offered;
-  if (told) told({at, exact});
+  const auto& told = begins ? options_.landed : options_.offered;
+  if (told) told({at, exact, whole_at(placed)});
   if (cut == 0) loader_.remember(*at);
 }
 

@@ -19,6 +19,8 @@ namespace split::edge {
 struct Landed {
   std::shared_ptr<PlacedModel> at;
   std::optional<bool> exact;  // with the cloud's bits; none: it did not answer
+  // When all weights are expected, where they come.
+  std::optional<std::chrono::steady_clock::time_point> whole_at = {};
 };
 
 struct ArrivalOptions {
@@ -57,16 +59,18 @@ class Arrival {
   void run();
   std::shared_ptr<PlacedModel> begin();
   wire::ModelInfo ask();
-  bool is_place(int cut) const { return cut == 0 || options_.goal == Goal::kOffload; }
   std::optional<bool> compare(const PlacedModel& placed);
   void measure_late(const wire::ModelInfo& info);
   void look(const PlacedModel& placed, int cut);
   void share_line();
+  std::optional<std::chrono::steady_clock::time_point> whole_at(const PlacedModel& placed) const;
 
   Loader& loader_;
   const ArrivalOptions options_;
   Interrupt ends_;
-  mutable std::mutex mutex_;  // of:
+  uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
+  std::chrono::steady_clock::time_point began_ = {};  // they
+  mutable std::mutex mutex_;                          // of:
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
   std::optional<GrowingTail::Text> text_;

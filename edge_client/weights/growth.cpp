@@ -14,16 +14,19 @@ uint64_t GrowthStep::bytes() const {
 }
 
 std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& info,
-                                     const StageFormats& formats) {
+                                     const StageFormats& formats, bool head) {
   const int layers = model.config().layers;
   std::vector<GrowthStep> steps(1);
   steps[0].floor = layers;
-  steps[0].stages = StageRange{layers, Point::head()}.stage_names(layers);
-  for (int block = layers - 1; block >= 0; --block) {
+  const Point to = head ? Point::head() : Point::norm();
+  steps[0].stages = StageRange{layers, to}.stage_names(layers);
+  for (int block = layers - 1; block >= (head ? 0 : 1); --block) {
     const std::vector<std::string> stages = StageRange{block, block + 1}.stage_names(layers);
     steps.push_back({block, stages, {}});
   }
-  steps.push_back({Point::tokens(), StageRange{Point::tokens(), 0}.stage_names(layers), {}});
+  if (head) {
+    steps.push_back({Point::tokens(), StageRange{Point::tokens(), 0}.stage_names(layers), {}});
+  }
 
   std::vector<std::string> order;
   for (const GrowthStep& step : steps) {

@@ -21,10 +21,11 @@ struct GrowthStep {
   std::vector<wire::BlobInfo> blobs;  // that no step before it has
   uint64_t bytes() const;             // of these
 };
-// Norm and head, the blocks from the last to the first, the embedding. Throws Error(kInput) for a
-// format that the server does not have.
+// Norm and head, the blocks from the last to the first, the embedding; without the head, the norm
+// and the blocks down to the second. Throws Error(kInput) for a format that the server does not
+// have.
 std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& info,
-                                     const StageFormats& formats);
+                                     const StageFormats& formats, bool head = true);
 // The most bytes of weights that a machine takes where nobody says.
 inline constexpr uint64_t kMaxWeights = 1ull << 30;
 // How many of the steps, from the first on, have at most so many bytes together.

@@ -67,7 +67,8 @@ PlacedModel PlacedModel::at(int cut) const {
   PlacedModel other = *this;
   other.place.all_on_cloud = cut == Move::kCloud;
   other.place.cut = std::max(cut, 0);
-  other.place.range = StageRange::from_block(other.place.cut, Point::head());
+  const Point to = growing ? place.range.to : Point::head();
+  other.place.range = StageRange::from_block(other.place.cut, to);
   return other;
 }
 
@@ -250,13 +251,14 @@ std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) c
 std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const GrowOptions& grow) {
   constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
   const StageFormats formats = this->formats(info);
-  std::vector<GrowthStep> steps = growth_steps(*model_, info, formats);
+  std::vector<GrowthStep> steps = growth_steps(*model_, info, formats, grow.head);
   steps.resize(steps_within(steps, grow.max_weights));
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
   split->place.all_on_cloud = steps.empty();
+  split->place.head_on_cloud = !grow.head;
   if (!steps.empty()) {
-    split->place.range = {steps.back().floor, Point::head()};
+    split->place.range = {steps.back().floor, grow.head ? Point::head() : Point::norm()};
     split->place.cut = steps.back().floor.blocks_before(config().layers);
   }
   split->query = whole_query();  // whatever comes here of it
@@ -293,6 +295,14 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   return split;
 }
 
+uint64_t Loader::granted_to_weights() {
+  if (!device_) device_ = device();
+  if (device_->is_gpu()) return UINT64_MAX;
+  const uint64_t granted = granted_memory();
+  const StageRange all = StageRange::from_block(0, Point::head());
+  return granted - std::min(granted, kv_bytes_for(*model_, all, options_.profile, 2));
+}
+
 bool Loader::has_cache() const { return !options_.cache.empty() || cache_dir(environment_); }
 
 std::string Loader::over_cache_limit(uint64_t bytes) const {
@@ -314,6 +324,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   const std::string here = cat(options_.device.device, " ", options_.device.threads, " ",
                                profile_name(options_.profile), " ", options_.formats.text());
   PlanInput shape = plan_input_if_known(*model_, info, formats(info), cache);
+  shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
   shape.wire = wire_of(info);
   Forecasts::Missing missing;
   try {

@@ -82,6 +82,7 @@ struct GrowOptions {
   OnGrowth told = {};
   OnBytes on_bytes = {};
   Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
+  bool head = true;                // comes too
 };
 
 // One thread at a time.
@@ -144,6 +145,9 @@ class Loader {
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
+  // Bytes of memory that this machine grants to weights that come beside texts; all of a GPU's,
+  // which its driver counts.
+  uint64_t granted_to_weights();
   bool has_cache() const;                                           // where that can be kept
   uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
   // A line where weights of so many bytes, which all stay in it, are beyond --cache-limit.

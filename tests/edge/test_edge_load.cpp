@@ -9,6 +9,7 @@
 #include "support/cloud_fixture.h"
 #include "support/edge_server.h"
 #include "support/golden_model.h"
+#include "wire/protocol.h"
 
 namespace split::test {
 namespace {
@@ -93,6 +94,26 @@ class EdgeLoad : public testing::Test {
     return generate(forward, golden.model->config(), nullptr, prompt, options_, {}).tokens;
   }
   int layers() const { return golden.model->config().layers; }
+  // The moves of the first answer that has some, of an edge whose texts follow the weights.
+  Json moves_under_load(const std::string& url, std::vector<std::string> more = {}) {
+    options_.sampling.top_p = 1;
+    const std::vector<int32_t> expected = alone();
+    const TemporaryFolder fresh;
+    more.insert(more.end(), {cat("--server=", url), cat("--cache=", fresh.path.string()),
+                             "--cut=auto", "--retry-for=5"});
+    EdgeServer edge(more);
+    edge.ready();
+    const Json body = {{"prompt", prompt},      {"temperature", 0.9}, {"seed", 5},
+                       {"max_tokens", kTokens}, {"ignore_eos", true}, {"return_token_ids", true}};
+    Json moves;
+    pressure = 2;
+    for (int tries = 0; tries < 200 && moves.empty(); ++tries) {
+      const Json json = edge.ask("/v1/completions", body);
+      EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+      moves = json["usage"]["splitcompute"]["moves"];
+    }
+    return moves;
+  }
 
   std::atomic<int64_t> now_ms{1'000'000};
   std::atomic<double> pressure{0};
@@ -205,26 +226,27 @@ TEST_F(EdgeLoad, AServingEdgeTakesLayersAsFarAsTheirWeightsHaveCome) {
     });
     cloud::add_routes(server, cloud.cloud);
   });
-  options_.sampling.top_p = 1;
-  const std::vector<int32_t> expected = alone();
-  const TemporaryFolder cache;
-  EdgeServer edge({cat("--server=", front.url()), cat("--cache=", cache.path.string()),
-                   "--cut=auto", "--retry-for=5"});
-  edge.ready();
-  const Json body = {{"prompt", prompt},      {"temperature", 0.9}, {"seed", 5},
-                     {"max_tokens", kTokens}, {"ignore_eos", true}, {"return_token_ids", true}};
-  Json moves;
-  pressure = 2;
-  for (int tries = 0; tries < 200 && moves.empty(); ++tries) {
-    const Json json = edge.ask("/v1/completions", body);
-    ASSERT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
-    moves = json["usage"]["splitcompute"]["moves"];
-  }
+  const Json moves = moves_under_load(front.url());
   ASSERT_FALSE(moves.empty());
   EXPECT_EQ(moves[0]["why"], "asked_by_cloud");
   EXPECT_EQ(moves[0]["from"], "cloud");
   EXPECT_GE(moves[0]["to"], 1);
   EXPECT_LE(moves[0]["to"], 6);
+}
+
+// The embedding and the first blocks do not fit into what the edge may take.
+TEST_F(EdgeLoad, AnEdgeThatMayHoldAPartTakesLayersAsFarAsItGoes) {
+  const wire::ModelInfo info = wire::parse_model_info(cloud.ask().get("/v1/models/demo").body);
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  uint64_t half = 0;
+  for (size_t i = 0; i < 5; ++i) half += steps[i].bytes();  // head, blocks 7 to 4
+  const Json moves = moves_under_load(cloud.url(), {cat("--max-weights=", half)});
+  ASSERT_FALSE(moves.empty());
+  EXPECT_EQ(moves[0]["why"], "asked_by_cloud");
+  EXPECT_EQ(moves[0]["from"], "cloud");
+  EXPECT_GE(moves[0]["to"], 4);
+  EXPECT_LE(moves[0]["to"], 6);
+  for (const Json& move : moves) EXPECT_TRUE(move["to"] == "cloud" || move["to"] >= 4) << moves;
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 #include "edge_client/cli/options.h"
 #include "edge_client/place/counts.h"
 #include "edge_client/split/placement.h"
+#include "edge_client/weights/growth.h"
 #include "support/edge_server.h"
+#include "wire/protocol.h"
 
 namespace split::test {
 namespace {
@@ -396,6 +398,41 @@ TEST(EdgeAuto, OffloadsStageByStage) {
   }
   EXPECT_EQ(cut, 0);
   EXPECT_EQ(edge.status()["goal"], "offload");
+}
+
+// Half a model here is what texts go on with, with either goal.
+TEST(EdgeAuto, APartThatFitsTakesAnswersOver) {
+  MovingPair& pair = MovingPair::of("rand-a");
+  const wire::ModelInfo info = wire::parse_model_info(
+      http::Client(pair.cloud.url()).request("GET", "/v1/models/rand-a").body);
+  const auto steps = edge::growth_steps(*pair.golden.model, info, {});
+  const uint64_t most = steps[0].bytes() + steps[1].bytes() + steps[2].bytes();  // blocks 2 and 1
+  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
+                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
+  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  struct Row {
+    const char* goal;
+    double cloud_ms;  // a block there, by its own word
+    Json cut;
+  };
+  for (const Row& row :
+       {Row{"offload", 1e-6, 1}, Row{"fast", 1e6, 1}, Row{"fast", 1e-6, "cloud"}}) {
+    SCOPED_TRACE(cat(row.goal, " ", row.cloud_ms));
+    const TemporaryFolder fresh;
+    pair.cloud.reset({});
+    pair.cloud.said_ms = row.cloud_ms;
+    std::vector<std::string> arguments = pair.arguments(
+        {"--cut=auto", cat("--goal=", row.goal), "--pace=0.1", cat("--max-weights=", most)});
+    arguments.push_back(cat("--cache=", fresh.path.string()));
+    EdgeServer edge(arguments);
+    edge.ready().until("2/3 layers here\n");
+    for (int tries = 0; tries < 20000 && edge.status()["cut"] != row.cut; ++tries) continue;
+    const Json json = edge.ask("/v1/completions", body);
+    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+    const Json& receipt = json["usage"]["splitcompute"];
+    EXPECT_EQ(receipt["cut"], row.cut) << receipt;
+    EXPECT_LE(receipt["bytes_downloaded"], most);
+  }
 }
 
 TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {

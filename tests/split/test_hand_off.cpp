@@ -106,9 +106,9 @@ class HandOffs : public testing::Test {
     const auto on_text = [&](std::string_view, const ScoredToken* token) {
       if (token == nullptr || ++tokens != here_at) return true;
       if (foreseen_ms) {
-        forward.offer(local.batcher, {}, edge::Quicker{0, *foreseen_ms});
+        forward.offer(local.batcher, {}, {.quicker = edge::Quicker{0, *foreseen_ms}});
       } else {
-        forward.aim(0, edge::Why::kLanded, &local.batcher, {});
+        forward.offer(local.batcher, {}, {.offloads = true});
       }
       return true;
     };

@@ -165,7 +165,7 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     std::atomic<bool> over{false};
     std::thread asker([&] {
       for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
-        if (round % 2 == 1) forward.aim(cut, edge::Why::kAsked, &tail, {});
+        if (round % 2 == 1) forward.aim(cut, &tail, {});
         EXPECT_LE(forward.place().tokens, 12u);
         forward.landed();
         std::this_thread::yield();
@@ -277,6 +277,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
   {
     ByHand hand(cloud);
     hand.round_trip = std::chrono::milliseconds(150);  // 7 tokens a second over a cut
+    hand.token = std::chrono::milliseconds(30);
     edge::Course course(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
     TextLoop loop(model.config(), nullptr, prompt, options);
     const std::vector<int32_t> expected = [&] {
@@ -293,9 +294,9 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
                    [&](const ScoredToken& token) {
                      loop.token(token, {});
                      if (loop.ids().size() == 16)
-                       course.lane()->aim({.cut = 3, .why = edge::Why::kLanded});
+                       course.lane()->offer(tail, {}, {.lowest = 2, .offloads = true});
                      if (loop.ids().size() == 70)
-                       course.lane()->aim({.cut = 2, .why = edge::Why::kLanded});
+                       course.lane()->offer(tail, {}, {.lowest = 1, .offloads = true});
                      return !loop.ended();
                    });
       } else {
@@ -308,7 +309,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
   }
   ASSERT_EQ(own.moves.size(), 2u);
   EXPECT_EQ(own.moves[0].why, edge::Why::kLanded);
-  EXPECT_EQ(own.moves[0].to, 3);
+  EXPECT_EQ(own.moves[0].to, 2);
   EXPECT_EQ(own.moves[1].why, edge::Why::kGoal);
   EXPECT_EQ(own.moves[1].to, edge::Move::kCloud);
 }

@@ -74,6 +74,7 @@ void Forecasts::keep(bool now) {
 PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
   PlanInput input = shape_;
   input.prompt_tokens = static_cast<uint32_t>(std::max<size_t>(1, prompt_tokens));
+  input.head_on_cloud = head_on_cloud_;
   facts_.put_into(input, drafts);
   return input;
 }
@@ -98,10 +99,11 @@ Why Forecasts::why(const Receipt& receipt, const PlanInput& input, std::optional
   return stayed ? Why::kFastest : Why::kOnlyFit;
 }
 
-std::optional<FastChoice::Now> Forecasts::choose(int lowest) {
+std::optional<FastChoice::Now> Forecasts::choose(int lowest, bool head_on_cloud) {
   const std::lock_guard lock(mutex_);
   if (choice_.goal != Goal::kFast) return std::nullopt;
   lowest_ = lowest;
+  head_on_cloud_ = head_on_cloud;
   const auto now = fast_.at(input(kPlannedPrompt, true), facts_.correction, lowest, Clock::now());
   begins_.reset();
   if (now && !now->without_cloud) begins_ = now->begin;

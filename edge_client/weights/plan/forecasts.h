@@ -43,7 +43,7 @@ class Forecasts {
   std::optional<double> learn(const Receipt& receipt, const AnswerWatch& watch, bool drafts);
   // Chooses where texts run that are to be fast, now that the weights from this cut on are here;
   // none where another goal was asked for, or too little is known.
-  std::optional<FastChoice::Now> choose(int lowest);
+  std::optional<FastChoice::Now> choose(int lowest, bool head_on_cloud = false);
   // A plan for the next one, as far as it is known; the weights may have come meanwhile.
   PlanReport plan(const std::string& model, std::optional<bool> exact) const;
 
@@ -60,7 +60,8 @@ class Forecasts {
   mutable std::mutex mutex_;  // of:
   PlanFacts facts_;
   FastChoice fast_;
-  std::optional<int> lowest_;  // cut from which on the weights are here, where that is of interest
+  bool head_on_cloud_ = false;  // of a text at a cut
+  std::optional<int> lowest_;   // cut from which on the weights are here, where that is of interest
   std::optional<std::optional<int>> begins_;  // cut of the next text, where that is a free choice
   bool changed_ = false;
   Clock::time_point kept_{};

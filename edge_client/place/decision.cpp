@@ -1,0 +1,115 @@
+#include "edge_client/place/decision.h"
+
+#include <algorithm>
+#include <array>
+
+#include "edge_client/place/planner.h"
+
+namespace split::edge {
+namespace {
+
+// Runs of tokens, one after the other, that have to be slow before a text moves to be quicker: one
+// late token is no reason.
+constexpr int kSlowRuns = 2;
+// Rows of the past that the token behind a move may have to bring.
+constexpr double kLagRows = 8;
+
+bool goes_for(const PlaceInput& in, Why why) { return in.going && in.going->why == why; }
+
+uint32_t rows_lacking(const PlaceInput& in, int cut) {
+  const bool begun = in.going && in.going->cut == cut;
+  return in.rows - (begun ? std::min(in.rows, in.prepared_rows) : 0);
+}
+
+// The layer-rows that a move saves the cloud, less those that it costs it: rows of the past through
+// the blocks that stay there, and what was prepared for another place in vain. A place that all
+// weights will soon replace saves only until then.
+double saves_cloud(const PlaceInput& in, int cut) {
+  double tokens = in.tokens_left;
+  if (cut > 0 && in.whole_ms) {
+    tokens = in.token_ms ? std::min(tokens, *in.whole_ms / std::max(*in.token_ms, 1e-3)) : 0;
+  }
+  const bool thrown = in.going && in.going->cut != cut;
+  return (std::min(in.cut, in.layers) - cut) * tokens - double{1} * cut * rows_lacking(in, cut) -
+         (thrown ? static_cast<double>(in.prepared_layer_rows) : 0);
+}
+
+// Whether the tokens behind a move save more time than the move takes: those that come while it is
+// prepared save none.
+bool saves_time(const PlaceInput& in, const Quicker& there) {
+  if (!in.token_ms || !(*in.token_ms > 0)) return true;
+  const double meanwhile = rows_lacking(in, there.cut) * there.row_ms / *in.token_ms;
+  return (in.tokens_left - meanwhile) * (*in.token_ms - there.token_ms) > kLagRows * there.row_ms;
+}
+
+// The rules. Each says where the text is to be, or nothing.
+
+std::optional<Decision> as_named(const PlaceInput& in) {
+  if (!in.named && !goes_for(in, Why::kGoal)) return std::nullopt;
+  return in.going ? in.going : Decision{in.cut, Why::kAsked};
+}
+
+std::optional<Decision> back_to_cloud(const PlaceInput& in) {
+  if (goes_for(in, Why::kFastest) && in.going->cut > in.cut) return in.going;
+  const bool better =
+      in.fled_from && in.fled_token_ms && in.token_ms && is_better(*in.fled_token_ms, *in.token_ms);
+  if (!better || in.going) return std::nullopt;
+  return Decision{*in.fled_from, Why::kFastest};
+}
+
+std::optional<Decision> back_for_pace(const PlaceInput& in) {
+  if (!in.came_from || keeps_pace(in.token_ms, in.pace)) return std::nullopt;
+  return Decision{*in.came_from, Why::kGoal};
+}
+
+std::optional<Decision> spares_cloud(const PlaceInput& in) {
+  if (!in.offloads || !in.lowest) return std::nullopt;
+  std::optional<Decision> best;
+  double most = 0;
+  const auto look = [&](int cut) {
+    if (cut >= in.cut || (cut > 0 && cut < in.lowest_quick)) return;
+    if (const double saved = saves_cloud(in, cut); saved > most) {
+      most = saved;
+      best = {cut, Why::kLanded};
+    }
+  };
+  look(*in.lowest);
+  if (goes_for(in, Why::kLanded)) look(in.going->cut);
+  return best;
+}
+
+std::optional<Decision> follows_wish(const PlaceInput& in) {
+  if (!in.lowest) return std::nullopt;
+  const int own = in.before_wish.value_or(in.cut);
+  const int lowest = std::max(*in.lowest, in.lowest_quick);
+  const int cut = in.want ? std::min(own, std::max(*in.want, lowest)) : own;
+  if (cut == in.cut && !goes_for(in, Why::kAskedByCloud)) return std::nullopt;
+  return Decision{cut, Why::kAskedByCloud};
+}
+
+// No farther from here than the cloud wishes.
+std::optional<Decision> is_quicker(const PlaceInput& in) {
+  if (!in.quicker || in.quicker->cut >= in.cut || in.slow_runs < kSlowRuns) return std::nullopt;
+  if ((in.want && in.quicker->cut > *in.want) || !saves_time(in, *in.quicker)) return std::nullopt;
+  return Decision{in.quicker->cut, Why::kFastest};
+}
+
+// The first that has an answer decides.
+constexpr std::array kRules = {back_to_cloud, as_named,     back_for_pace,
+                               spares_cloud,  follows_wish, is_quicker};
+
+}  // namespace
+
+bool keeps_pace(const std::optional<double>& token_ms, double pace) {
+  return !token_ms || *token_ms * pace <= 1000;
+}
+
+std::optional<Decision> next_place(const PlaceInput& in) {
+  for (const auto& rule : kRules) {
+    const std::optional<Decision> decision = rule(in);
+    if (decision) return decision->cut == in.cut ? std::nullopt : decision;
+  }
+  return std::nullopt;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,180 @@
+// Where a running text goes on, as a table: a row for each rule, its numbers, its reason.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <functional>
+#include <string>
+#include <tuple>
+
+#include "edge_client/place/decision.h"
+
+namespace split::edge {
+namespace {
+
+constexpr int kLayers = 8, kCloud = kLayers + 1;
+
+// A text of 60 rows on the cloud that may have 400 more tokens, each of 50 ms.
+PlaceInput text(const std::function<void(PlaceInput&)>& with) {
+  PlaceInput in{.layers = kLayers, .cut = kCloud, .rows = 60, .tokens_left = 400};
+  in.token_ms = 50;
+  with(in);
+  return in;
+}
+
+struct Row {
+  std::string rule;
+  std::function<void(PlaceInput&)> with;
+  std::optional<Decision> expected = {};
+};
+
+class Decisions : public testing::TestWithParam<Row> {};
+
+TEST_P(Decisions, FollowTheirRule) {
+  const std::optional<Decision> got = next_place(text(GetParam().with));
+  ASSERT_EQ(got.has_value(), GetParam().expected.has_value());
+  if (!got) return;
+  EXPECT_EQ(got->cut, GetParam().expected->cut);
+  EXPECT_EQ(name_of(got->why), name_of(GetParam().expected->why));
+}
+
+const auto kHere = [](PlaceInput& in, int lowest) {
+  in.lowest = lowest;
+  in.offloads = true;
+};
+const auto kQuicker = [](PlaceInput& in, int slow_runs, double token_ms, double row_ms) {
+  in.lowest = 0;
+  in.quicker = Quicker{0, token_ms, row_ms};
+  in.slow_runs = slow_runs;
+};
+
+const Row kRows[] = {
+    {"nothing known", [](PlaceInput&) {}},
+
+    // A move has to pay for itself: (8 - b) x 400 tokens against b x 60 rows.
+    {"all here costs the cloud nothing", [](PlaceInput& in) { kHere(in, 0); },
+     Decision{0, Why::kLanded}},
+    {"all here for one token", [](PlaceInput& in) { kHere(in, 0), in.tokens_left = 1; },
+     Decision{0, Why::kLanded}},
+    {"no token left", [](PlaceInput& in) { kHere(in, 0), in.tokens_left = 0; }},
+    {"4 x 400 saved for 4 x 60", [](PlaceInput& in) { kHere(in, 4); }, Decision{4, Why::kLanded}},
+    {"1 x 400 saved for 7 x 60", [](PlaceInput& in) { kHere(in, 7); }},
+    {"4 x 61 saved for 4 x 60", [](PlaceInput& in) { kHere(in, 4), in.tokens_left = 61; },
+     Decision{4, Why::kLanded}},
+    {"4 x 60 saved for 4 x 60", [](PlaceInput& in) { kHere(in, 4), in.tokens_left = 60; }},
+    {"only the head here", [](PlaceInput& in) { kHere(in, 8); }},
+    {"2 x 400 more saved for 4 x 60", [](PlaceInput& in) { kHere(in, 4), in.cut = 6; },
+     Decision{4, Why::kLanded}},
+    {"all weights before 4 x 60 pay back",
+     [](PlaceInput& in) { kHere(in, 4), in.whole_ms = 50 * 60; }},
+    {"all weights after 4 x 60 paid back",
+     [](PlaceInput& in) { kHere(in, 4), in.whole_ms = 50 * 61; }, Decision{4, Why::kLanded}},
+    {"all weights some time, at no known pace",
+     [](PlaceInput& in) { kHere(in, 4), in.whole_ms = 1e6, in.token_ms.reset(); }},
+    {"what is prepared for 5 thrown away: 100 x 5 + 4 x 60 against 4 x 185",
+     [](PlaceInput& in) {
+       kHere(in, 4);
+       in.going = Decision{5, Why::kLanded};
+       in.prepared_rows = 60;
+       in.prepared_layer_rows = 500;
+       in.tokens_left = 185;
+     },
+     Decision{5, Why::kLanded}},
+    {"the same with 2,000 tokens left",
+     [](PlaceInput& in) {
+       kHere(in, 4);
+       in.going = Decision{5, Why::kLanded};
+       in.prepared_rows = 60;
+       in.prepared_layer_rows = 500;
+       in.tokens_left = 2000;
+     },
+     Decision{4, Why::kLanded}},
+    {"half prepared: 4 x 40 saved for 4 x 30",
+     [](PlaceInput& in) {
+       kHere(in, 4);
+       in.going = Decision{4, Why::kLanded};
+       in.prepared_rows = 30;
+       in.tokens_left = 40;
+     },
+     Decision{4, Why::kLanded}},
+    {"not used to spare the cloud", [](PlaceInput& in) { in.lowest = 0; }},
+
+    // The pace.
+    {"too slow where it came", [](PlaceInput& in) { in.cut = 4, in.came_from = 9, in.pace = 25; },
+     Decision{kCloud, Why::kGoal}},
+    {"quick enough there", [](PlaceInput& in) { in.cut = 4, in.came_from = 9, in.pace = 20; }},
+    {"not to where it was too slow", [](PlaceInput& in) { kHere(in, 4), in.lowest_quick = 5; }},
+    {"all here all the same", [](PlaceInput& in) { kHere(in, 0), in.lowest_quick = 5; },
+     Decision{0, Why::kLanded}},
+    {"on its way back",
+     [](PlaceInput& in) {
+       kHere(in, 0), in.cut = 4, in.going = Decision{9, Why::kGoal};
+     },
+     Decision{9, Why::kGoal}},
+
+    // Somebody's word.
+    {"named", [](PlaceInput& in) { kHere(in, 0), in.named = true, in.want = 2; }},
+    {"named, on its way",
+     [](PlaceInput& in) {
+       kHere(in, 0), in.named = true, in.going = Decision{3, Why::kAsked};
+     },
+     Decision{3, Why::kAsked}},
+
+    // The cloud's wish.
+    {"a loaded cloud", [](PlaceInput& in) { in.lowest = 0, in.want = 2; },
+     Decision{2, Why::kAskedByCloud}},
+    {"as far as the weights allow", [](PlaceInput& in) { in.lowest = 5, in.want = 2; },
+     Decision{5, Why::kAskedByCloud}},
+    {"as far as it is quick",
+     [](PlaceInput& in) { in.lowest = 0, in.lowest_quick = 3, in.want = 2; },
+     Decision{3, Why::kAskedByCloud}},
+    {"a wish and no weights", [](PlaceInput& in) { in.want = 2; }},
+    {"where it is already", [](PlaceInput& in) { in.cut = 2, in.lowest = 0, in.want = 4; }},
+    {"an idle cloud, and back",
+     [](PlaceInput& in) { in.cut = 2, in.lowest = 0, in.before_wish = kCloud; },
+     Decision{kCloud, Why::kAskedByCloud}},
+    {"a wish that ended on the way",
+     [](PlaceInput& in) {
+       in.lowest = 0, in.before_wish = kCloud, in.going = Decision{2, Why::kAskedByCloud};
+     }},
+
+    // Speed: 40 ms a token against 50, rows of 1 ms.
+    {"two slow runs", [](PlaceInput& in) { kQuicker(in, 2, 40, 1); }, Decision{0, Why::kFastest}},
+    {"one slow run", [](PlaceInput& in) { kQuicker(in, 1, 40, 1); }},
+    {"too few tokens left: 10 ms of one against 8 rows of a lag",
+     [](PlaceInput& in) { kQuicker(in, 2, 40, 1), in.tokens_left = 2; }},
+    {"prepared when the text is over: 60 rows of 400 ms, 400 tokens of 50",
+     [](PlaceInput& in) { kQuicker(in, 2, 40, 400); }},
+    {"nearer than the cloud wishes",
+     [](PlaceInput& in) {
+       kQuicker(in, 2, 40, 1);
+       in.quicker->cut = 6, in.cut = 4, in.want = 4;
+     }},
+
+    // A cloud that was lost and answers again.
+    {"quicker there",
+     [](PlaceInput& in) { in.cut = 0, in.fled_from = kCloud, in.fled_token_ms = 45; },
+     Decision{kCloud, Why::kFastest}},
+    {"not quicker there",
+     [](PlaceInput& in) { in.cut = 0, in.fled_from = kCloud, in.fled_token_ms = 46; }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Place, Decisions, testing::ValuesIn(kRows), [](const auto& row) {
+  std::string name;
+  for (const char c : row.param.rule) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+TEST(Place, ATextThatMayBeExpectedAgainMovesOnlyWithTheCloudsBits) {
+  for (const auto& [exact, exact_only, repeats, moves] :
+       {std::tuple(std::optional(true), true, true, true),
+        {false, false, false, true},
+        {false, false, true, false},
+        {false, true, false, false},
+        {std::nullopt, false, false, true},
+        {std::nullopt, true, false, false}}) {
+    EXPECT_EQ(may_move(exact, exact_only, repeats), moves);
+  }
+}
+
+}  // namespace
+}  // namespace split::edge
