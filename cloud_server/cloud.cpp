@@ -5,6 +5,7 @@
 #include "cloud_server/routes/routes.h"
 #include "serve/models.h"
 #include "serve/openapi.h"
+#include "wire/codes.h"
 
 namespace split::cloud {
 
@@ -29,7 +30,7 @@ void expect_models(const Cloud& cloud, http::Route& route) {
   if (route.on_loop) return;
   route.handler = [&cloud, handler = std::move(route.handler)](const http::Request& request) {
     if (!cloud.opened) {
-      throw http::HttpError(503, "loading", "the models are still being loaded", {},
+      throw http::HttpError(503, wire::codes::kLoading, "the models are still being loaded", {},
                             {{"Retry-After", "1"}});
     }
     return handler(request);

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "tensor/blocks.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 
 namespace split::cloud {
@@ -63,7 +64,7 @@ wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& 
 }
 
 void unknown_session() {
-  throw http::HttpError(404, "session_unknown",
+  throw http::HttpError(404, wire::codes::kSessionUnknown,
                         "no such session: PUT it and send its tokens again");
 }
 

@@ -10,6 +10,7 @@
 
 #include "cloud_server/shedding.h"
 #include "run/batcher.h"
+#include "wire/load.h"
 
 namespace split::cloud {
 
@@ -48,11 +49,7 @@ class LoadMeter {
 Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
                                LoadMeter::Time now);
 
-// Milliseconds: of a step through one block and through the head, of each row more in it, and of a
-// prompt's row in one block.
-struct StepCosts {
-  double block_ms = 0, block_row_ms = 0, head_ms = 0, head_row_ms = 0, prompt_row_ms = 0;
-};
+using wire::StepCosts;
 // Runs steps of 1, 8 and 64 rows through half the blocks, all, and the head. Nothing for a context
 // that holds no such step. Throws as Batcher::run.
 std::optional<StepCosts> measure_steps(Batcher& batcher);

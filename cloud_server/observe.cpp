@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "cloud_server/routes/routes.h"
+#include "wire/codes.h"
 
 namespace split::cloud {
 
@@ -61,7 +62,8 @@ Routes observed_routes(Cloud& cloud) {
   if (cloud.metrics_for == Cloud::MetricsFor::kAnybody) route.access = http::Access::kOpen;
   if (cloud.metrics_for == Cloud::MetricsFor::kNobody) {
     route.handler = [](const http::Request&) -> http::Response {
-      throw http::HttpError(404, "not_found", "there is nothing at this path with --metrics off");
+      throw http::HttpError(404, wire::codes::kNotFound,
+                            "there is nothing at this path with --metrics off");
     };
   }
   return {std::move(route)};

@@ -11,6 +11,7 @@
 #include "cloud_server/routes/routes.h"
 #include "run/text/generate.h"
 #include "tensor/blocks.h"
+#include "wire/codes.h"
 
 namespace split::cloud {
 namespace {
@@ -105,7 +106,7 @@ http::Response weight_answer(const ServedModel& model, std::string_view name) {
     weight = model.checkpoint().find(name);
   }
   if (weight == nullptr) {
-    throw HttpError(404, "not_found",
+    throw HttpError(404, wire::codes::kNotFound,
                     "no weight of this name: expected one like transformer.h.0.ln_1.weight");
   }
   http::Response response;
@@ -181,7 +182,8 @@ Routes legacy_routes(Cloud& cloud) {
   const auto with = [&cloud](auto&& answer) {
     return [&cloud, answer](const http::Request& request) -> http::Response {
       if (!cloud.legacy_routes) {
-        throw HttpError(404, "not_found", "there is nothing at this path without --legacy-routes");
+        throw HttpError(404, wire::codes::kNotFound,
+                        "there is nothing at this path without --legacy-routes");
       }
       return answer(cloud, *cloud.models[0], request);
     };

@@ -3,6 +3,7 @@
 
 #include "cloud_server/routes/routes.h"
 #include "serve/models.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 #include "wire/step.h"
 
@@ -93,44 +94,34 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
                                            : "text/plain; charset=utf-8",
                                  cat("\"", file.info.sha256, "\""));
   }
-  throw http::HttpError(404, "not_found",
+  throw http::HttpError(404, wire::codes::kNotFound,
                         "expected a file that the model's description lists: config.json ...");
 }
 
-// Milliseconds, or null where nothing was measured.
-Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
+http::Response unkept(const std::string& json) {
+  http::Response response = http::Response::json(200, json + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
+}
 
 // Tells an edge what it needs to choose its cut.
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
-  const Batcher& batcher = model.batcher();
+  Batcher& batcher = model.batcher();
   const KvPages& pages = batcher.pages();
   const LoadMeter::Load load = model.load_now();
-  const wire::LoadNote note = model.wishes().told();
-  const std::optional<StepCosts> costs = model.costs();
-  const auto cost = [&](double StepCosts::*ms) {
-    return or_null(costs ? std::optional(*costs.*ms) : std::nullopt);
-  };
-  const uint64_t page_bytes = model.batcher().shard().page_bytes();
-  const Json json = {
-      {"busy", load.busy},
-      {"queue_depth", batcher.depth()},
-      {"sessions", cloud.sessions.size_of(batcher)},
-      {"kv_free_bytes", page_bytes * (pages.total() - pages.in_use())},
-      {"step_ms", {{"p50", or_null(load.p50_ms)}, {"p99", or_null(load.p99_ms)}}},
-      {"block_ms", cost(&StepCosts::block_ms)},
-      {"block_row_ms", cost(&StepCosts::block_row_ms)},
-      {"head_ms", cost(&StepCosts::head_ms)},
-      {"head_row_ms", cost(&StepCosts::head_row_ms)},
-      {"prompt_row_ms", cost(&StepCosts::prompt_row_ms)},
-      {"want", note.want ? Json(*note.want) : Json()},
-      {"price", note.price},
-      {"draft", note.draft},
-      {"prices",
-       {{"hour", or_null(cloud.price_hour)}, {"egress_gb", or_null(cloud.price_egress_gb)}}}};
-  http::Response response = http::Response::json(200, json.dump() + "\n");
-  response.headers.set("Cache-Control", "no-store");
-  return response;
+  const wire::Load told{
+      .busy = load.busy,
+      .queue_depth = batcher.depth(),
+      .sessions = cloud.sessions.size_of(batcher),
+      .kv_free_bytes = batcher.shard().page_bytes() * (pages.total() - pages.in_use()),
+      .p50_ms = load.p50_ms,
+      .p99_ms = load.p99_ms,
+      .costs = model.costs(),
+      .note = model.wishes().told(),
+      .price_hour = cloud.price_hour,
+      .price_egress_gb = cloud.price_egress_gb};
+  return unkept(to_json(told));
 }
 
 http::Response list_stages(Cloud& cloud, const http::Request& request) {
@@ -142,9 +133,7 @@ http::Response list_stages(Cloud& cloud, const http::Request& request) {
     data.push_back({{"stage", stage.name}, {"ms", at == times.end() ? Json() : Json(at->second)}});
   }
   const Json json = {{"object", "list"}, {"data", data}};
-  http::Response response = http::Response::json(200, json.dump() + "\n");
-  response.headers.set("Cache-Control", "no-store");
-  return response;
+  return unkept(json.dump());
 }
 
 http::Response send_stage(Cloud& cloud, const http::Request& request) {

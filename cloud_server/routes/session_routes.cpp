@@ -5,6 +5,7 @@
 #include "cloud_server/routes/routes.h"
 #include "cloud_server/routes/session_text.h"
 #include "serve/completions.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 #include "wire/step.h"
 
@@ -26,8 +27,8 @@ SessionName name_of(const http::Request& request) {
 }
 
 [[noreturn]] void mismatch(uint32_t past, uint32_t have, std::string_view what = "past") {
-  throw HttpError(409, "position_mismatch", cat(what, " is ", past, ", have is ", have), "past",
-                  {{"Split-Have", cat(have)}}, {{"have", have}});
+  throw HttpError(409, wire::codes::kPositionMismatch, cat(what, " is ", past, ", have is ", have),
+                  "past", {{"Split-Have", cat(have)}}, {{"have", have}});
 }
 
 // Returns whether it is new.
@@ -36,11 +37,12 @@ bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
   const uint64_t most = cloud.keys.most_sessions(name.owner);
   const auto outcome = cloud.sessions.put(name, model.id(), range, model.batcher(), most);
   if (outcome == Sessions::Put::kOwnerFull) {
-    throw HttpError(429, "too_many_sessions", cat("this key has all its ", most, " sessions"), {},
-                    {{"Retry-After", "1"}});
+    throw HttpError(429, wire::codes::kTooManySessions,
+                    cat("this key has all its ", most, " sessions"), {}, {{"Retry-After", "1"}});
   }
   if (outcome == Sessions::Put::kConflict) {
-    throw HttpError(409, "session_conflict", "the session exists with a different range");
+    throw HttpError(409, wire::codes::kSessionConflict,
+                    "the session exists with a different range");
   }
   return outcome == Sessions::Put::kCreated;
 }
@@ -101,7 +103,7 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
       wire::Fields::refuse("tokens", cat("expected ids in 0..", config.vocab - 1));
   }
   if (uint64_t{rows.past} + rows.count() > static_cast<uint64_t>(config.context)) {
-    throw HttpError(400, "context_exceeded",
+    throw HttpError(400, wire::codes::kContextExceeded,
                     cat("past ", rows.past, " and ", rows.count(),
                         " rows are more than the context of ", config.context),
                     "past");
@@ -109,7 +111,7 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
 }
 
 [[noreturn]] void lacks_rows(uint32_t past, uint32_t have, Point to) {
-  throw HttpError(409, "depth_mismatch",
+  throw HttpError(409, wire::codes::kDepthMismatch,
                   cat("past is ", past, ", have is ", have, " in the blocks before ", to.name()),
                   "past", {{"Split-Have", cat(have)}}, {{"have", have}});
 }

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "serve/text_answer.h"
 #include "serve/watch.h"
+#include "wire/codes.h"
 #include "wire/protocol.h"
 
 namespace split::serve {
@@ -64,7 +65,7 @@ void read_sentences(const Json& input, const TextModel& model, EmbeddingsRequest
 EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model,
                                           MemoryShare& memory) {
   if (model.sentences == nullptr) {
-    throw http::HttpError(501, "not_supported", "this server has no embeddings");
+    throw http::HttpError(501, wire::codes::kNotSupported, "this server has no embeddings");
   }
   const Sentences& sentences = *model.sentences;
   EmbeddingsRequest request;

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "http/message.h"
+#include "wire/codes.h"
 
 namespace split::serve {
 namespace {
@@ -91,7 +92,7 @@ Generated TextBackend::generate(std::span<const int32_t> prompt, const GenerateO
 }
 
 std::vector<float> TextBackend::states(std::span<const int32_t>) {
-  throw http::HttpError(501, "not_supported", "this server has no embeddings");
+  throw http::HttpError(501, wire::codes::kNotSupported, "this server has no embeddings");
 }
 
 TextBackend::Embedded TextBackend::embed(Texts texts, const Sentences& sentences) {

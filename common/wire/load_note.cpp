@@ -9,8 +9,6 @@
 namespace split::wire {
 namespace {
 
-constexpr uint64_t kMostCut = 1024, kMostDraft = 7;
-
 // "0.40" in hundredths: no other number of digits is written.
 std::optional<double> parse_price(std::string_view text) {
   if (text.size() != 4 || text[1] != '.') return std::nullopt;

@@ -10,11 +10,12 @@
 namespace split::wire {
 
 inline constexpr char kLoadHeader[] = "Split-Load";
+inline constexpr int kMostCut = 1024, kMostDraft = 7;
 
 struct LoadNote {
   std::optional<int> want;  // the session's cut, or a lower one; none: the edge may choose
   double price = 0;         // from 0 to 1, in hundredths
-  int draft = 7;            // guessed rows beside a step's next one
+  int draft = kMostDraft;   // guessed rows beside a step's next one
 
   bool operator==(const LoadNote&) const = default;
 };

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "text/stop.h"
 #include "text/utf8.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 namespace {
@@ -143,7 +144,8 @@ bool TokenStream::take(std::string_view text) {
     const std::string code = named == nullptr ? "" : named->text();
     throw RemoteError(cat("[server] ", message == nullptr ? "'an error without a message'"
                                                           : shown(message->text())),
-                      code == "busy" ? 503 : 500, code);  // the status that came too late
+                      code == wire::codes::kBusy ? 503 : 500,
+                      code);  // the status that came too late
   }
   const Json& choices = event.at("choices");
   if (!choices.is_array() || choices.empty()) return true;  // usage, for example

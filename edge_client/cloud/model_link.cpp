@@ -1,6 +1,7 @@
 #include "edge_client/cloud/model_link.h"
 
 #include "edge_client/cloud/cloud_completion.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 
@@ -9,7 +10,7 @@ auto ModelLink::room_for_session(const Call& call) {
   try {
     return call();
   } catch (const RemoteError& error) {
-    if (error.code != "too_many_sessions" || !options_.give_up) throw;
+    if (error.code != wire::codes::kTooManySessions || !options_.give_up) throw;
     const std::vector<std::string> given_up = options_.give_up();
     if (given_up.empty()) throw;
     for (const std::string& session : given_up) remote_->ask({Send::kClose, session}, {});

@@ -8,7 +8,9 @@
 #include "base/json.h"
 #include "http/sse.h"
 #include "text/utf8.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
+#include "wire/load.h"
 
 namespace split::edge {
 namespace {
@@ -136,7 +138,7 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
 RemoteError model_changed(const std::string& origin, std::string_view id) {
   return {
       cat("[server] ", origin, ": the model ", shown(id), " has changed since it was loaded here"),
-      200, "model_mismatch"};
+      200, wire::codes::kModelMismatch};
 }
 
 http::Headers Remote::traced(const http::Headers& headers) const {
@@ -166,7 +168,7 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
   }
   if (reply.status < 200 || reply.status > 299) {
     RemoteError error = refusal(origin(), reply, path);
-    if (reply.unchecked && !error.transient()) error.code = "damaged";
+    if (reply.unchecked && !error.transient()) error.code = wire::codes::kDamaged;
     throw error;
   }
   return reply;
@@ -234,32 +236,19 @@ std::optional<CloudLoad> Remote::load(const std::string& id) {
     throw;
   }
   try {
-    const Json json = parse_json(reply.body, 8, "the load");
-    const auto figure = [](const Json& value) -> std::optional<double> {
-      if (!value.is_number()) return std::nullopt;
-      const double number = value.get<double>();
-      return std::isfinite(number) && number >= 0 ? std::optional(number) : std::nullopt;
-    };
+    const wire::Load told = wire::parse_load(reply.body);
     CloudLoad load;
-    const auto block = figure(json.at("block_ms")), head = figure(json.at("head_ms"));
-    if (block && head) {  // each beside what a row of the step costs
-      const double block_row = figure(json.at("block_row_ms")).value_or(0);
-      const double head_row = figure(json.at("head_row_ms")).value_or(0);
-      load.speed = Speed{.block_ms = *block + block_row,
-                         .block_row_ms = block_row,
-                         .head_ms = *head + head_row,
-                         .head_row_ms = head_row,
-                         .prompt_row_ms = figure(json.at("prompt_row_ms")).value_or(0)};
-      const double busy = figure(json.at("busy")).value_or(0);
-      if (busy > kBusy) {
-        load.speed->busy_step_ms = figure(json.at("step_ms").at("p50")).value_or(0);
-      }
+    load.want = told.note.want;
+    if (const auto& costs = told.costs) {  // a row's own beside a step's: the step of one row
+      load.speed = Speed{.block_ms = costs->block_ms + costs->block_row_ms,
+                         .block_row_ms = costs->block_row_ms,
+                         .head_ms = costs->head_ms + costs->head_row_ms,
+                         .head_row_ms = costs->head_row_ms,
+                         .prompt_row_ms = costs->prompt_row_ms};
+      if (told.busy > kBusy) load.speed->busy_step_ms = told.p50_ms.value_or(0);
     }
-    const Json& prices = json.at("prices");
-    const auto hour = figure(prices.at("hour")), egress = figure(prices.at("egress_gb"));
-    if (hour || egress) load.prices = Prices{hour.value_or(0), egress.value_or(0)};
-    if (const auto want = figure(json.at("want")); want && *want <= 1024) {
-      load.want = static_cast<int>(*want);
+    if (told.price_hour || told.price_egress_gb) {
+      load.prices = Prices{told.price_hour.value_or(0), told.price_egress_gb.value_or(0)};
     }
     return load;
   } catch (const Error& error) {

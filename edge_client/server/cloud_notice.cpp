@@ -4,6 +4,7 @@
 
 #include "base/resources/threads.h"
 #include "program/terminal.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 namespace {
@@ -31,7 +32,9 @@ CloudNotice::~CloudNotice() {
 void CloudNotice::lost(const RemoteError& error) {
   const std::lock_guard lock(mutex_);
   const bool busy = error.status == 429 || error.status == 503;
-  why_ = error.code == "loading" ? ", which loads its models" : busy ? ", which is busy" : "";
+  why_ = error.code == wire::codes::kLoading ? ", which loads its models"
+         : busy                              ? ", which is busy"
+                                             : "";
   const auto untold = error.code == kFirstAsk ? kFirstUntold : kUntold;
   untold_ = waiting_ > 0 ? std::min(untold_, untold) : untold;
   changed_.notify_all();

@@ -1,11 +1,12 @@
 #include "edge_client/server/observe.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 namespace {
 
-constexpr const char* kCodes[] = {"session_unknown", "position_mismatch", "session_conflict"};
+constexpr const char* kCodes[] = {wire::codes::kSessionUnknown, wire::codes::kPositionMismatch,
+                                  wire::codes::kSessionConflict};
 constexpr const char* kNoAnswer = "no_answer";
-constexpr const char* kBusy = "busy";
 constexpr const char* kError = "error";
 
 // Few and fixed, whatever a server says.
@@ -14,7 +15,7 @@ const char* reason_of(const RemoteError& error) {
   for (const char* code : kCodes) {
     if (error.code == code) return code;
   }
-  return error.status == 429 || error.status == 503 ? kBusy : kError;
+  return error.status == 429 || error.status == 503 ? wire::codes::kBusy : kError;
 }
 
 serve::Counter& retries(serve::Metrics& metrics, const char* reason) {
@@ -69,7 +70,7 @@ EdgeMetrics::EdgeMetrics()
                                 "Bodies of what moves of cuts asked the cloud for.")) {
   // Before there is any, so that a rate has somewhere to begin.
   for (const char* reason : kCodes) retries(metrics, reason);
-  for (const char* reason : {kNoAnswer, kBusy, kError}) retries(metrics, reason);
+  for (const char* reason : {kNoAnswer, wire::codes::kBusy, kError}) retries(metrics, reason);
   for (const Why why : {Why::kAsked, Why::kCloudLost, Why::kLanded}) moves(metrics, 0, why);
 }
 

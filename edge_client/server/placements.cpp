@@ -5,6 +5,7 @@
 
 #include "base/resources/threads.h"
 #include "http/message.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -12,7 +13,8 @@ namespace {
 
 // A word that is wrong is the caller's; a cloud or a device that fails is told in its own words.
 [[noreturn]] void throw_as_answer(const Error& error) {
-  if (error.kind() == ErrorKind::kRemote) throw http::HttpError(502, "cloud_error", error.what());
+  if (error.kind() == ErrorKind::kRemote)
+    throw http::HttpError(502, wire::codes::kCloudError, error.what());
   if (error.kind() == ErrorKind::kDevice) throw http::HttpError(409, "device_error", error.what());
   throw error;
 }

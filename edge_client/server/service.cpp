@@ -12,6 +12,7 @@
 #include "http/message.h"
 #include "serve/models.h"
 #include "step/names.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -22,7 +23,7 @@ constexpr std::chrono::milliseconds kProbe{1000};
 
 void expect_running_can_move(const PlacedModel& now) {
   if (!now.deepest) {
-    throw http::HttpError(409, "not_supported",
+    throw http::HttpError(409, wire::codes::kNotSupported,
                           "answers that run have one cut for good: of this cloud's sessions, or "
                           "with --head cloud");
   }
@@ -324,7 +325,7 @@ std::string Service::plan() const {
 serve::TextModel Service::find(const std::string& id, const std::string& owner) {
   std::shared_ptr<PlacedModel> split = present();
   if (!split) {
-    throw http::HttpError(503, "loading", "the model is still being loaded", {},
+    throw http::HttpError(503, wire::codes::kLoading, "the model is still being loaded", {},
                           {{"Retry-After", "1"}});
   }
   if (!id.empty() && id != split->info.id) {
@@ -459,12 +460,12 @@ std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
     if (error) std::rethrow_exception(error);
     same = same_model(split->info, now->info);
   } catch (const RemoteError& refused) {
-    if (refused.code != "model_mismatch") throw;
+    if (refused.code != wire::codes::kModelMismatch) throw;
     same = false;
   }
   if (!same) {
     throw http::HttpError(
-        409, "model_mismatch",
+        409, wire::codes::kModelMismatch,
         "the cloud has another model under this name now: start edge_client anew");
   }
   loader_.remember(*split);

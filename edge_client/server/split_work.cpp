@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/plain_words.h"
 #include "edge_client/drive/split_embed.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 namespace {
@@ -19,9 +20,9 @@ double ms_between(std::chrono::steady_clock::time_point start,
   if (error.transient()) {
     const std::string message =
         cat(error.status == 0 ? "the cloud does not answer: " : "", plain_words(error.what()));
-    throw http::HttpError(503, "cloud_unavailable", message, {}, {{"Retry-After", "1"}});
+    throw http::HttpError(503, wire::codes::kCloudUnavailable, message, {}, {{"Retry-After", "1"}});
   }
-  throw http::HttpError(502, "cloud_error", error.what());
+  throw http::HttpError(502, wire::codes::kCloudError, error.what());
 }
 
 template <typename Call>

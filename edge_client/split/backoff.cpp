@@ -1,18 +1,19 @@
 #include "edge_client/split/backoff.h"
+#include "wire/codes.h"
 
 #include <algorithm>
 
 namespace split::edge {
 
 bool RemoteError::transient() const {
-  return code == "damaged" || status == 0 || status == 408 || status == 429 ||
+  return code == wire::codes::kDamaged || status == 0 || status == 408 || status == 429 ||
          (status >= 502 && status <= 504);
 }
 
 bool RemoteError::loses() const {
-  return status == 0 || status == 502 || status == 504 || code == "session_unknown" ||
-         code == "position_mismatch" || code == "depth_mismatch" || code == "session_conflict" ||
-         code == "model_mismatch";
+  return status == 0 || status == 502 || status == 504 || code == wire::codes::kSessionUnknown ||
+         code == wire::codes::kPositionMismatch || code == wire::codes::kDepthMismatch ||
+         code == wire::codes::kSessionConflict || code == wire::codes::kModelMismatch;
 }
 
 Backoff::Backoff(const RetryOptions& options)

@@ -1,4 +1,5 @@
 #include "edge_client/split/course.h"
+#include "wire/codes.h"
 
 #include <algorithm>
 
@@ -601,7 +602,7 @@ Moment Course::lost_at() const {
 
 // Throws CloudLost where the text goes on here, alone.
 Task<void> Course::leave_if_lost(const RemoteError& error) {
-  const bool gone = error.status == 0 || error.code == "model_mismatch";
+  const bool gone = error.status == 0 || error.code == wire::codes::kModelMismatch;
   if (!gone || sides_.interrupted || !lane_) co_return;
   const bool lost = error.status == 0 && flow_.now() >= lost_at();
   if (lost && lane_->may_be_rescued() && !lane_->can_leave_cloud()) {
@@ -618,13 +619,13 @@ Task<void> Course::recover(const RemoteError& error, Backoff& backoff) {
   CloudSide& cloud = sides_.cloud;
   cloud.reachable = error.status != 0 || sides_.interrupted;
   bool passes = true;
-  if (error.code == "session_unknown") {
+  if (error.code == wire::codes::kSessionUnknown) {
     cloud.open = false;
-  } else if (error.code == "position_mismatch") {
+  } else if (error.code == wire::codes::kPositionMismatch) {
     cloud.rows.cut_back(0);
-  } else if (error.code == "depth_mismatch") {
+  } else if (error.code == wire::codes::kDepthMismatch) {
     cloud.rows.limit(0, sides_.cut, error.have.value_or(0));
-  } else if (error.code == "session_conflict") {
+  } else if (error.code == wire::codes::kSessionConflict) {
     cloud = CloudSide(sides_.layers());
   } else {
     passes = error.transient();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/codes.h"
+
 namespace split::edge {
 namespace {
 
@@ -28,9 +30,9 @@ RetryOptions patient(RetryOptions options) {
 }
 
 bool may_pass(const RemoteError& error) {
-  return error.transient() || error.code == "session_unknown" ||
-         error.code == "position_mismatch" || error.code == "depth_mismatch" ||
-         error.code == "session_conflict";
+  return error.transient() || error.code == wire::codes::kSessionUnknown ||
+         error.code == wire::codes::kPositionMismatch ||
+         error.code == wire::codes::kDepthMismatch || error.code == wire::codes::kSessionConflict;
 }
 
 }  // namespace
@@ -514,10 +516,11 @@ Task<void> Lane::wait_after(const RemoteError& error) {
     next_target();
     co_return;
   }
-  if (sides_.cut == 0 && error.code == "session_unknown") next_cloud_.open = false;
-  if (sides_.cut == 0 && error.code == "position_mismatch") next_cloud_.rows.cut_back(0);
-  if (sides_.cut == 0 && error.code == "session_conflict") next_cloud_ = CloudSide(sides_.layers());
-  if (error.code == "depth_mismatch" && target_) {
+  if (sides_.cut == 0 && error.code == wire::codes::kSessionUnknown) next_cloud_.open = false;
+  if (sides_.cut == 0 && error.code == wire::codes::kPositionMismatch) next_cloud_.rows.cut_back(0);
+  if (sides_.cut == 0 && error.code == wire::codes::kSessionConflict)
+    next_cloud_ = CloudSide(sides_.layers());
+  if (error.code == wire::codes::kDepthMismatch && target_) {
     cloud().rows.limit(sides_.cut, target_->cut, error.have.value_or(0));
   }
   const auto wait = backoff_.failed(error, true, flow_.now());

@@ -9,6 +9,7 @@
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/manifest_query.h"
 #include "step/names.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 
@@ -126,7 +127,7 @@ std::string Loader::wanted_id() {
       // A proxy takes the path away, and whoever leaves it there is asked for something else.
       const bool below =
           remote_.origin().find('/', remote_.origin().find("//") + 2) != std::string::npos;
-      if (error.code == "damaged" && below && ++damaged == kDamagedAlways) {
+      if (error.code == wire::codes::kDamaged && below && ++damaged == kDamagedAlways) {
         throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(),
                                             ": no server below this path; is the path right?"));
       }

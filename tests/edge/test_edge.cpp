@@ -6,6 +6,7 @@
 #include "edge_client/split/placement.h"
 #include "run/text/generate.h"
 #include "support/edge_world.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -198,7 +199,7 @@ const Fault kFaults[] = {
      }},
     {"503 before the step",
      [](GatedCloud&, const http::Request&) -> std::optional<http::Response> {
-       throw http::HttpError(503, "busy", "busy", {}, {{"Retry-After", "0"}});
+       throw http::HttpError(503, wire::codes::kBusy, "busy", {}, {{"Retry-After", "0"}});
      }},
     {"502 without our JSON",
      [](GatedCloud&, const http::Request&) -> std::optional<http::Response> {
@@ -274,7 +275,7 @@ TEST(Edge, RefusesAnswersThatMakeNoSense) {
 TEST(Edge, GivesUpWhenTheServerStaysBusy) {
   Shared& shared = Shared::of("rand-a");
   shared.cloud.reset([](const http::Request&, int) -> std::optional<http::Response> {
-    throw http::HttpError(503, "busy", "come back");
+    throw http::HttpError(503, wire::codes::kBusy, "come back");
   });
   const Outcome got = shared.run({shared.prompt(1), "--cut=1", "--quiet", "--retry-for=0"});
   EXPECT_EQ(got.code, 3);
@@ -289,7 +290,7 @@ TEST(Edge, WaitsForAServerThatMakesProgress) {
   const auto busy_until = [&](int last, bool progress) {
     shared.cloud.reset({}, {}, [=](const http::Request&, int n) -> std::optional<http::Response> {
       if (n >= last) return std::nullopt;
-      throw http::HttpError(503, "busy", cat("made ", progress ? n : 7, " of 9"), {},
+      throw http::HttpError(503, wire::codes::kBusy, cat("made ", progress ? n : 7, " of 9"), {},
                             {{"Retry-After", "0"}});
     });
   };

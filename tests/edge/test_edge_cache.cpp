@@ -12,6 +12,7 @@
 #include "edge_client/weights/plan/plan.h"
 #include "edge_client/weights/seen_models.h"
 #include "support/edge_world.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -363,7 +364,7 @@ TEST_F(EdgeCache, FetchesFromAnotherOriginWhenTheServerSaysSo) {
       const std::lock_guard lock(mutex);
       asked.push_back(request.headers);
       auto file = the_cloud().model().weights().blob(request.path_params[0]);
-      if (!file) throw http::HttpError(404, "not_found", "no such object");
+      if (!file) throw http::HttpError(404, wire::codes::kNotFound, "no such object");
       if (wrong) {
         std::string text;
         for (const Bytes piece : file->pieces) text += as_text(piece);

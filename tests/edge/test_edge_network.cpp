@@ -5,6 +5,7 @@
 #include "edge_client/cloud/remote.h"
 #include "support/chaos_proxy.h"
 #include "support/edge_world.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -114,7 +115,7 @@ TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
         try {
           got = step();
         } catch (const edge::RemoteError& error) {
-          const bool passes = error.transient() || error.code == "session_unknown";
+          const bool passes = error.transient() || error.code == wire::codes::kSessionUnknown;
           ASSERT_TRUE(passes) << "byte " << at << ": " << error.what();
         }
       }

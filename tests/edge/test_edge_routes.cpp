@@ -6,6 +6,7 @@
 
 #include "support/edge_server.h"
 #include "support/http_peer.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -313,7 +314,7 @@ TEST(EdgeOllama, AStreamThatFailsSaysSo) {
   edge.ready();
   pair.cloud.reset([](const http::Request&, int n) -> std::optional<http::Response> {
     if (n < 2) return std::nullopt;
-    throw http::HttpError(503, "busy", "come back");
+    throw http::HttpError(503, wire::codes::kBusy, "come back");
   });
   const std::vector<Json> lines = lines_of(edge.post(
       "/api/generate",

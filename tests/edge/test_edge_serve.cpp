@@ -7,6 +7,7 @@
 #include "serve/api_keys.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -593,7 +594,7 @@ TEST(EdgeServe, SaysWhatIsWrong) {
   EXPECT_EQ(error_of(body)["status"], 400);
   pair.cloud.reset([](const http::Request&, int n) -> std::optional<http::Response> {
     if (n < 1) return std::nullopt;
-    throw http::HttpError(503, "busy", "come back");
+    throw http::HttpError(503, wire::codes::kBusy, "come back");
   });
   body = body_of(pair.ids(0), 0, 1, 4);
   body["stream"] = true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "split/split_by_hand.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -48,7 +49,9 @@ TEST_F(SplitAlone, ALossIsOneHoweverOftenTheCloudIsAskedAgain) {
   EXPECT_EQ(counts.survived, 2u);
   EXPECT_EQ(counts.replays, 0u);
   EXPECT_EQ(counts.cloud_layer_rows_again(), 0u);
-  cloud.before_step = [](int) { throw RemoteError("model_mismatch", 200, "model_mismatch"); };
+  cloud.before_step = [](int) {
+    throw RemoteError("model_mismatch", 200, wire::codes::kModelMismatch);
+  };
   EXPECT_THROW(text(1), RemoteError);
   EXPECT_EQ(counts.losses, 3u);
   EXPECT_EQ(counts.survived, 2u);
@@ -57,7 +60,7 @@ TEST_F(SplitAlone, ALossIsOneHoweverOftenTheCloudIsAskedAgain) {
 TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
   const std::vector<int32_t> expected = whole();
   cloud.before_step = [&](int number) {
-    if (number == 3 || number == 4) throw RemoteError("busy", 503, "busy");
+    if (number == 3 || number == 4) throw RemoteError("busy", 503, wire::codes::kBusy);
   };
   EXPECT_EQ(text(1), expected);
   EXPECT_EQ(waiter.waits, 2);
@@ -68,7 +71,7 @@ TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
   EXPECT_EQ(waiter.waits, 2);
   cloud.before_step = [&](int) {
     waiter.ended = true;
-    throw RemoteError("busy", 503, "busy");
+    throw RemoteError("busy", 503, wire::codes::kBusy);
   };
   EXPECT_THROW(text(1), RemoteError);
   EXPECT_EQ(waiter.waits, 2);
@@ -98,7 +101,7 @@ TEST_F(SplitAlone, ACourseIsDrivenByOneThreadAndAnyClock) {
   }
   EXPECT_EQ(shard.pages().in_use(), 0u);
   // Without end busy: the budget is one of that clock.
-  cloud.before_step = [](int) { throw RemoteError("busy", 503, "busy"); };
+  cloud.before_step = [](int) { throw RemoteError("busy", 503, wire::codes::kBusy); };
   edge::Course course(model, 1, &tail, {}, counts);
   edge::Flow& flow = course.run({.range = {.to = Point::head()}, .tokens = prompt});
   const double before = hand.ms();

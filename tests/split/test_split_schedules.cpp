@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "split/split_moves.h"
+#include "wire/codes.h"
 
 namespace split::test {
 namespace {
@@ -97,7 +98,7 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
     std::function<void()> happen;
   };
   const std::vector<Fault> faults = {
-      {"busy", true, [] { throw RemoteError("busy", 503, "busy"); }},
+      {"busy", true, [] { throw RemoteError("busy", 503, wire::codes::kBusy); }},
       {"the line breaks", true, [] { throw RemoteError("no answer", 0, ""); }},
       {"the answer is lost", false, [] { throw RemoteError("no answer", 0, ""); }},
       {"the server starts again", true, [&] { cloud.forget_all(); }},

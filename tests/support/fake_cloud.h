@@ -11,6 +11,7 @@
 #include "edge_client/split/cloud_link.h"
 #include "golden_model.h"
 #include "run/text/generate.h"
+#include "wire/codes.h"
 
 namespace split::test {
 
@@ -162,7 +163,7 @@ class FakeCloud : public edge::CloudLink {
     Session& own = find(session, rows);
     const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
     if (rows.past + rows.count() > there) {
-      throw RemoteError("not there", 409, "position_mismatch");
+      throw RemoteError("not there", 409, wire::codes::kPositionMismatch);
     }
     EXPECT_TRUE(
         std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
@@ -182,14 +183,15 @@ class FakeCloud : public edge::CloudLink {
   // A session that has the rows before these in the blocks that they pass.
   Session& find(const std::string& session, const SequenceRows& rows) {
     const auto at = sessions_.find(session);
-    if (at == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    if (at == sessions_.end())
+      throw RemoteError("no such session", 404, wire::codes::kSessionUnknown);
     const SequenceId sequence = at->second.sequence;
     if (shard_.pages().length(sequence) < rows.past) {
-      throw RemoteError("elsewhere", 409, "position_mismatch");
+      throw RemoteError("elsewhere", 409, wire::codes::kPositionMismatch);
     }
     const uint32_t have = shard_.pages().filled(sequence, rows.range);
     if (have < rows.past) {
-      RemoteError error("not so deep", 409, "depth_mismatch");
+      RemoteError error("not so deep", 409, wire::codes::kDepthMismatch);
       error.have = have;
       throw error;
     }
@@ -199,7 +201,8 @@ class FakeCloud : public edge::CloudLink {
   std::vector<float> last_logits(const std::string& session, std::span<const int32_t> ids,
                                  size_t prompt) {
     const auto found = sessions_.find(session);
-    if (found == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    if (found == sessions_.end())
+      throw RemoteError("no such session", 404, wire::codes::kSessionUnknown);
     Session& own = found->second;
     const auto [wrong, rest] = std::ranges::mismatch(own.ids, ids);
     KvPages& pages = shard_.pages();

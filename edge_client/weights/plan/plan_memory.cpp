@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "edge_client/weights/blobs/kept_file.h"
+#include "wire/load.h"
 
 namespace split::edge {
 
@@ -19,11 +20,7 @@ constexpr double kMostFigure = 1e9;
 // Every figure of a record by name, read and written by one list.
 template <typename Facts, typename Visit>
 void visit_speed(Facts& speed, const Visit& visit) {
-  visit("block_ms", speed.block_ms);
-  visit("block_row_ms", speed.block_row_ms);
-  visit("head_ms", speed.head_ms);
-  visit("head_row_ms", speed.head_row_ms);
-  visit("prompt_row_ms", speed.prompt_row_ms);
+  wire::visit_costs(speed, visit);
   visit("step_ms", speed.step_ms);
   visit("busy_step_ms", speed.busy_step_ms);
 }

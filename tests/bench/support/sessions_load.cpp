@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bench/support/bench.h"
+#include "wire/codes.h"
 
 namespace split::bench {
 namespace {
@@ -53,7 +54,7 @@ struct SessionsLoad::Edge {
         return work(replay);
       } catch (const edge::RemoteError& error) {
         const bool full = error.status == 429 || error.status == 503;
-        const bool again = error.transient() || error.code == "session_unknown";
+        const bool again = error.transient() || error.code == wire::codes::kSessionUnknown;
         if (!again || Clock::now() >= give_up) throw;
         if (full) ++refused;
         if (!full && !replay) ++replays;
