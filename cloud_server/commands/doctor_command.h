@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cloud_server/served_model.h"
+#include "cloud_server/state/served_model.h"
 #include "http/server/server.h"
 
 namespace split::cloud {

@@ -1,4 +1,4 @@
-#include "cloud_server/model_path.h"
+#include "cloud_server/commands/model_path.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "cloud_server/options.h"
+#include "cloud_server/commands/options.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/cache_dir.h"
-#include "cloud_server/model_path.h"
+#include "cloud_server/commands/model_path.h"
 #include "device/about.h"
 #include "http/client.h"
 #include "http/head.h"

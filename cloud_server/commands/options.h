@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cloud_server/served_model.h"
+#include "cloud_server/state/served_model.h"
 #include "http/server/server.h"
 #include "program/flags.h"
 

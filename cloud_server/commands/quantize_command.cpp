@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cloud_server/blob_formats.h"
+#include "cloud_server/state/blob_formats.h"
 #include "io/weight_file.h"
 #include "models/formats.h"
 #include "program/flags.h"

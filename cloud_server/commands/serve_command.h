@@ -1,7 +1,7 @@
 // Serves models until a signal ends it.
 #pragma once
 
-#include "cloud_server/options.h"
+#include "cloud_server/commands/options.h"
 
 namespace split::cloud {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "base/json.h"
-#include "cloud_server/job.h"
+#include "cloud_server/routes/job.h"
 #include "cloud_server/routes/routes.h"
 #include "run/text/generate.h"
 #include "run/text/texts.h"

@@ -1,4 +1,4 @@
-#include "cloud_server/job.h"
+#include "cloud_server/routes/job.h"
 
 #include <algorithm>
 #include <cmath>

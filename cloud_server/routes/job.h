@@ -2,19 +2,9 @@
 // compute rows share it.
 #pragma once
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/state/cloud.h"
 
 namespace split::cloud {
-
-// A sequence that ends with the request.
-struct OneSequence {
-  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
-  ~OneSequence() { pages.close(id); }
-  OneSequence(const OneSequence&) = delete;
-  OneSequence& operator=(const OneSequence&) = delete;
-  KvPages& pages;
-  SequenceId id;
-};
 
 // Charges rows to the caller's key, by the share of the model that they run through; it gets 429
 // while it is overdrawn.

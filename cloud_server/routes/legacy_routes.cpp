@@ -6,8 +6,8 @@
 
 #include "base/base64.h"
 #include "base/json.h"
-#include "cloud_server/job.h"
 #include "cloud_server/routes/form.h"
+#include "cloud_server/routes/job.h"
 #include "cloud_server/routes/routes.h"
 #include "run/text/generate.h"
 #include "tensor/blocks.h"

@@ -1,9 +1,16 @@
-// The parts of the cloud's routes, one file each; cloud.cpp puts them together.
+// The cloud's routes over its models and sessions, one file for each part. main() makes a cloud and
+// a server; so do the tests.
 #pragma once
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/state/cloud.h"
 
 namespace split::cloud {
+
+// Adds every route. The cloud outlives the server. Where its models are not there yet, the routes
+// that need them answer 503 `loading` until they are opened.
+void add_routes(http::Server& server, Cloud& cloud);
+// Lets routes use the cloud's models, which no longer change; once, at any time.
+void open_models(Cloud& cloud);
 
 using Routes = std::vector<http::Route>;
 Routes description_routes(Cloud& cloud);  // /, /livez, /readyz

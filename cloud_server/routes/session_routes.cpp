@@ -1,7 +1,7 @@
 // Sessions: the cloud's part of somebody's answer, kept between steps.
 #include <random>
 
-#include "cloud_server/job.h"
+#include "cloud_server/routes/job.h"
 #include "cloud_server/routes/routes.h"
 #include "cloud_server/routes/session_text.h"
 #include "serve/completions.h"

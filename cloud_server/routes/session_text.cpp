@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cloud_server/job.h"
+#include "cloud_server/routes/job.h"
 
 namespace split::cloud {
 

@@ -2,7 +2,7 @@
 // time: fills run between two of them, and what was computed stays when the text ends.
 #pragma once
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/state/cloud.h"
 #include "run/forward.h"
 
 namespace split::cloud {

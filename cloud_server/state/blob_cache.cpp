@@ -1,4 +1,4 @@
-#include "cloud_server/blob_cache.h"
+#include "cloud_server/state/blob_cache.h"
 
 #include "base/log.h"
 

@@ -1,4 +1,4 @@
-#include "cloud_server/blob_formats.h"
+#include "cloud_server/state/blob_formats.h"
 
 #include <algorithm>
 #include <set>

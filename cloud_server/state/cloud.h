@@ -1,5 +1,4 @@
-// The cloud's routes over its models and sessions. main() makes one of these and a server; so do
-// the tests.
+// What a cloud serves: its models, their sessions, and what limits them. Knows no route.
 #pragma once
 
 #include <atomic>
@@ -8,7 +7,7 @@
 #include <vector>
 
 #include "base/resources/memory_budget.h"
-#include "cloud_server/served_model.h"
+#include "cloud_server/state/served_model.h"
 #include "http/server/server.h"
 #include "run/sessions.h"
 #include "serve/api_keys.h"
@@ -40,11 +39,5 @@ struct Cloud {
   ServedModel& find(const std::string& id);
   std::vector<std::string> ids() const;
 };
-
-// Adds every route. The cloud outlives the server. Where its models are not there yet, the routes
-// that need them answer 503 `loading` until they are opened.
-void add_routes(http::Server& server, Cloud& cloud);
-// Lets routes use the cloud's models, which no longer change; once, at any time.
-void open_models(Cloud& cloud);
 
 }  // namespace split::cloud

@@ -1,9 +1,7 @@
-#include "cloud_server/load.h"
+#include "cloud_server/state/load.h"
 
 #include <algorithm>
 #include <vector>
-
-#include "cloud_server/job.h"
 
 namespace split::cloud {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "cloud_server/shedding.h"
+#include "cloud_server/state/shedding.h"
 #include "run/batcher.h"
 #include "wire/load.h"
 

@@ -1,4 +1,4 @@
-#include "cloud_server/served_model.h"
+#include "cloud_server/state/served_model.h"
 
 #include <algorithm>
 

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
-#include "cloud_server/load.h"
-#include "cloud_server/weight_store.h"
-#include "cloud_server/wishes.h"
+#include "cloud_server/state/load.h"
+#include "cloud_server/state/weight_store.h"
+#include "cloud_server/state/wishes.h"
 #include "run/batcher.h"
 #include "run/sentences.h"
 #include "run/sessions.h"

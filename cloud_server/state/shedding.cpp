@@ -1,4 +1,4 @@
-#include "cloud_server/shedding.h"
+#include "cloud_server/state/shedding.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cloud_server/weight_store.h"
+#include "cloud_server/state/weight_store.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

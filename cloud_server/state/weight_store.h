@@ -14,8 +14,8 @@
 #include <mutex>
 #include <thread>
 
-#include "cloud_server/blob_cache.h"
-#include "cloud_server/blob_formats.h"
+#include "cloud_server/state/blob_cache.h"
+#include "cloud_server/state/blob_formats.h"
 #include "models/formats.h"
 #include "wire/protocol.h"
 

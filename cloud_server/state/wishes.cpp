@@ -1,4 +1,4 @@
-#include "cloud_server/wishes.h"
+#include "cloud_server/state/wishes.h"
 
 #include <algorithm>
 #include <cmath>

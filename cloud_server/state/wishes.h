@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-#include "cloud_server/shedding.h"
+#include "cloud_server/state/shedding.h"
 #include "run/kv_pages.h"
 #include "wire/load_note.h"
 

@@ -77,4 +77,14 @@ class KvPages {
   std::map<SequenceId, Sequence> sequences_;
 };
 
+// A sequence that ends with this.
+struct OneSequence {
+  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
+  ~OneSequence() { pages.close(id); }
+  OneSequence(const OneSequence&) = delete;
+  OneSequence& operator=(const OneSequence&) = delete;
+  KvPages& pages;
+  const SequenceId id;
+};
+
 }  // namespace split

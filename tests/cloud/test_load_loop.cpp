@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "cloud_server/load.h"
-#include "cloud_server/wishes.h"
+#include "cloud_server/state/load.h"
+#include "cloud_server/state/wishes.h"
 
 namespace split::cloud {
 namespace {

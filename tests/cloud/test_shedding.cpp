@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "cloud_server/shedding.h"
+#include "cloud_server/state/shedding.h"
 
 namespace split::cloud {
 namespace {

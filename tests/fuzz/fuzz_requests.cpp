@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes/routes.h"
 #include "fuzz.h"
 #include "http/client.h"
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes/routes.h"
 #include "golden_values.h"
 #include "http/client.h"
 #include "http_peer.h"

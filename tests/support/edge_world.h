@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes/routes.h"
 #include "edge_client/cli/run.h"
 #include "golden_model.h"
 #include "http/client.h"

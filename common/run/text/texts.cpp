@@ -4,20 +4,6 @@
 #include <list>
 
 namespace split {
-namespace {
-
-// A sequence that ends with the call.
-struct Passing {
-  explicit Passing(KvPages& pages) : pages(pages), id(pages.open()) {}
-  ~Passing() { pages.close(id); }
-  Passing(const Passing&) = delete;
-  Passing& operator=(const Passing&) = delete;
-  KvPages& pages;
-  const SequenceId id;
-};
-
-}  // namespace
-
 std::vector<float> run_texts(Batcher& batcher, const TextRows& texts, const Requester& requester,
                              Forward::Spent& spent) {
   Shard& shard = batcher.shard();
@@ -29,7 +15,7 @@ std::vector<float> run_texts(Batcher& batcher, const TextRows& texts, const Requ
   const size_t most = config.encodes() ? texts.count() : static_cast<size_t>(config.context);
   for (size_t first = 0; first < texts.lengths.size();) {
     const size_t n = texts_within(texts.lengths, first, most);
-    std::list<Passing> sequences;
+    std::list<OneSequence> sequences;
     std::vector<Job> jobs;
     for (SequenceRows& rows : texts.slice(first, n).split()) {
       const size_t floats = rows.wanted_count() * width;

@@ -5,7 +5,7 @@
 
 #include "bench/support/bench.h"
 #include "bench/support/random_model.h"
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes/routes.h"
 #include "edge_client/cloud/remote.h"
 
 namespace split::bench {
