@@ -4,6 +4,7 @@
 
 #include "text/tokenizer_files.h"
 #include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace split {
 namespace {
@@ -305,21 +306,13 @@ struct Tokenizer::JsonFile {
       parts.plain[static_cast<size_t>(id)] = false;
       return {static_cast<char>(byte)};
     }
-    return with_spaces(key);
-  }
-
-  static std::string with_spaces(std::string_view text) {
-    std::string out(text);
-    for (size_t at = 0; (at = out.find(kSpaceMark, at)) != out.npos; ++at) {
-      out.replace(at, kSpaceMark.size(), " ");
-    }
-    return out;
+    return replaced(std::string(key), kSpaceMark, " ");
   }
 
   // The bytes that an added token stands for in a decoded text.
   std::string added_bytes(const std::string& text) const {
     if (parts.kind == Kind::kWords) return Files::word_of(text, parts.words.prefix);
-    return parts.kind == Kind::kCharacters ? with_spaces(text) : text;
+    return parts.kind == Kind::kCharacters ? replaced(text, kSpaceMark, " ") : text;
   }
 
   void read_added(const Json& added, size_t count) {

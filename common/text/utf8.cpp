@@ -39,6 +39,13 @@ std::string to_valid_utf8(std::string_view text) {
   return out;
 }
 
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   std::string out = std::exchange(held_, {});
   out += bytes;

@@ -25,6 +25,9 @@ Utf8Char utf8_first(std::string_view text);
 // Unicode standard, section 3.9, recommends): fit for JSON.
 std::string to_valid_utf8(std::string_view text);
 
+// `text` with each `from`, which must not be empty, replaced by `to`.
+std::string replaced(std::string text, std::string_view from, std::string_view to);
+
 // Cuts a stream of bytes so that no character is split between two outputs. Bytes that are not
 // UTF-8 pass unchanged; only a suffix that may still become a character (at most 3 bytes) is held
 // back. One thread at a time.
