@@ -25,15 +25,10 @@ inline std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// a * b and a + b, or nothing when the result does not fit.
+// a * b, or nothing when the result does not fit.
 inline std::optional<uint64_t> checked_mul(uint64_t a, uint64_t b) {
   uint64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
-  return result;
-}
-inline std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
-  uint64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result)) return std::nullopt;
   return result;
 }
 

@@ -233,11 +233,6 @@ std::string safetensors_header(std::span<const NamedTensor> tensors,
   return out + text;
 }
 
-std::string write_safetensors(std::span<const NamedTensor> tensors,
-                              const Safetensors::Metadata& metadata) {
-  return with_tensors(safetensors_header(tensors, metadata), tensors);
-}
-
 std::string with_tensors(std::string header, std::span<const NamedTensor> tensors) {
   size_t size = header.size();
   for (const NamedTensor& tensor : tensors) size += tensor.view.bytes.size();

@@ -59,9 +59,6 @@ struct NamedTensor {
 std::string safetensors_header(std::span<const NamedTensor> tensors,
                                const Safetensors::Metadata& metadata = {});
 
-// The whole file: header and data.
-std::string write_safetensors(std::span<const NamedTensor> tensors,
-                              const Safetensors::Metadata& metadata = {});
 // A header of them with their bytes behind it.
 std::string with_tensors(std::string header, std::span<const NamedTensor> tensors);
 

@@ -37,8 +37,6 @@ const OpInfo& op_info(Op op) {
   return kOthers[index - std::size(kTable)];
 }
 
-std::span<const OpInfo> op_table() { return kTable; }
-
 std::string_view op_functions_glsl() {
   return ""
 #define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"

@@ -57,8 +57,6 @@ struct OpInfo {
 };
 
 const OpInfo& op_info(Op op);
-// All rows of the table, in its order; op_table()[static_cast<size_t>(op)] is op_info(op).
-std::span<const OpInfo> op_table();
 // A value for each op, found by the op: nothing depends on the order of rows.
 template <typename T>
 class ByOp {

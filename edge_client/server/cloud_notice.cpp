@@ -69,7 +69,7 @@ double CloudNotice::waited_ms() const {
 }
 
 // With the lock held.
-CloudNotice::Clock::duration CloudNotice::lasted() const {
+Clock::duration CloudNotice::lasted() const {
   const auto time = Clock::now() - since_;
   return time < untold_ ? Clock::duration{} : time;
 }
@@ -79,12 +79,6 @@ void CloudNotice::end() {
   if (std::exchange(shown_, false) && console_.err_is_terminal) console_.err("\r\x1b[K");
   quiet_ = true;
   changed_.notify_all();
-}
-
-RetryOptions CloudNotice::told_to(RetryOptions retry) {
-  retry.on_lost = [this](const RemoteError& error) { lost(error); };
-  retry.on_found = [this](bool again) { found(again); };
-  return retry;
 }
 
 // With the lock held.

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "edge_client/split/backoff.h"
 #include "program/world.h"
 
@@ -31,15 +32,12 @@ class CloudNotice {
   double waited_ms() const;
   // Takes back what is shown and tells no more: what waits is given up.
   void end();
-  // Takes what is told of other waits too.
-  RetryOptions told_to(RetryOptions retry);
   // Text has gone to the same terminal: whether it ended a line.
   void wrote(std::string_view text) {
     if (!text.empty()) mid_line_ = text.back() != '\n';
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   Clock::duration lasted() const;
   void run();
   void say(Clock::time_point now);

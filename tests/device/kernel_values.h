@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/op_table.h"
 #include "tensor/op.h"
 
 namespace split::test {

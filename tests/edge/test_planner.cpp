@@ -195,7 +195,7 @@ TEST(Planner, LearnsWhatComesToEachTokenBesideItsWork) {
 TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
   PlanInput input = laptop();
   SteadyPick steady;
-  SteadyPick::Clock::time_point now{};
+  Clock::time_point now{};
   const auto pick_at = [&](double cloud_block_ms) {
     input.cloud->block_ms = cloud_block_ms;
     const std::vector<Place> places = price_places(input);

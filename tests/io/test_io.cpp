@@ -9,6 +9,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "io_testing.h"
+#include "support/write_safetensors.h"
 
 namespace split {
 namespace {

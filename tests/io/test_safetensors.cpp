@@ -8,6 +8,7 @@
 #include "io/safetensors.h"
 #include "io_testing.h"
 #include "support/attack_files.h"
+#include "support/write_safetensors.h"
 
 namespace split {
 namespace {

@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "support/http_peer.h"
 #include "support/programs.h"
+#include "support/write_safetensors.h"
 
 namespace split::test {
 namespace {

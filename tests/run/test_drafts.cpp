@@ -8,6 +8,7 @@
 #include "run/text/drafts.h"
 #include "run/text/generate.h"
 #include "support/golden_model.h"
+#include "text/sampler.h"
 
 namespace split {
 namespace {
@@ -189,6 +190,22 @@ Ids plain(Batcher& batcher, const ModelConfig& config, const Ids& prompt,
   options.sampling = sampling;
   LocalForward forward(batcher);
   return generate(forward, config, nullptr, prompt, options, {}).tokens;
+}
+
+// The ids that rows of logits give: [1 + drafts, V], behind the last id of `history` and behind
+// each draft. As many drafts as were right, and one id more.
+Ids verify_drafts(std::span<const float> logits, std::span<const int32_t> history,
+                  std::span<const int32_t> drafts, const SamplingOptions& options,
+                  size_t generated = 0) {
+  CHECK(logits.size() % (drafts.size() + 1) == 0);
+  const size_t vocab = logits.size() / (drafts.size() + 1);
+  std::vector<int32_t> text(history.begin(), history.end());
+  for (size_t row = 0; row <= drafts.size(); ++row) {
+    text.push_back(
+        sample(logits.subspan(row * vocab, vocab), text, options, text.size(), generated + row));
+    if (row < drafts.size() && text.back() != drafts[row]) break;
+  }
+  return {text.begin() + static_cast<ptrdiff_t>(history.size()), text.end()};
 }
 
 Drafted with_drafts(Batcher& batcher, const Ids& prompt, const SamplingOptions& sampling,

@@ -14,6 +14,7 @@
 #include "http/client.h"
 #include "http_peer.h"
 #include "openapi_testing.h"
+#include "support/write_safetensors.h"
 
 namespace split::cloud {
 

@@ -187,18 +187,4 @@ void Drafts::took(std::span<const int32_t> ids) {
   for (const int32_t id : ids) text_.push(id);
 }
 
-std::vector<int32_t> verify_drafts(std::span<const float> logits, std::span<const int32_t> history,
-                                   std::span<const int32_t> drafts, const SamplingOptions& options,
-                                   size_t generated) {
-  CHECK(logits.size() % (drafts.size() + 1) == 0);
-  const size_t vocab = logits.size() / (drafts.size() + 1);
-  std::vector<int32_t> text(history.begin(), history.end());
-  for (size_t row = 0; row <= drafts.size(); ++row) {
-    text.push_back(
-        sample(logits.subspan(row * vocab, vocab), text, options, text.size(), generated + row));
-    if (row < drafts.size() && text.back() != drafts[row]) break;
-  }
-  return {text.begin() + static_cast<ptrdiff_t>(history.size()), text.end()};
-}
-
 }  // namespace split

@@ -143,10 +143,4 @@ class Drafts {
   std::vector<size_t> lengths_;   // what led to each
 };
 
-// The ids that rows of logits give: [1 + drafts, V], behind the last id of `history` and behind
-// each draft. As many drafts as were right, and one id more. Throws as sample() does.
-std::vector<int32_t> verify_drafts(std::span<const float> logits, std::span<const int32_t> history,
-                                   std::span<const int32_t> drafts, const SamplingOptions& options,
-                                   size_t generated = 0);
-
 }  // namespace split
