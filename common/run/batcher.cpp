@@ -1,9 +1,9 @@
 #include "run/batcher.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "tensor/topk.h"
 
 namespace split {
@@ -18,11 +18,6 @@ constexpr size_t kMostHabits = 4096;
 // A device with a queue takes a submission and a wait for each point that a step's rows go to.
 constexpr size_t kMostDepths = 4;
 constexpr uint32_t kMostPassedOver = 4;  // steps
-
-double ms_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
 
 // Somebody's next tokens.
 bool is_few(const Job& job) { return job.rows.count() <= kFewRows && !job.fill; }

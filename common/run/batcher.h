@@ -26,6 +26,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/clock.h"
 #include "run/shard/shard.h"
 
 namespace split {
@@ -76,8 +77,6 @@ struct StepSeen {
 // Any number of threads; a sequence is in one job at a time.
 class Batcher {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // `slice`: rows of a prompt that run together while others wait. `patience`: with who is expected
   // straight back; else a quarter of the last step.
   explicit Batcher(Shard& shard, uint32_t slice = 64, std::optional<Clock::duration> patience = {})

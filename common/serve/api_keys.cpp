@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/file.h"
 
 namespace split::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using http::HttpError;
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;

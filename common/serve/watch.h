@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "http/message.h"
 
 namespace split::serve {
@@ -34,7 +35,6 @@ class Watch {
   bool full() const { return full_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   void look();
 
   const std::function<bool()> ask_;

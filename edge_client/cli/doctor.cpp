@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/plain_words.h"
@@ -24,8 +25,6 @@
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::string milliseconds_since(Clock::time_point start) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);

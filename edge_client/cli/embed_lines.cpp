@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/cli/prompt.h"
@@ -15,8 +15,6 @@
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One trip of many texts costs little more than that of one; beyond these nothing is gained.
 constexpr size_t kTextsAtOnce = 256, kTokensAtOnce = 8192;

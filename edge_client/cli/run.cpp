@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/resources/threads.h"
@@ -37,12 +37,6 @@
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // Bytes of this process at its peak so far; 0 where the system does not tell.
 uint64_t peak_memory() {

@@ -1,5 +1,6 @@
 #include "edge_client/cloud/cloud_completion.h"
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "text/stop.h"
 #include "text/utf8.h"
@@ -7,8 +8,6 @@
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 Json request_of(const std::string& model, Json prompt, const GenerateOptions& options) {
   const SamplingOptions& sampling = options.sampling;

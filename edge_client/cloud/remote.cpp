@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "http/sse.h"
 #include "text/utf8.h"
@@ -15,7 +15,6 @@
 namespace split::edge {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr double kBusy = 0.5;  // part of its time in which a cloud's steps follow each other, about
 constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
 // Bytes of an answer, by what was asked for.
@@ -23,10 +22,6 @@ constexpr uint64_t kMostJson = 1 << 20;          // but of a manifest: a hash fo
 constexpr uint64_t kMostFile = 64 << 20;         // as io/checkpoint.h gives out
 constexpr uint64_t kMostFrame = 64 << 10;        // of a tensor's, around its values
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 uint64_t most_of(size_t rows, uint32_t columns) {
   return uint64_t{rows} * columns * sizeof(float) + kMostFrame;

@@ -1,21 +1,14 @@
 #include "edge_client/drive/split_embed.h"
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "edge_client/split/retry.h"
 #include "run/text/texts.h"
 
 namespace split::edge {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Bytes of hidden states in one trip: below what a cloud takes and gives.
 constexpr size_t kMostBytes = 32 << 20;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, size_t width,
                        SplitCounts& counts) {

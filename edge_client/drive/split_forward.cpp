@@ -1,11 +1,10 @@
 #include "edge_client/drive/split_forward.h"
 
+#include "base/clock.h"
 #include "base/resources/threads.h"
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // How often a text that waits for its lane looks whether it is to end.
 constexpr std::chrono::milliseconds kLook{50};

@@ -1,11 +1,10 @@
 #include "edge_client/drive/split_text.h"
 
+#include "base/clock.h"
 #include "edge_client/split/retry.h"
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Adds the time of a call.
 class Timed {

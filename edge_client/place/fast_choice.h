@@ -15,7 +15,7 @@ namespace split::edge {
 // One thread at a time.
 class FastChoice {
  public:
-  using Time = SteadyPick::Clock::time_point;
+  using Time = Clock::time_point;
   struct Now {
     std::optional<int> begin;    // cut of the next text; none: all on the cloud
     bool without_cloud = false;  // that is since it was lost

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "edge_client/place/why.h"
 #include "tensor/shape.h"
 
@@ -149,8 +150,6 @@ std::optional<double> break_even_tokens(const Place& all_cloud, const Place& pla
 // Keeps to a place until another one is 10 % better and 3 s have passed since the last change.
 class SteadyPick {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // The place to be at now.
   size_t update(std::span<const Place> places, const Pick& pick, Clock::time_point now);
 

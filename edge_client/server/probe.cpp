@@ -1,9 +1,9 @@
 #include "edge_client/server/probe.h"
 
+#include "base/clock.h"
+
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // How long a look is good.
 constexpr std::chrono::milliseconds kLookAgain{1000};

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
@@ -55,7 +56,6 @@ class SplitWork : public serve::TextBackend {
   Receipt counted() const;  // what it cost so far, and how that was foreseen
 
  private:
-  using Clock = std::chrono::steady_clock;
   class Running;
   class RunningText;
   bool foreseen() const;

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
+
 namespace split::edge {
 
 struct ProgressTo {
@@ -28,7 +30,6 @@ class Progress {
   void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
   void draw(bool last);
 
   const ProgressTo to_;

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 namespace split::http {
 
 struct Connection;
-using Clock = std::chrono::steady_clock;
 
 enum class Io { kDone, kWait, kGone };
 

@@ -1,9 +1,9 @@
 #include "serve/compat/ollama.h"
 
-#include <chrono>
 #include <ctime>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/figures.h"
 #include "serve/compat/retold.h"
@@ -14,7 +14,6 @@
 namespace split::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using wire::Fields;
 using Name = std::pair<std::string_view, std::string_view>;
 

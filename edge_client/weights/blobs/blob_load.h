@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blobs/blob_client.h"
 #include "edge_client/weights/blobs/fetch_pace.h"
@@ -84,7 +85,6 @@ class BlobLoad {
   void end();
 
  private:
-  using Clock = std::chrono::steady_clock;
   enum class Chunk : uint8_t { kTodo, kTaken, kDone };
   enum class State : uint8_t { kNew, kBusy, kOpening, kOpen, kFull, kClosing, kKept, kBroken };
   enum class Step : uint8_t { kOpen, kChunk, kClose };

@@ -1,14 +1,12 @@
 #include "edge_client/weights/plan/calibrate.h"
+#include "base/clock.h"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <vector>
 
 namespace split::edge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostRuns = 15;
 constexpr size_t kFewestRuns = 5;

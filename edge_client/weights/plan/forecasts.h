@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 
+#include "base/clock.h"
 #include "edge_client/place/fast_choice.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/split/receipt.h"
@@ -17,7 +18,6 @@ namespace split::edge {
 // Any thread.
 class Forecasts {
  public:
-  using Clock = std::chrono::steady_clock;
   struct Choice {
     Goal goal = Goal::kFast;
     double pace = 10;     // tokens/s

@@ -1,21 +1,15 @@
 #include "edge_client/weights/plan/measure.h"
+#include "base/clock.h"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
 namespace split::edge {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kRoundTrips = 5;
 constexpr size_t kSteps = 5;
 constexpr uint64_t kMostBytes = 256'000;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 const wire::BlobInfo* largest_blob(const wire::ModelInfo& info) {
   const wire::BlobInfo* largest = nullptr;

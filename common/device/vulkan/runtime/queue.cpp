@@ -1,19 +1,11 @@
 #include "device/vulkan/runtime/queue.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
+
 namespace split::vulkan {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-}  // namespace
 
 double Pace::estimate_ms(const Cost& cost) const {
   return 1e3 * (static_cast<double>(cost.weights) / weights_ +
