@@ -74,6 +74,35 @@ void describe_run(http::Response& response, const Job& job) {
                                             job.compute_ms, ", share;dur=", job.share_ms));
 }
 
+http::Response rows_in_json(const std::string& fields, std::string_view name, size_t rows,
+                            size_t width, std::span<const float> values) {
+  std::string json =
+      cat("{", fields, "\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",\"", name, "\":[");
+  json.reserve(json.size() + rows * width * kJsonBytesAFloat);
+  for (size_t row = 0; row < rows; ++row) {
+    if (row > 0) json += ',';
+    wire::append_floats(json, values.subspan(row * width, width));
+  }
+  return http::Response::json(200, json + "]}\n");
+}
+
+http::Response unkept_json(int status, const std::string& json) {
+  http::Response response = http::Response::json(status, json + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
+}
+
+void pool_texts(const Sentences& sentences, std::span<const uint32_t> lengths,
+                std::span<const float> states, size_t columns, bool normalize,
+                std::vector<float>& out) {
+  size_t at = 0;
+  for (const uint32_t length : lengths) {
+    const auto one = sentences.pool(states.subspan(at, length * columns), normalize);
+    out.insert(out.end(), one.begin(), one.end());
+    at += length * columns;
+  }
+}
+
 void take_hidden(const http::Request& request) {
   if (sends_tensors(request)) request.memory->take(4 * request.body.size());  // q8_0 becomes floats
 }

@@ -23,6 +23,15 @@ Requester requester_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
 inline constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
+// An answer of rows in JSON, behind `fields` that end with a comma.
+http::Response rows_in_json(const std::string& fields, std::string_view name, size_t rows,
+                            size_t width, std::span<const float> values);
+// An answer that is good for this moment alone.
+http::Response unkept_json(int status, const std::string& json);
+// Appends the embedding of each text, by the states of its rows.
+void pool_texts(const Sentences& sentences, std::span<const uint32_t> lengths,
+                std::span<const float> states, size_t columns, bool normalize,
+                std::vector<float>& out);
 // Takes what hidden states of the body will need, as floats, from the request's memory.
 void take_hidden(const http::Request& request);
 // Refuses an answer of so many rows that is too large.

@@ -1,6 +1,7 @@
 // Models, their files and their weights.
 #include <algorithm>
 
+#include "cloud_server/routes/job.h"
 #include "cloud_server/routes/routes.h"
 #include "serve/models.h"
 #include "wire/codes.h"
@@ -98,12 +99,6 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
                         "expected a file that the model's description lists: config.json ...");
 }
 
-http::Response unkept(const std::string& json) {
-  http::Response response = http::Response::json(200, json + "\n");
-  response.headers.set("Cache-Control", "no-store");
-  return response;
-}
-
 // Tells an edge what it needs to choose its cut.
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
@@ -121,7 +116,7 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       .note = model.wishes().told(),
       .price_hour = cloud.price_hour,
       .price_egress_gb = cloud.price_egress_gb};
-  return unkept(to_json(told));
+  return unkept_json(200, to_json(told));
 }
 
 http::Response list_stages(Cloud& cloud, const http::Request& request) {
@@ -133,7 +128,7 @@ http::Response list_stages(Cloud& cloud, const http::Request& request) {
     data.push_back({{"stage", stage.name}, {"ms", at == times.end() ? Json() : Json(at->second)}});
   }
   const Json json = {{"object", "list"}, {"data", data}};
-  return unkept(json.dump());
+  return unkept_json(200, json.dump());
 }
 
 http::Response send_stage(Cloud& cloud, const http::Request& request) {

@@ -35,8 +35,8 @@ void open_models(Cloud& cloud) {
 void add_routes(http::Server& server, Cloud& cloud) {
   cloud.keys.guard(server);
   Routes all;
-  for (const auto part : {description_routes, model_routes, forward_routes, session_routes,
-                          legacy_routes, observed_routes}) {
+  for (const auto part : {description_routes, model_routes, forward_routes, text_routes,
+                          session_routes, legacy_routes, observed_routes}) {
     Routes routes = part(cloud);
     std::ranges::move(routes, std::back_inserter(all));
   }

@@ -15,7 +15,8 @@ void open_models(Cloud& cloud);
 using Routes = std::vector<http::Route>;
 Routes description_routes(Cloud& cloud);  // /, /livez, /readyz
 Routes model_routes(Cloud& cloud);        // /v1/models..., /v1/blobs...
-Routes forward_routes(Cloud& cloud);      // stateless forward, completions
+Routes forward_routes(Cloud& cloud);      // stateless forward
+Routes text_routes(Cloud& cloud);         // completions, embeddings, tokens
 Routes session_routes(Cloud& cloud);      // /v1/sessions...
 Routes legacy_routes(Cloud& cloud);       // the original web page's
 Routes observed_routes(Cloud& cloud);     // /metrics

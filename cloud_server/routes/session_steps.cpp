@@ -1,0 +1,274 @@
+// Steps of sessions, and fills.
+#include "cloud_server/routes/session_steps.h"
+
+#include "cloud_server/routes/job.h"
+#include "wire/codes.h"
+#include "wire/fields.h"
+#include "wire/step.h"
+
+namespace split::cloud {
+namespace {
+
+using http::HttpError;
+
+[[noreturn]] void mismatch(uint32_t past, uint32_t have, std::string_view what = "past") {
+  throw HttpError(409, wire::codes::kPositionMismatch, cat(what, " is ", past, ", have is ", have),
+                  "past", {{"Split-Have", cat(have)}}, {{"have", have}});
+}
+
+// Refuses rows that are not of their session's kind, or none of the model's.
+void check_rows(const SequenceRows& rows, const ModelConfig& config) {
+  const Point from = rows.range.from;
+  if (rows.hidden.empty() && !from.is_tokens()) {
+    throw HttpError(400, "hidden_expected",
+                    cat("this session starts at block ", from.block(),
+                        ": send safetensors with `hidden` [rows, ", config.channels, "]"),
+                    "hidden");
+  }
+  if (!rows.hidden.empty() && from.is_tokens()) {
+    throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens",
+                    "tokens");
+  }
+  if (rows.count() == 0) wire::Fields::refuse("tokens", "expected at least one");
+  for (const int32_t token : rows.tokens) {
+    if (token >= config.vocab)
+      wire::Fields::refuse("tokens", cat("expected ids in 0..", config.vocab - 1));
+  }
+  if (uint64_t{rows.past} + rows.count() > static_cast<uint64_t>(config.context)) {
+    throw HttpError(400, wire::codes::kContextExceeded,
+                    cat("past ", rows.past, " and ", rows.count(),
+                        " rows are more than the context of ", config.context),
+                    "past");
+  }
+}
+
+[[noreturn]] void lacks_rows(uint32_t past, uint32_t have, Point to) {
+  throw HttpError(409, wire::codes::kDepthMismatch,
+                  cat("past is ", past, ", have is ", have, " in the blocks before ", to.name()),
+                  "past", {{"Split-Have", cat(have)}}, {{"have", have}});
+}
+
+// Returns how far a step goes: as it says, no farther than its session; to the norm and the head
+// from a session's end that is the last block's.
+Point to_of(const wire::StepRequest& asked, const StageRange& session, int layers) {
+  const Point to = asked.to.value_or(session.to);
+  const bool behind = to > Point(layers), whole = session.to == Point(layers);
+  if (to < session.from.block() || (behind ? !whole : to > session.to)) {
+    wire::Fields::refuse("to", cat("expected ", session.from.block(), "..", session.to.name(),
+                                   whole ? ", \"norm\" or \"head\"" : ""));
+  }
+  return to;
+}
+
+// The results of a session's rows, and how the client is told them.
+class StepAnswer {
+ public:
+  // `wire`: the format of hidden states.
+  StepAnswer(const http::Request& request, Shard& shard, Point to, size_t rows, DType wire)
+      : to_(to),
+        rows_(rows),
+        width_(shard.width(to)),
+        format_(to == Point::head() ? DType::kF32 : wire),
+        out_(take(request)) {
+    const auto accept = request.headers.get("Accept");
+    json_ = accept && accept->find(wire::kJsonType) != std::string_view::npos;
+    if (json_ && wire != DType::kF32) {
+      wire::Fields::refuse("wire", cat("is for Accept: ", wire::kTensorType));
+    }
+  }
+
+  std::span<float> out() { return out_; }
+  http::Response response(uint32_t past, uint32_t have) const {
+    http::Response response;
+    if (rows_ == 0) {
+      response.status = 204;
+    } else if (json_) {
+      response = rows_in_json(cat("\"past\":", past, ",\"have\":", have, ","),
+                              wire::result_name(to_), rows_, width_, out_);
+    } else {
+      response.content_type = wire::kTensorType;
+      response.body =
+          wire::frame(wire::result_name(to_), static_cast<uint32_t>(rows_),
+                      static_cast<uint32_t>(width_), out_, {.format = format_, .field = "wire"});
+    }
+    return response;
+  }
+
+ private:
+  std::vector<float> take(const http::Request& request) const {
+    expect_answer(rows_, width_ * sizeof(float));
+    // The rows and their answer.
+    request.memory->take(rows_ * width_ * (sizeof(float) + kJsonBytesAFloat));
+    return std::vector<float>(rows_ * width_);
+  }
+  const Point to_;
+  const size_t rows_, width_;
+  const DType format_;
+  std::vector<float> out_;
+  bool json_ = false;
+};
+
+// Runs a job of a request for a session's rows, which are to be numbers.
+void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
+              Job& job, std::span<const float> out) {
+  // A fill that the cloud asked for is its own affair.
+  if (!job.fill || !model.wishes().asks(session.sequence)) {
+    charge_rows(cloud, request, model, job.rows);
+  }
+  job.requester = requester_of(request);
+  run_in_session(session, model, job);
+  if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
+}
+
+// Counts a step, and says in its answer what it took and how loaded the model is.
+void end_step(const Cloud& cloud, Session& session, ServedModel& model,
+              const http::Request& request, const Job& job, http::Response& response) {
+  describe_run(response, job);
+  response.headers.set(wire::kLoadHeader, to_text(tell_load(cloud, model, session)));
+  ++session.receipt.steps;
+  session.receipt.bytes_in += request.body.size();
+  session.receipt.bytes_out += response.body.size();
+}
+
+void cut_back(Session& session, KvPages& pages, uint32_t past) {
+  pages.truncate(session.sequence, past);
+  if (session.range.from.is_tokens()) session.history.cut_back(past);
+}
+
+http::Response step(Cloud& cloud, Session& session, ServedModel& model,
+                    const http::Request& request, SequenceRows rows, DType wire) {
+  check_rows(rows, model.config());
+  model.wishes().comes(session.sequence, rows.range.to);
+  Shard& shard = model.batcher().shard();
+  KvPages& pages = shard.pages();
+  if (pages.length(session.sequence) < rows.past) {
+    mismatch(rows.past, pages.length(session.sequence));
+  }
+  if (const uint32_t have = pages.filled(session.sequence, rows.range); have < rows.past) {
+    lacks_rows(rows.past, have, rows.range.to);
+  }
+  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), wire);
+  cut_back(session, pages, rows.past);
+  Job job{session.sequence, rows, answer.out().data()};
+  try {
+    run_step(cloud, session, request, model, job, answer.out());
+  } catch (const SequenceLost&) {
+    mismatch(rows.past, pages.length(session.sequence));
+  } catch (...) {
+    // The session keeps nothing of rows that are no numbers.
+    if (!all_finite(answer.out())) cut_back(session, pages, rows.past);
+    throw;
+  }
+  http::Response response = answer.response(rows.past, rows.past + rows.count());
+  end_step(cloud, session, model, request, job, response);
+  return response;
+}
+
+// A request to fill, as far as it has come. It has its session for one slice at a time, so that
+// steps of the same text run between.
+class Fill {
+ public:
+  Fill(const wire::StepRequest& asked, StageRange range)
+      : past_(asked.received.rows.past),
+        count_(asked.count),
+        wanted_(asked.received.rows.wanted),
+        wire_(asked.wire),
+        range_(range) {}
+
+  bool done() const { return at_ == count_; }
+  // The next slice; the answer, once all are done.
+  http::Response slice(Cloud& cloud, Session& session, ServedModel& model,
+                       const http::Request& request) {
+    Shard& shard = model.batcher().shard();
+    const KvPages& pages = shard.pages();
+    const uint32_t have = pages.length(session.sequence), past = past_ + at_;
+    if (past_ + count_ > have) mismatch(past_ + count_, have, "the end of the fill");
+    if (const uint32_t there = pages.filled(session.sequence, range_); there < past) {
+      lacks_rows(past, there, range_.to);
+    }
+    if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_), wire_);
+    SequenceRows rows = session.history.piece(past, past + std::min(count_ - at_, kSliceRows));
+    rows.range = range_;
+    rows.wanted = wanted_.slice(count_, at_, rows.count());
+    const std::span<float> out =
+        answer_->out().subspan(delivered_, rows.wanted_count() * shard.width(range_.to));
+    Job job{session.sequence, rows, out.data()};
+    job.fill = true;
+    try {
+      run_step(cloud, session, request, model, job, out);
+    } catch (const SequenceLost&) {
+      mismatch(past, pages.length(session.sequence));
+    }
+    at_ += rows.count();
+    delivered_ += out.size();
+    spent_.queue_ms += job.queue_ms;
+    spent_.compute_ms += job.compute_ms;
+    spent_.share_ms += job.share_ms;
+    if (!done()) return {};
+    http::Response response = answer_->response(past_, have);
+    end_step(cloud, session, model, request, spent_, response);
+    return response;
+  }
+
+ private:
+  static constexpr uint32_t kSliceRows = 64;  // of the batcher's too
+
+  const uint32_t past_, count_;
+  const Wanted wanted_;
+  const DType wire_;
+  const StageRange range_;
+  std::optional<StepAnswer> answer_;
+  uint32_t at_ = 0;
+  size_t delivered_ = 0;  // floats
+  Job spent_;
+};
+
+}  // namespace
+
+const std::string& checked_id(const http::Request& request, size_t param) {
+  const std::string& id = request.path_params[param];
+  if (!is_lower_hex(id, 32)) {
+    throw HttpError(400, "invalid_session_id", "expected 32 hex digits (0-9, a-f)", "id");
+  }
+  return id;
+}
+
+SessionName name_of(const http::Request& request) {
+  return {checked_id(request), request.principal};
+}
+
+http::Response step_session(Cloud& cloud, const http::Request& request) {
+  http::Response response;
+  std::optional<Fill> fill;
+  const SessionName name = name_of(request);
+  const auto begin = [&](Session& session) {
+    ServedModel& model = cloud.find(session.model);
+    const ModelConfig& config = model.config();
+    take_hidden(request);
+    const wire::StepRequest asked =
+        sends_tensors(request)
+            ? wire::parse_step(request.query_params, as_bytes_of(request.body), config)
+            : wire::parse_step(request.body, config, request.memory.get());
+    const StageRange range{session.range.from, to_of(asked, session.range, config.layers)};
+    if (asked.can) session.can = asked.can;
+    if (asked.fill) {
+      if (!range.from.is_tokens()) {
+        wire::Fields::refuse("fill", "is for a session that starts at the embedding");
+      }
+      response = fill.emplace(asked, range).slice(cloud, session, model, request);
+    } else {
+      SequenceRows rows = asked.received.rows;
+      rows.range = range;
+      response = step(cloud, session, model, request, rows, asked.wire);
+    }
+  };
+  const auto go_on = [&](Session& session) {
+    response = fill->slice(cloud, session, cloud.find(session.model), request);
+  };
+  bool found = cloud.sessions.with(name, begin);
+  while (found && fill && !fill->done()) found = cloud.sessions.with(name, go_on);
+  if (!found) unknown_session();
+  return response;
+}
+
+}  // namespace split::cloud

@@ -1,0 +1,167 @@
+// Whole texts: completions, chats, embeddings, and texts as tokens.
+#include <algorithm>
+
+#include "cloud_server/routes/job.h"
+#include "cloud_server/routes/routes.h"
+#include "run/text/generate.h"
+#include "run/text/texts.h"
+#include "serve/chat.h"
+#include "serve/completions.h"
+#include "serve/embeddings.h"
+#include "serve/models.h"
+#include "serve/tokens.h"
+
+namespace split::cloud {
+namespace {
+
+// The rows of a completion are its key's, and finite.
+class CountedForward : public LocalForward {
+ public:
+  CountedForward(ServedModel& model, const serve::ApiKeys& keys, const Requester& requester)
+      : LocalForward(model.batcher(), requester),
+        model_(model),
+        keys_(keys),
+        name_(requester.owner) {}
+  std::span<const float> run(const SequenceRows& rows) override {
+    keys_.took_rows(name_, model_.batcher().shard().whole_rows(rows));
+    return checked(LocalForward::run(rows));
+  }
+
+ private:
+  std::span<const float> checked(std::span<const float> logits) const {
+    if (!all_finite(logits)) refuse_overflow(model_, false);
+    return logits;
+  }
+
+  ServedModel& model_;
+  const serve::ApiKeys& keys_;
+  const std::string name_;
+};
+
+// A model that texts of this request run on.
+serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::string& id) {
+  ServedModel& model = cloud.find(id);
+  if (model.config().encodes()) serve::refuse_without_head();
+  serve::TextModel work = serve::local_backend(
+      model.id(), model.config(), model.tokenizer(),
+      [&cloud, &model, requester = requester_of(request)](size_t) {
+        return std::make_unique<CountedForward>(model, cloud.keys, requester);
+      },
+      model.device().name());
+  work.spare = &cloud.spare;
+  work.chat = model.chat();
+  work.special_in_content = model.special_in_content();
+  return work;
+}
+
+http::Response completions(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::completions(request,
+                            [&](const std::string& id) { return writer(cloud, request, id); });
+}
+
+http::Response chat_completions(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::chat_completions(request,
+                                 [&](const std::string& id) { return writer(cloud, request, id); });
+}
+
+// A model to read texts and tokens by; nothing runs on it.
+serve::TextModel reader(Cloud& cloud, const std::string& id) {
+  ServedModel& model = cloud.find(id);
+  serve::TextModel text;
+  text.id = model.id();
+  text.config = &model.config();
+  text.tokenizer = model.tokenizer();
+  text.chat = model.chat();
+  text.special_in_content = model.special_in_content();
+  return text;
+}
+
+// Texts on this machine's batcher, in as few steps as they fit.
+class EmbeddingWork : public serve::TextBackend {
+ public:
+  EmbeddingWork(Cloud& cloud, ServedModel& model, const http::Request& request)
+      : cloud_(cloud), model_(model), request_(request) {}
+  std::unique_ptr<serve::Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
+    serve::refuse_without_head();
+  }
+  Embedded embed(Texts texts, const Sentences& sentences) override {
+    std::vector<int32_t> tokens;
+    std::vector<uint32_t> lengths;
+    for (const auto& ids : texts) {
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      lengths.push_back(static_cast<uint32_t>(ids.size()));
+    }
+    const TextRows rows{.range = {.to = sentences.point()}, .lengths = lengths, .tokens = tokens};
+    charge_rows(cloud_, request_, model_, {.range = rows.range, .tokens = tokens});
+    const size_t columns = static_cast<size_t>(model_.config().channels);
+    Embedded out;
+    // Some at a time: a row is larger than a token, an embedding smaller than a text.
+    for (size_t first = 0; first < lengths.size();) {
+      const size_t n = texts_within(lengths, first, kRowsAtOnce);
+      const TextRows part = rows.slice(first, n);
+      request_.memory->take(part.count() * columns * sizeof(float));
+      const std::vector<float> states =
+          run_texts(model_.batcher(), part, requester_of(request_), spent_);
+      if (!all_finite(states)) refuse_overflow(model_, false);
+      pool_texts(sentences, part.lengths, states, columns, false, out.values);
+      first += n;
+    }
+    return out;
+  }
+  std::string server_timing() const override {
+    std::string header;
+    serve::add_timing(header, "device", model_.device().name());
+    serve::add_timing(header, "queue", spent_.queue_ms);
+    serve::add_timing(header, "compute", spent_.compute_ms);
+    return header;
+  }
+
+ private:
+  static constexpr size_t kRowsAtOnce = 8192;
+  Cloud& cloud_;
+  ServedModel& model_;
+  const http::Request& request_;
+  Forward::Spent spent_;
+};
+
+http::Response embeddings(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::embeddings(request, [&](const std::string& id) {
+    ServedModel& model = cloud.find(id);
+    serve::TextModel work{model.id(), &model.config(), model.tokenizer(),
+                          [&] { return std::make_unique<EmbeddingWork>(cloud, model, request); }};
+    work.sentences = &model.sentences();
+    return work;
+  });
+}
+
+}  // namespace
+
+Routes text_routes(Cloud& cloud) {
+  Routes routes = {{.method = "POST",
+                    .path = "/v1/completions",
+                    .summary = "Completes texts, as OpenAI's route of this name does.",
+                    .statuses = {200, 404},
+                    .body = serve::completion_fields(),
+                    .handler = std::bind_front(completions, std::ref(cloud))},
+                   {.method = "POST",
+                    .path = "/v1/chat/completions",
+                    .summary = "Answers messages, as OpenAI's route of this name does.",
+                    .statuses = {200, 404, 501},
+                    .body = serve::chat_fields(),
+                    .handler = std::bind_front(chat_completions, std::ref(cloud))},
+                   {.method = "POST",
+                    .path = "/v1/embeddings",
+                    .summary = "Returns an embedding of each text.",
+                    .statuses = {200, 404},
+                    .body = serve::embedding_fields(),
+                    .handler = std::bind_front(embeddings, std::ref(cloud))}};
+  std::ranges::move(serve::token_routes(
+                        [&cloud](const std::string& id) { return reader(cloud, id); }, {200, 404}),
+                    std::back_inserter(routes));
+  return routes;
+}
+
+}  // namespace split::cloud
