@@ -15,13 +15,9 @@
 
 namespace split::cloud {
 
-Flags make_flags(Options& options) {
-  Flags flags(
-      "cloud_server: serves models, whole or layer by layer, to edge_client and curl\n"
-      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
-      "       cloud_server doctor [the same flags]: what works, in ten lines\n"
-      "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
-  flags.commands({"doctor", "quantize"});
+namespace {
+
+void add_models(Flags& flags, Options& options) {
   flags.group("Models");
   flags.texts(
       "model", "[ID=]PATH",
@@ -67,15 +63,9 @@ Flags make_flags(Options& options) {
       "blob-url", "BASE",
       "where edges fetch blobs: BASE/SHA256 on any server; they check the hash (this server)",
       &options.blob_url);
-  flags.group("Computing");
-  flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"), &options.device,
-             device_words());
-  flags.number("threads", "N", "threads of the CPU device (one per processor)", &options.threads,
-               0u, 1024u);
-  flags.toggle("wide",
-               "serve many sessions at once: a GPU computes generated tokens on its matrix units "
-               "too, in halves (not with --profile f32)",
-               &options.wide);
+}
+
+void add_serving(Flags& flags, Options& options) {
   flags.group("Serving");
   flags.text("host", "ADDRESS", "address to listen at (127.0.0.1: this machine only)",
              &options.host);
@@ -112,6 +102,9 @@ Flags make_flags(Options& options) {
       "that a token may wait for its step, 99 of 100 times: where it waits longer, edges are "
       "asked to take layers (50)",
       &options.slo_ms, 1, 1e6);
+}
+
+void add_limits(Flags& flags, Options& options) {
   flags.number("max-inflight", "N",
                "most requests answered at once, each on a thread; a fourth as many wait, others "
                "get 503 (256)",
@@ -129,6 +122,29 @@ Flags make_flags(Options& options) {
               &options.trusted_proxies);
   flags.number("shutdown-timeout", "SECONDS", "how long answers in flight may take at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
+}
+
+}  // namespace
+
+Flags make_flags(Options& options) {
+  Flags flags(
+      "cloud_server: serves models, whole or layer by layer, to edge_client and curl\n"
+      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
+      "       cloud_server doctor [the same flags]: what works, in ten lines\n"
+      "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
+  flags.commands({"doctor", "quantize"});
+  add_models(flags, options);
+  flags.group("Computing");
+  flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"), &options.device,
+             device_words());
+  flags.number("threads", "N", "threads of the CPU device (one per processor)", &options.threads,
+               0u, 1024u);
+  flags.toggle("wide",
+               "serve many sessions at once: a GPU computes generated tokens on its matrix units "
+               "too, in halves (not with --profile f32)",
+               &options.wide);
+  add_serving(flags, options);
+  add_limits(flags, options);
   flags.group("Other");
   flags.choice("completion", Flags::kShells,
                "print a completion: source <(cloud_server --completion bash)", &options.completion);

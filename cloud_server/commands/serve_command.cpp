@@ -57,6 +57,37 @@ void load_model(Cloud& cloud, const Options& options, const std::string& argumen
   cloud.models.push_back(std::move(model));
 }
 
+void configure(Cloud& cloud, const Options& options) {
+  cloud.version = SPLIT_VERSION;
+  cloud.legacy_routes = options.legacy_routes;
+  if (options.metrics == "open") cloud.metrics_for = Cloud::MetricsFor::kAnybody;
+  if (options.metrics == "off") cloud.metrics_for = Cloud::MetricsFor::kNobody;
+  cloud.blob_url = options.blob_url;
+  const auto price = [](float told) -> std::optional<double> {
+    if (told < 0) return std::nullopt;
+    return std::round(double{told} * 1e6) / 1e6;  // as it was written
+  };
+  cloud.slo_ms = options.slo_ms;
+  cloud.price_hour = price(options.price_hour);
+  cloud.price_egress_gb = price(options.price_egress);
+  if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
+}
+
+void load_models(Cloud& cloud, const Options& options) {
+  for (const std::string& argument : options.models) load_model(cloud, options, argument);
+  if (options.blob_cache.empty()) {
+    log_warning(
+        "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
+        "(--blob-cache DIR)");
+  }
+  const uint64_t kv = options.kv_budget * cloud.models.size();
+  cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
+                                                   : memory_left_for_requests(kv));
+  log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ", human_bytes(kv),
+               " for keys and values, of ", human_bytes(granted_memory())));
+  open_models(cloud);
+}
+
 // So that the first request finds everything loaded; then what an edge may want to know.
 void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
   try {
@@ -122,19 +153,7 @@ int serve_command(Options options) {
   ::signal(SIGPIPE, SIG_IGN);
 
   Cloud cloud;
-  cloud.version = SPLIT_VERSION;
-  cloud.legacy_routes = options.legacy_routes;
-  if (options.metrics == "open") cloud.metrics_for = Cloud::MetricsFor::kAnybody;
-  if (options.metrics == "off") cloud.metrics_for = Cloud::MetricsFor::kNobody;
-  cloud.blob_url = options.blob_url;
-  const auto price = [](float told) -> std::optional<double> {
-    if (told < 0) return std::nullopt;
-    return std::round(double{told} * 1e6) / 1e6;  // as it was written
-  };
-  cloud.slo_ms = options.slo_ms;
-  cloud.price_hour = price(options.price_hour);
-  cloud.price_egress_gb = price(options.price_egress);
-  if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
+  configure(cloud, options);
   http::Server::Options server_flags = server_options(options);
   server_flags.memory = &cloud.memory;
   http::Server server(server_flags);
@@ -163,18 +182,7 @@ int serve_command(Options options) {
   std::exception_ptr failure;
   std::jthread loading = started<std::jthread>([&] {
     try {
-      for (const std::string& argument : options.models) load_model(cloud, options, argument);
-      if (options.blob_cache.empty()) {
-        log_warning(
-            "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
-            "(--blob-cache DIR)");
-      }
-      const uint64_t kv = options.kv_budget * cloud.models.size();
-      cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
-                                                       : memory_left_for_requests(kv));
-      log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ",
-                   human_bytes(kv), " for keys and values, of ", human_bytes(granted_memory())));
-      open_models(cloud);
+      load_models(cloud, options);
       log_info(cat("listening on ", url, local ? " (this machine only; --host to change)" : ""));
     } catch (...) {
       failure = std::current_exception();

@@ -17,6 +17,7 @@
 // over. With one caller that costs nothing, where a scheduler thread costs two wake-ups a token.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -57,6 +58,8 @@ struct Job {
   float* out = nullptr;  // [wanted rows, width(rows.range.to)]
   Requester requester = {};
   bool fill = false;  // the sequence has these rows: with the same tokens and phase
+  // Where the rows leave the blocks: the top of some is found among all logits that others want.
+  Point depth() const { return std::min(rows.range.to, Point::head()); }
 
   double compute_ms = 0;    // results: the time of the steps it was part of,
   double queue_ms = 0;      // and of waiting for them; also where it failed:

@@ -1,0 +1,131 @@
+// One step of a batcher: the rows of its shares go through the shard, and back to their callers.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "run/batcher.h"
+#include "tensor/topk.h"
+
+namespace split {
+
+// The cost of a share of a step.
+struct Batcher::Paid {
+  double ms, share_ms;
+  uint64_t layer_rows;
+};
+
+// Makes its sequence ready for a share: what is behind the rows before it is forgotten, but by a
+// fill, and there are pages for it. False, and the ticket knows why, where that cannot be.
+bool Batcher::begin(const Share& share) {
+  Ticket& ticket = *share.ticket;
+  const Job& job = *ticket.job;
+  KvPages& pages = shard_.pages();
+  const uint32_t past = job.rows.past + ticket.done, end = past + share.rows;
+  if (pages.length(job.sequence) < (job.fill ? end : past) ||
+      pages.filled(job.sequence, job.rows.range) < past) {
+    lose(ticket);
+    return false;
+  }
+  if (!job.fill) pages.truncate(job.sequence, past);
+  bool reserved = pages.reserve(job.sequence, end);
+  while (!reserved && make_room_ && make_room_()) reserved = pages.reserve(job.sequence, end);
+  if (!reserved) {
+    ticket.error =
+        std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
+  }
+  return reserved;
+}
+
+// Hands a share its rows, which lie where `from` says unless that is where they belong.
+void Batcher::deliver(const ShardRows& part, const Share& share, const float* from,
+                      const Paid& paid) const {
+  Ticket& ticket = *share.ticket;
+  Job& job = *ticket.job;
+  const size_t width = shard_.width(part.rows.range.to), own = shard_.width(job.rows.range.to);
+  for (uint32_t i = 0; from != nullptr && i < share.wanted; ++i, from += width) {
+    float* const row = job.out + (ticket.delivered + i) * own;
+    if (part.rows.range.to == job.rows.range.to) {
+      std::copy_n(from, width, row);
+    } else {
+      topk_row({from, width}, {row, own});
+    }
+  }
+  ticket.done += share.rows;
+  ticket.delivered += share.wanted;
+  job.compute_ms += paid.ms;
+  job.share_ms += paid.share_ms;
+  job.layer_rows += paid.layer_rows;
+}
+
+void Batcher::step(const std::vector<Share>& shares) {
+  const auto start = Clock::now();
+  std::vector<const Share*> running;
+  for (const Share& share : shares) {
+    if (begin(share)) running.push_back(&share);
+  }
+  if (running.empty()) return;
+  const auto to_of = [](const Share* share) { return share->ticket->job->rows.range.to; };
+  if (!std::ranges::is_sorted(running, std::greater(), to_of)) {
+    std::ranges::stable_sort(running, std::greater(), to_of);
+  }
+  const bool logits = std::ranges::find(running, Point::head(), to_of) != running.end();
+  std::vector<ShardRows> parts;
+  size_t floats = 0;
+  for (const Share* share : running) {
+    const Job& job = *share->ticket->job;
+    ShardRows part{job.sequence, job.rows.slice(share->ticket->done, share->rows)};
+    if (logits) part.rows.range.to = job.depth();
+    floats += share->wanted * shard_.width(part.rows.range.to);
+    parts.push_back(std::move(part));
+  }
+  // One part alone is written where it belongs.
+  const Ticket& only = *running[0]->ticket;
+  float* out = nullptr;
+  if (parts.size() > 1) {
+    out_.resize(floats);
+    out = out_.data();
+  } else if (only.job->out != nullptr) {
+    out = only.job->out + only.delivered * shard_.width(to_of(running[0]));
+  }
+  try {
+    try {
+      shard_.forward(parts, out);
+    } catch (const Error& error) {
+      if (!shard_.recover(error)) throw;
+      for (const Share* share : running) lose(*share->ticket);
+      return;
+    }
+  } catch (...) {
+    for (const Share* share : running) {
+      share->ticket->error = std::current_exception();
+      // The pages of rows that were not computed are free again.
+      const SequenceId id = share->ticket->job->sequence;
+      shard_.pages().truncate(id, shard_.pages().length(id));
+    }
+    return;
+  }
+  StepSeen seen{ms_since(start), static_cast<uint32_t>(running.size())};
+  seen.to = to_of(running[0]);
+  const float* from = parts.size() > 1 ? out_.data() : nullptr;
+  const auto layer_rows_of = [&](size_t i) {
+    return shard_.layer_rows(parts[i].rows.range, running[i]->rows, running[i]->wanted);
+  };
+  uint64_t work = 0;
+  for (size_t i = 0; i < parts.size(); ++i) work += work_of(*running[i], layer_rows_of(i));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Share& share = *running[i];
+    const Job& job = *share.ticket->job;
+    const Point to = parts[i].rows.range.to;
+    const uint64_t layer_rows = layer_rows_of(i);
+    const double part = static_cast<double>(work_of(share, layer_rows)) / static_cast<double>(work);
+    deliver(parts[i], share, from, {seen.ms, seen.ms * part, layer_rows});
+    if (from != nullptr) from += share.wanted * shard_.width(to);
+    if (whole()) shard_.pages().truncate(parts[i].sequence, 0);
+    if (i == 0 || parts[i - 1].rows.range.to != to) ++seen.depths;
+    seen.layer_rows += layer_rows;
+    const bool prompt = job.rows.phase == Phase::kPrompt;
+    (job.fill ? seen.fill_rows : prompt ? seen.prompt_rows : seen.generated_rows) += share.rows;
+  }
+  for (const auto& told : seen_) told(seen);
+}
+
+}  // namespace split
