@@ -7,7 +7,7 @@
 
 #include "compile_testing.h"
 #include "models/functional.h"
-#include "support/op_table.h"
+#include "support/op_references.h"
 #include "support/run_program.h"
 
 namespace split::test {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/op_table.h"
+#include "support/op_references.h"
 #include "tensor/op.h"
 
 namespace split::test {

@@ -5,7 +5,7 @@
 
 #include "compile/compile.h"
 #include "support/cpu_kernels.h"
-#include "support/op_table.h"
+#include "support/op_references.h"
 #include "tensor/tensor.h"
 
 namespace split::test {

@@ -12,7 +12,7 @@
 #include "device/kernel_values.h"
 #include "run/layer_schedule.h"
 #include "support/golden_model.h"
-#include "support/op_table.h"
+#include "support/op_references.h"
 #include "support/products.h"
 
 namespace split::test {

@@ -9,7 +9,6 @@
 #include "device/cpu/kernels/kernels.h"
 #include "kernel_values.h"
 #include "support/op_references.h"
-#include "support/op_table.h"
 #include "support/run_program.h"
 
 namespace split::glsl::gradients {

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "io/weight_file.h"
-#include "support/write_safetensors.h"
+#include "io/write_safetensors.h"
 
 using split::Bytes;
 using split::Safetensors;

@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
+#include "io/write_safetensors.h"
 #include "io_testing.h"
-#include "support/write_safetensors.h"
 
 namespace split {
 namespace {

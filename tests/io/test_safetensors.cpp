@@ -6,9 +6,9 @@
 #include <random>
 
 #include "io/safetensors.h"
+#include "io/write_safetensors.h"
 #include "io_testing.h"
 #include "support/attack_files.h"
-#include "support/write_safetensors.h"
 
 namespace split {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "http/server/server.h"
 #include "io/safetensors.h"
+#include "io/write_safetensors.h"
 #include "support/http_peer.h"
 #include "support/programs.h"
-#include "support/write_safetensors.h"
 
 namespace split::test {
 namespace {

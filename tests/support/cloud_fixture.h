@@ -13,8 +13,8 @@
 #include "golden_values.h"
 #include "http/client.h"
 #include "http_peer.h"
+#include "io/write_safetensors.h"
 #include "openapi_testing.h"
-#include "support/write_safetensors.h"
 
 namespace split::cloud {
 

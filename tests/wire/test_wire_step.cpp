@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "io/weight_file.h"
-#include "support/write_safetensors.h"
+#include "io/write_safetensors.h"
 #include "tensor/blocks.h"
 #include "wire/load_note.h"
 #include "wire/step.h"
