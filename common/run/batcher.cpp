@@ -12,8 +12,6 @@ namespace {
 constexpr uint32_t kFewRows = 8;
 // While jobs of few rows came this lately, the next one is expected during the next step.
 constexpr std::chrono::milliseconds kLately{250};
-constexpr std::chrono::milliseconds kMostPatience{10};
-constexpr size_t kMostHabits = 4096;
 // A device with a queue takes a submission and a wait for each point that a step's rows go to.
 constexpr size_t kMostDepths = 4;
 constexpr uint32_t kMostPassedOver = 4;  // steps
@@ -91,7 +89,7 @@ void Batcher::run(std::span<Job> jobs) {
 void Batcher::lead(Caller& caller) {
   for (bool leads = true; leads;) {
     std::unique_lock lock(mutex_);
-    gather(lock);
+    habits_.gather(lock);
     std::vector<Share> shares;
     try {
       drop_gone();
@@ -140,9 +138,10 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
   const auto ended = Clock::now();
   lock.lock();
   running_ = 0;
-  step_ended_ = ended;
-  patience_ =
-      fixed_patience_.value_or(std::min<Clock::duration>((ended - began) / 4, kMostPatience));
+  habits_.end_step(began, ended);
+  if (std::ranges::any_of(shares, [](const Share& share) { return is_few(*share.ticket->job); })) {
+    few_seen_ = ended;
+  }
   finish_step(shares);
 }
 
@@ -152,8 +151,8 @@ bool Batcher::whole() const { return shard_.model().config().encodes(); }
 // Allocates before it changes anything, and all that its jobs' steps need: the leader cannot fail.
 void Batcher::enter(std::span<Ticket> tickets, Caller& caller) {
   for (const Ticket& ticket : tickets) {
-    turns_[ticket.job->requester.owner];
-    if (has_habit(*ticket.job)) habits_[ticket.job->sequence];
+    turns_.know(ticket.job->requester.owner);
+    if (has_habit(*ticket.job)) habits_.know(ticket.job->sequence);
   }
   if (const size_t all = queue_.size() + running_ + tickets.size(); all > queue_.capacity()) {
     queue_.reserve(2 * all);  // those that run come back to it
@@ -162,23 +161,9 @@ void Batcher::enter(std::span<Ticket> tickets, Caller& caller) {
   for (Ticket& ticket : tickets) {
     ticket.caller = &caller;
     queue_.push_back(&ticket);
-    Turn& turn = turns_.at(ticket.job->requester.owner);
-    if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
-    if (has_habit(*ticket.job)) come_back(habits_.at(ticket.job->sequence));
+    turns_.enter(ticket.job->requester.owner);
+    if (has_habit(*ticket.job)) habits_.come_back(ticket.job->sequence);
   }
-}
-
-void Batcher::come_back(CallerHabit& habit) {
-  if (!habit.away) return;
-  habit.away = false;
-  const bool expected = habit.quick && habit.left == step_ended_ && expected_ > 0;
-  habit.quick = Clock::now() - habit.left <= patience_;
-  if (expected && --expected_ == 0) gathered_.notify_one();
-}
-
-void Batcher::gather(std::unique_lock<std::mutex>& lock) {
-  gathered_.wait_until(lock, step_ended_ + patience_, [&] { return expected_ == 0; });
-  expected_ = 0;
 }
 
 void Batcher::drop_gone() {
@@ -195,30 +180,19 @@ void Batcher::drop_gone() {
 }
 
 void Batcher::finish_step(const std::vector<Share>& shares) {
-  expected_ = 0;
-  if (habits_.size() > kMostHabits) {
-    std::erase_if(habits_, [](const auto& habit) { return habit.second.away; });
-  }
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
-    if (is_few(*ticket.job)) few_seen_ = step_ended_;
     if (ticket.error == nullptr && ticket.left() > 0) {
       queue_.push_back(&ticket);  // behind those that waited meanwhile
       continue;
     }
-    if (ticket.error == nullptr && has_habit(*ticket.job)) {
-      CallerHabit& habit = habits_.at(ticket.job->sequence);
-      habit.away = true;
-      habit.left = step_ended_;
-      if (habit.quick) ++expected_;
-    }
+    if (ticket.error == nullptr && has_habit(*ticket.job)) habits_.leave(ticket.job->sequence);
     finish(ticket);
   }
 }
 
 void Batcher::finish(Ticket& ticket) {
-  const auto turn = turns_.find(ticket.job->requester.owner);
-  if (--turn->second.jobs == 0) turns_.erase(turn);
+  turns_.leave(ticket.job->requester.owner);
   Caller& caller = *ticket.caller;
   if (--caller.jobs == 0) caller.next_told = std::exchange(finished_, &caller);
 }
@@ -260,7 +234,7 @@ Batcher::Share Batcher::share_of(Ticket& ticket, const Room& room) const {
 // The oldest job, or fill, of the owner whose turn it is; null where none waits.
 const Job* Batcher::next_job(bool fill) const {
   const Job* next = nullptr;
-  const auto served = [&](const Job& job) { return turns_.at(job.requester.owner).served; };
+  const auto served = [&](const Job& job) { return turns_.given(job.requester.owner); };
   for (const Ticket* ticket : queue_) {
     const Job& job = *ticket->job;
     if (job.fill == fill && (next == nullptr || served(job) < served(*next))) next = &job;
@@ -288,7 +262,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
   while (!lines.empty() && room.rows > 0) {
     const auto line =
         std::min_element(lines.begin(), lines.end(), [&](const auto& a, const auto& b) {
-          return turns_.at(*owner_of(a.front())).served < turns_.at(*owner_of(b.front())).served;
+          return turns_.given(*owner_of(a.front())) < turns_.given(*owner_of(b.front()));
         });
     Ticket& ticket = *line->front();
     line->pop_front();
@@ -302,9 +276,8 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
     if (!few) room.long_rows -= share.rows;
     if (job.depth() == Point::head()) room.logits -= share.wanted;
     if (!room.knows(job.depth())) room.depths.push_back(job.depth());
-    Turn& turn = turns_.at(job.requester.owner);
-    virtual_now_ = std::max(virtual_now_, turn.served);
-    turn.served += work_of(share, shard_.layer_rows(job.rows.range, share.rows, share.wanted));
+    turns_.give(job.requester.owner,
+                work_of(share, shard_.layer_rows(job.rows.range, share.rows, share.wanted)));
   }
 }
 

@@ -20,14 +20,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
-#include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "base/clock.h"
+#include "run/caller_habits.h"
+#include "run/fair_turns.h"
 #include "run/shard/shard.h"
 
 namespace split {
@@ -83,7 +82,7 @@ class Batcher {
   // `slice`: rows of a prompt that run together while others wait. `patience`: with who is expected
   // straight back; else a quarter of the last step.
   explicit Batcher(Shard& shard, uint32_t slice = 64, std::optional<Clock::duration> patience = {})
-      : shard_(shard), slice_(slice), fixed_patience_(patience) {}
+      : shard_(shard), slice_(slice), habits_(patience) {}
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
@@ -132,19 +131,7 @@ class Batcher {
     uint32_t rows;
     uint32_t wanted;
   };
-  // Layer-rows that an owner with jobs here was given, on the clock of all (start-time fair
-  // queueing).
-  struct Turn {
-    uint64_t served = 0;
-    size_t jobs = 0;
-  };
   struct Room;
-  // How a sequence's caller behaves between its jobs.
-  struct CallerHabit {
-    bool away = false;   // has its result and has not come back
-    bool quick = false;  // came straight back last time
-    Clock::time_point left;
-  };
   void check(const Job& job) const;
   bool alike(const Job& a, const Job& b) const;
   void lose(Ticket& ticket) const;
@@ -161,8 +148,6 @@ class Batcher {
   // With the lock held:
   void enter(std::span<Ticket> tickets, Caller& caller);
   void drop_jobs(const Caller& caller, const std::exception_ptr& error);
-  void come_back(CallerHabit& habit);
-  void gather(std::unique_lock<std::mutex>& lock);
   void drop_gone();
   void finish_step(const std::vector<Share>& shares);
   void finish(Ticket& ticket);
@@ -175,7 +160,6 @@ class Batcher {
 
   Shard& shard_;
   const uint32_t slice_;
-  const std::optional<Clock::duration> fixed_patience_;
   std::function<bool()> make_room_;
   std::vector<std::function<void(const StepSeen&)>> seen_;
   mutable std::mutex mutex_;
@@ -183,14 +167,10 @@ class Batcher {
   bool led_ = false;            // somebody runs a step, is about to, or was told to
   Caller* finished_ = nullptr;  // whom the leader has yet to tell
   size_t running_ = 0;          // jobs in that step
-  std::map<std::string, Turn> turns_;
-  uint64_t virtual_now_ = 0;
+  FairTurns turns_;
   uint32_t passed_over_ = 0;  // steps lately in which a fill waited and none had a part
-  std::unordered_map<SequenceId, CallerHabit> habits_;
-  size_t expected_ = 0;  // quick ones that the last step delivered and that are not back
-  std::condition_variable gathered_;
-  Clock::time_point step_ended_, few_seen_;
-  Clock::duration patience_{};
+  CallerHabits habits_;
+  Clock::time_point few_seen_;  // when a job of few rows ended
   std::vector<float> out_;
 };
 
