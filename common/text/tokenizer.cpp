@@ -41,28 +41,17 @@ struct Tokenizer::Order {
   ByBytes all;
 };
 
-Tokenizer::Tokenizer(Parts parts)
-    : kind_(parts.kind),
-      cut_(parts.cut),
-      nfc_(parts.nfc),
-      whole_pieces_(parts.whole_pieces),
-      strip_(parts.strip),
-      prefix_(parts.prefix),
-      words_(std::move(parts.words)),
-      byte_ids_(parts.byte_ids),
-      merges_(std::move(parts.merges)),
-      added_(std::move(parts.added)),
-      before_(std::move(parts.before)),
-      behind_(std::move(parts.behind)),
-      order_(std::make_shared<Order>()) {
+Tokenizer::Tokenizer(Parts parts) : file_(std::move(parts)), order_(std::make_shared<Order>()) {
+  const std::vector<std::string> tokens = std::exchange(file_.tokens, {});
+  const std::vector<bool> plain = std::exchange(file_.plain, {});
   offsets_.push_back(0);
-  if (kind_ == Kind::kBytes) byte_ids_.fill(-1);
-  const auto in_vocabulary = [&](size_t id) { return parts.plain.empty() || parts.plain[id]; };
-  for (size_t id = 0; id < parts.tokens.size(); ++id) {
-    const std::string& token = parts.tokens[id];
-    if (kind_ == Kind::kBytes && token.size() == 1 && in_vocabulary(id)) {
-      byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
-    } else if (kind_ == Kind::kCharacters && !token.empty() && in_vocabulary(id)) {
+  if (file_.kind == Kind::kBytes) file_.byte_ids.fill(-1);
+  const auto in_vocabulary = [&](size_t id) { return plain.empty() || plain[id]; };
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const std::string& token = tokens[id];
+    if (file_.kind == Kind::kBytes && token.size() == 1 && in_vocabulary(id)) {
+      file_.byte_ids[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
+    } else if (file_.kind == Kind::kCharacters && !token.empty() && in_vocabulary(id)) {
       const Utf8Char c = utf8_first(token);
       if (c.status == Utf8Status::kValid && c.length == token.size()) {
         character_ids_.emplace(c.code, static_cast<int32_t>(id));
@@ -72,29 +61,29 @@ Tokenizer::Tokenizer(Parts parts)
     offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
     longest_ = std::max(longest_, token.size());
   }
-  if (kind_ == Kind::kBytes) {
+  if (file_.kind == Kind::kBytes) {
     for (size_t byte = 0; byte < 256; ++byte) {
-      if (byte_ids_[byte] >= 0) continue;
+      if (file_.byte_ids[byte] >= 0) continue;
       throw Error(
           ErrorKind::kInput,
           cat("[tokenizer] vocabulary: expected a token for each byte, got none for byte ", byte));
     }
   }
   index_merges();
-  if (whole_pieces_ || kind_ == Kind::kWords) index_tokens(parts.plain);
+  if (file_.whole_pieces || file_.kind == Kind::kWords) index_tokens(plain);
   index_added();
-  if (kind_ == Kind::kWords && words_.clean_up) clean_up_words();
+  if (file_.kind == Kind::kWords && file_.words.clean_up) clean_up_words();
 }
 
 void Tokenizer::index_merges() {
-  std::vector<uint32_t> order(merges_.size());
+  std::vector<uint32_t> order(file_.merges.size());
   for (size_t rank = 0; rank < order.size(); ++rank) order[rank] = static_cast<uint32_t>(rank);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    const Merge &x = merges_[a], &y = merges_[b];
+    const Merge &x = file_.merges[a], &y = file_.merges[b];
     return x.left != y.left ? x.left < y.left : x.right != y.right ? x.right < y.right : a < b;
   });
   for (size_t i = 1; i < order.size(); ++i) {
-    const Merge &x = merges_[order[i - 1]], &y = merges_[order[i]];
+    const Merge &x = file_.merges[order[i - 1]], &y = file_.merges[order[i]];
     if (x.left == y.left && x.right == y.right) {
       throw Error(ErrorKind::kInput, cat("[tokenizer] merges: merge ", order[i] + 1,
                                          " repeats merge ", order[i - 1] + 1));
@@ -102,8 +91,8 @@ void Tokenizer::index_merges() {
   }
   first_of_left_.resize(offsets_.size(), 0);
   for (const uint32_t rank : order) {
-    by_left_.push_back({merges_[rank].right, rank});
-    ++first_of_left_[static_cast<size_t>(merges_[rank].left) + 1];
+    by_left_.push_back({file_.merges[rank].right, rank});
+    ++first_of_left_[static_cast<size_t>(file_.merges[rank].left) + 1];
   }
   std::partial_sum(first_of_left_.begin(), first_of_left_.end(), first_of_left_.begin());
 }
@@ -129,8 +118,8 @@ int32_t Tokenizer::id_of(std::string_view token) const {
 }
 
 void Tokenizer::index_added() {
-  std::ranges::sort(added_, {}, &Added::text);
-  for (const Added& one : added_) {
+  std::ranges::sort(file_.added, {}, &Added::text);
+  for (const Added& one : file_.added) {
     added_starts_[static_cast<unsigned char>(one.text[0])] = true;
     if (one.special) special_ids_.push_back(one.id);
     if (one.text == "<|endoftext|>") end_of_text_ = one.id;
@@ -178,15 +167,15 @@ bool Tokenizer::is_special(int32_t id) const {
 }
 
 std::optional<int32_t> Tokenizer::added_id(std::string_view text) const {
-  const auto found = std::ranges::lower_bound(added_, text, {}, &Added::text);
-  if (found == added_.end() || found->text != text) return std::nullopt;
+  const auto found = std::ranges::lower_bound(file_.added, text, {}, &Added::text);
+  if (found == file_.added.end() || found->text != text) return std::nullopt;
   return found->id;
 }
 
 const Tokenizer::Added* Tokenizer::added_at(std::string_view text, bool special) const {
   if (text.empty() || !added_starts_[static_cast<unsigned char>(text[0])]) return nullptr;
   const Added* longest = nullptr;
-  auto begin = added_.begin(), end = added_.end();
+  auto begin = file_.added.begin(), end = file_.added.end();
   // Those that agree with the text so far stand together, the one that ends here first.
   for (size_t length = 1; length <= text.size() && begin != end; ++length) {
     const auto at = [&](const Added& one) {
@@ -214,11 +203,11 @@ std::string Tokenizer::broken(std::string_view text) const {
   }
   // Text behind this one must not make one of its end.
   size_t most = 0;
-  for (const Added& one : added_) most = std::max(most, one.text.size());
+  for (const Added& one : file_.added) most = std::max(most, one.text.size());
   for (size_t length = 1; length < std::min(most, out.size() + 1); ++length) {
     const std::string_view end = std::string_view(out).substr(out.size() - length);
-    const auto next = std::ranges::lower_bound(added_, end, {}, &Added::text);
-    if (next == added_.end() || !next->text.starts_with(end)) continue;
+    const auto next = std::ranges::lower_bound(file_.added, end, {}, &Added::text);
+    if (next == file_.added.end() || !next->text.starts_with(end)) continue;
     out += kBreak;
     break;
   }
@@ -260,7 +249,7 @@ void Tokenizer::merge(Scratch& s, std::vector<int32_t>& ids) const {
     const uint64_t top = s.heap.front();
     std::pop_heap(s.heap.begin(), s.heap.end(), std::greater<>());
     s.heap.pop_back();
-    const Merge& merge = merges_[top >> 32];
+    const Merge& merge = file_.merges[top >> 32];
     const auto i = static_cast<uint32_t>(top);
     const uint32_t j = s.next[i];
     if (s.ids[i] != merge.left || j == n || s.ids[j] != merge.right) continue;
@@ -279,9 +268,9 @@ void Tokenizer::merge(Scratch& s, std::vector<int32_t>& ids) const {
 void Tokenizer::encode_bytes(std::string_view text, Scratch& scratch,
                              std::vector<int32_t>& ids) const {
   while (!text.empty()) {
-    const std::string_view piece = text.substr(0, first_piece(text, cut_));
+    const std::string_view piece = text.substr(0, first_piece(text, file_.cut));
     text.remove_prefix(piece.size());
-    if (whole_pieces_) {
+    if (file_.whole_pieces) {
       if (const int32_t id = id_of(piece); id >= 0) {
         ids.push_back(id);
         continue;
@@ -290,7 +279,7 @@ void Tokenizer::encode_bytes(std::string_view text, Scratch& scratch,
     scratch.pay(piece.size());
     scratch.ids.resize(piece.size());
     for (size_t i = 0; i < piece.size(); ++i) {
-      scratch.ids[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
+      scratch.ids[i] = file_.byte_ids[static_cast<unsigned char>(piece[i])];
     }
     merge(scratch, ids);
   }
@@ -300,8 +289,8 @@ void Tokenizer::encode_characters(std::string_view text, bool first, Scratch& sc
                                   std::vector<int32_t>& ids) const {
   std::string spaced;
   const bool space = text[0] == ' ' || text.starts_with(kSpaceMark);
-  if (prefix_ == Prefix::kEach || (prefix_ == Prefix::kFirst && first && !space) ||
-      (prefix_ == Prefix::kUnlessSpace && !space)) {
+  if (file_.prefix == Prefix::kEach || (file_.prefix == Prefix::kFirst && first && !space) ||
+      (file_.prefix == Prefix::kUnlessSpace && !space)) {
     spaced = " ";
   }
   spaced += text;
@@ -315,7 +304,7 @@ void Tokenizer::encode_characters(std::string_view text, bool first, Scratch& sc
       scratch.ids.push_back(found->second);
     } else {
       for (const char byte : rest.substr(0, c.length)) {
-        scratch.ids.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+        scratch.ids.push_back(file_.byte_ids[static_cast<unsigned char>(byte)]);
       }
     }
     rest.remove_prefix(c.length);
@@ -328,10 +317,10 @@ void Tokenizer::encode_stretch(std::string_view text, bool first, Scratch& scrat
   if (text.empty()) return;
   constexpr uint64_t kIds = 12;  // bytes: a token for each byte, in a list that has grown
   if (scratch.memory != nullptr) scratch.memory->take(kIds * text.size());
-  if (kind_ != Kind::kBytes) scratch.pay(text.size());
-  switch (kind_) {
+  if (file_.kind != Kind::kBytes) scratch.pay(text.size());
+  switch (file_.kind) {
     case Kind::kBytes:
-      return nfc_ ? encode_bytes(nfc(text), scratch, ids) : encode_bytes(text, scratch, ids);
+      return file_.nfc ? encode_bytes(nfc(text), scratch, ids) : encode_bytes(text, scratch, ids);
     case Kind::kCharacters:
       return encode_characters(text, first, scratch, ids);
     case Kind::kWords:
@@ -347,7 +336,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   Scratch scratch;
   scratch.memory = options.memory;
   std::vector<int32_t> ids;
-  if (options.add_special) ids = before_;
+  if (options.add_special) ids = file_.before;
   const auto stretch = [&](size_t from, size_t to) {
     const std::string_view plain = text.substr(from, to - from);
     if (!options.breaks) return encode_stretch(plain, from == 0, scratch, ids);
@@ -369,7 +358,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     begin = at += found->text.size();
   }
   stretch(begin, text.size());
-  if (options.add_special) ids.insert(ids.end(), behind_.begin(), behind_.end());
+  if (options.add_special) ids.insert(ids.end(), file_.behind.begin(), file_.behind.end());
   return ids;
 }
 
@@ -384,14 +373,14 @@ std::string_view Tokenizer::raw(int32_t id) const {
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   const std::string_view bytes = raw(id);
-  if (kind_ != Kind::kWords) return bytes;
+  if (file_.kind != Kind::kWords) return bytes;
   if (const auto clean = clean_.find(id); clean != clean_.end()) return clean->second;
-  return bytes.starts_with(words_.prefix) ? bytes.substr(words_.prefix.size()) : bytes;
+  return bytes.starts_with(file_.words.prefix) ? bytes.substr(file_.words.prefix.size()) : bytes;
 }
 
 std::string_view Tokenizer::first_bytes(int32_t id) const {
   const std::string_view bytes = raw(id);
-  const bool spaced = (strip_ || kind_ == Kind::kWords) && bytes.starts_with(' ');
+  const bool spaced = (file_.strip || file_.kind == Kind::kWords) && bytes.starts_with(' ');
   return spaced ? bytes.substr(1) : bytes;
 }
 

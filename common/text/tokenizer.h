@@ -59,8 +59,8 @@ class Tokenizer {
     return encode(text, EncodeOptions{.parse_special = special});
   }
   // The ids that add_special puts around a text.
-  std::span<const int32_t> before() const { return before_; }
-  std::span<const int32_t> behind() const { return behind_; }
+  std::span<const int32_t> before() const { return file_.before; }
+  std::span<const int32_t> behind() const { return file_.behind; }
 
   // The text of a sequence, from its beginning; with skip_special, without special tokens. Ids at
   // and above size() have no text. Throws Error(kInput) for an id below 0.
@@ -76,7 +76,7 @@ class Tokenizer {
   // Bytes of the longest token: a text of n of them has at least n tokens.
   size_t longest() const { return longest_; }
   // Whether a normaliser may drop or shorten a text, so that longest() says nothing about it.
-  bool may_shorten() const { return kind_ == Kind::kWords; }
+  bool may_shorten() const { return file_.kind == Kind::kWords; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
   bool is_special(int32_t id) const;
   // The id of a special or other added token with this text.
@@ -120,7 +120,7 @@ class Tokenizer {
     std::vector<bool> plain;              // those that a text's pieces may become; empty: all
     std::array<int32_t, 256> byte_ids{};  // kCharacters
     std::vector<Merge> merges;            // lowest rank first
-    std::vector<Added> added;
+    std::vector<Added> added;             // by text, once it is built
     std::vector<int32_t> before, behind;
     Cut cut = Cut::kGpt2;
     bool nfc = false;
@@ -162,26 +162,18 @@ class Tokenizer {
     int32_t right;
     uint32_t rank;
   };
-  Kind kind_;
-  Cut cut_;
-  bool nfc_, whole_pieces_, strip_;
-  Prefix prefix_;
-  Words words_;
+  Parts file_;                     // without its tokens
   std::string bytes_;              // of all tokens, one after the other
   std::vector<uint32_t> offsets_;  // token i is bytes_[offsets_[i], offsets_[i + 1])
-  std::array<int32_t, 256> byte_ids_{};
   std::unordered_map<char32_t, int32_t> character_ids_;
-  std::vector<Merge> merges_;  // by rank
   // Merges of left token i: by_left_[first_of_left_[i], first_of_left_[i + 1]).
   std::vector<uint32_t> first_of_left_;
   std::vector<Ranked> by_left_;  // ascending `right` within one left token
   std::vector<int32_t> slots_;   // an open hash table of ids by their bytes
   size_t longest_ = 1;
   std::unordered_map<int32_t, std::string> clean_;  // tokens that the clean-up changes
-  std::vector<Added> added_;                        // by text
   std::array<bool, 256> added_starts_{};
   std::vector<int32_t> special_ids_;  // ascending
-  std::vector<int32_t> before_, behind_;
   std::optional<int32_t> end_of_text_;
   struct Order;
   std::shared_ptr<Order> order_;  // of by_bytes()

@@ -50,23 +50,23 @@ std::vector<char32_t> Tokenizer::normalized_words(std::string_view text) const {
   CodePoints codes;
   codes.reserve(text.size());
   for (char32_t code : code_points(text)) {
-    if (words_.clean) {
+    if (file_.words.clean) {
       const bool white = code == '\t' || code == '\n' || code == '\r' || is_space(code);
       const bool control = code != '\t' && code != '\n' && code != '\r' && is_other(code);
       // Bytes that are not UTF-8 are U+FFFD in a text.
       if (code == 0 || code == 0xFFFD || code > 0x10FFFF || control) continue;
       if (white) code = ' ';
     }
-    const bool apart = words_.spaced_ideographs && is_ideograph(code);
+    const bool apart = file_.words.spaced_ideographs && is_ideograph(code);
     if (apart) codes.push_back(' ');
     codes.push_back(code);
     if (apart) codes.push_back(' ');
   }
-  if (words_.no_accents) {
+  if (file_.words.no_accents) {
     codes = nfd(codes);
     std::erase_if(codes, is_nonspacing_mark);
   }
-  if (words_.lower_case) {
+  if (file_.words.lower_case) {
     CodePoints lower;
     lower.reserve(codes.size());
     for (const char32_t code : codes) append_lower(code, lower);
@@ -100,7 +100,7 @@ void Tokenizer::encode_words(std::string_view text, std::vector<int32_t>& ids) c
 // The longest token from the left, again and again; one token for a word that has a part without.
 void Tokenizer::encode_word(std::string_view word, size_t characters,
                             std::vector<int32_t>& ids) const {
-  if (characters > words_.longest_word) return ids.push_back(words_.unknown);
+  if (characters > file_.words.longest_word) return ids.push_back(file_.words.unknown);
   const size_t begin = ids.size();
   std::string key = " ";
   while (!word.empty()) {
@@ -116,11 +116,11 @@ void Tokenizer::encode_word(std::string_view word, size_t characters,
     }
     if (id < 0) {
       ids.resize(begin);
-      return ids.push_back(words_.unknown);
+      return ids.push_back(file_.words.unknown);
     }
     ids.push_back(id);
     word.remove_prefix(length);
-    key = words_.prefix;
+    key = file_.words.prefix;
   }
 }
 
