@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 namespace split {
 namespace {

@@ -24,7 +24,7 @@
 #include <exception>
 #include <mutex>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "run/caller_habits.h"
 #include "run/fair_turns.h"
 #include "run/shard/shard.h"

@@ -1,7 +1,7 @@
 // One step of a batcher: the rows of its shares go through the shard, and back to their callers.
 #include <algorithm>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "run/batcher.h"
 #include "tensor/topk.h"
 

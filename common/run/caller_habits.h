@@ -7,7 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "run/kv_pages.h"
 
 namespace split {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/resources/clock.h"
 
 namespace split::serve {
 namespace {

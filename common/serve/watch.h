@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "http/message.h"
 
 namespace split::serve {

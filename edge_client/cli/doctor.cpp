@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/plain_words.h"
+#include "base/resources/clock.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"

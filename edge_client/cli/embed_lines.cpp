@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/resources/clock.h"
 #include "edge_client/cli/prompt.h"
 #include "wire/protocol.h"
 

@@ -10,9 +10,9 @@
 #include <mutex>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/resources/clock.h"
 #include "base/resources/threads.h"
 #include "device/about.h"
 #include "edge_client/cli/cache_command.h"

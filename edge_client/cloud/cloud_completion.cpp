@@ -1,7 +1,7 @@
 #include "edge_client/cloud/cloud_completion.h"
 
-#include "base/clock.h"
 #include "base/json.h"
+#include "base/resources/clock.h"
 #include "text/stop.h"
 #include "text/utf8.h"
 #include "wire/codes.h"

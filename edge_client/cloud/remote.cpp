@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/clock.h"
 #include "base/json.h"
+#include "base/resources/clock.h"
 #include "http/sse.h"
 #include "text/utf8.h"
 #include "wire/codes.h"

@@ -1,6 +1,6 @@
 #include "edge_client/drive/split_embed.h"
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/split/retry.h"
 #include "run/text/texts.h"
 

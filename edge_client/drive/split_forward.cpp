@@ -1,6 +1,6 @@
 #include "edge_client/drive/split_forward.h"
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "base/resources/threads.h"
 
 namespace split::edge {

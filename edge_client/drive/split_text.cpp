@@ -1,6 +1,6 @@
 #include "edge_client/drive/split_text.h"
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/split/retry.h"
 
 namespace split::edge {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/place/why.h"
 #include "tensor/shape.h"
 

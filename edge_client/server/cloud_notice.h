@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/split/backoff.h"
 #include "program/world.h"
 

@@ -1,6 +1,6 @@
 #include "edge_client/server/probe.h"
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 namespace split::edge {
 namespace {

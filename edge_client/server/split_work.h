@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"

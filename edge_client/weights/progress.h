@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 namespace split::edge {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 namespace split::http {
 

@@ -3,9 +3,9 @@
 #include <ctime>
 #include <optional>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/figures.h"
+#include "base/resources/clock.h"
 #include "serve/compat/retold.h"
 #include "serve/models.h"
 #include "text/json/json_grammar.h"

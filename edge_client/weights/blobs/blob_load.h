@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blobs/blob_client.h"
 #include "edge_client/weights/blobs/fetch_pace.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <mutex>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 #include "edge_client/place/fast_choice.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/split/receipt.h"

@@ -1,5 +1,5 @@
 #include "edge_client/weights/plan/measure.h"
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/clock.h"
+#include "base/resources/clock.h"
 
 namespace split::vulkan {
 
