@@ -12,7 +12,7 @@ constexpr char kQuiet[] =
     R"("kv_free_bytes":0,"price":0.0,"prices":{"egress_gb":null,"hour":null},"prompt_row_ms":null,)"
     R"("queue_depth":0,"sessions":0,"step_ms":{"p50":null,"p99":null},"want":null})";
 
-TEST(WireLoad, IsReadAsItWasWritten) {
+TEST(ModelLoad, IsReadAsItWasWritten) {
   EXPECT_EQ(to_json(Load{}), kQuiet);
   const Load load{.busy = 0.5,
                   .queue_depth = 3,
@@ -33,7 +33,7 @@ TEST(WireLoad, IsReadAsItWasWritten) {
   EXPECT_EQ(read.costs->prompt_row_ms, 0.125);
 }
 
-TEST(WireLoad, AFigureThatIsNoneIsNotSaid) {
+TEST(ModelLoad, AFigureThatIsNoneIsNotSaid) {
   const Load quiet = parse_load(kQuiet);
   EXPECT_FALSE(quiet.costs || quiet.p50_ms || quiet.note.want || quiet.price_hour);
   std::string text = kQuiet;
