@@ -65,8 +65,7 @@ class BatcherSteps : public testing::Test {
   static constexpr uint32_t kSlice = 16;
 
   void make(Profile profile = Profile::kF32, uint32_t max_rows = 32,
-            std::optional<Batcher::Clock::duration> patience = std::chrono::seconds(0),
-            Point to = 2) {
+            std::optional<Clock::duration> patience = std::chrono::seconds(0), Point to = 2) {
     ShardOptions options = test::options_for(*golden_.model, {.to = to});
     options.profile = profile;
     options.max_rows = max_rows;
