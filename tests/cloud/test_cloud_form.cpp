@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cloud_server/routes/form.h"
+#include "http/message.h"
 
 namespace split::cloud {
 
