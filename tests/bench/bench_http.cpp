@@ -20,8 +20,9 @@ int run(int argc, char** argv) {
   const auto columns = static_cast<uint32_t>(model.config().channels);
   const int cut = std::max(1, model.config().layers / 2);
   const std::string session(32, 'a');
-  remote.open_session(session, {options->size, {.to = cut}});
+  const edge::AskedModel asked{.id = options->size, .channels = columns};
   edge::Traffic traffic;
+  remote.ask({edge::Send::kOpen, session, {.range = {.to = cut}}, &traffic}, asked);
 
   Batcher& batcher = loopback.model().batcher();
   KvPages& pages = batcher.shard().pages();
@@ -37,10 +38,10 @@ int run(int argc, char** argv) {
       batcher.run(job);
     });
   };
-  wire::Matrix answer;
+  std::vector<float> answer;
   const auto over_http = [&](uint32_t past, std::span<const int32_t> from, Phase phase) {
     const SequenceRows rows{.past = past, .tokens = from, .phase = phase};
-    return timed([&] { answer = remote.step(session, rows, columns, traffic); });
+    return timed([&] { answer = remote.ask({edge::Send::kStep, session, rows, &traffic}, asked); });
   };
   in_process(0, tokens, Phase::kPrompt);
   over_http(0, tokens, Phase::kPrompt);
@@ -54,7 +55,7 @@ int run(int argc, char** argv) {
     outside.push_back(1e6 * over_http(kContext - 1, last, Phase::kGenerate));
     wire.push_back(1e3 * (traffic.wire_ms - before));
   }
-  if (answer.values != hidden) {
+  if (answer != hidden) {
     throw Error(ErrorKind::kRemote, "[bench] the step over HTTP gave another hidden state");
   }
   const double steps = static_cast<double>(outside.size());
@@ -71,7 +72,7 @@ int run(int argc, char** argv) {
   report.add("bytes_up", static_cast<double>(traffic.bytes_up) / steps, "bytes");
   report.add("bytes_down", static_cast<double>(traffic.bytes_down) / steps, "bytes");
   report.finish();
-  remote.close_session(session);
+  remote.ask({edge::Send::kClose, session}, asked);
   pages.close(sequence);
   return 0;
 }

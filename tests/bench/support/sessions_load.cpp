@@ -32,18 +32,21 @@ struct SessionsLoad::Edge {
         session(session_name(number)),
         remote(load.url, milliseconds(60000)) {}
 
-  void open() { remote.open_session(session, {load.model, {.to = load.cut}}); }
+  std::vector<float> ask(const edge::Send& send) {
+    return remote.ask(send, {.id = load.model, .channels = load.channels});
+  }
+  void open() { ask({edge::Send::kOpen, session, {.range = {.to = load.cut}}, &traffic}); }
+  void close() { ask({edge::Send::kClose, session}); }
 
   // The state of the last of the first `have` + `count` tokens, of which the cloud has `have`.
   const std::vector<float>& advance(size_t have, size_t count, bool prompt) {
     const auto start = Clock::now();
-    answer = remote.step(session,
-                         {.past = static_cast<uint32_t>(have),
-                          .tokens = std::span(script).subspan(have, count),
-                          .phase = prompt ? Phase::kPrompt : Phase::kGenerate},
-                         load.channels, traffic);
+    const SequenceRows rows{.past = static_cast<uint32_t>(have),
+                            .tokens = std::span(script).subspan(have, count),
+                            .phase = prompt ? Phase::kPrompt : Phase::kGenerate};
+    answer = ask({edge::Send::kStep, session, rows, &traffic});
     took_us = 1e6 * seconds_since(start);
-    return answer.values;
+    return answer;
   }
 
   // Does `work` again while the server is full or lost; whether it was lost is what it is told.
@@ -70,7 +73,7 @@ struct SessionsLoad::Edge {
       open();
       advance(0, have + count, true);
     });
-    return answer.values;
+    return answer;
   }
 
   const Load& load;
@@ -78,7 +81,7 @@ struct SessionsLoad::Edge {
   const std::string session;
   edge::Remote remote;
   edge::Traffic traffic;
-  wire::Matrix answer;
+  std::vector<float> answer;
   double took_us = 0;
   size_t replays = 0, refused = 0;
 };
@@ -96,7 +99,7 @@ SessionsLoad::SessionsLoad(const RandomModel& model, Load load) : load_(std::mov
     for (size_t t = 0; t < load_.steps; ++t) {
       states.push_back(edge.advance(load_.prompt + t, 1, false));
     }
-    edge.remote.close_session(edge.session);
+    edge.close();
   }
 }
 
@@ -124,7 +127,7 @@ LoadResult SessionsLoad::run(size_t sessions) {
         wire_us[n].push_back(1e3 * (edge.traffic.wire_ms - before));
       }
       edge.anyhow([&](bool lost) {
-        if (!lost) edge.remote.close_session(edge.session);
+        if (!lost) edge.close();
       });
       if (!same) ++failed;
     } catch (const std::exception& error) {
@@ -159,7 +162,7 @@ double SessionsLoad::seconds_until_quick(double most_us) {
     quick = edge.took_us <= most_us ? quick + 1 : 0;
     if (quick == 1) since = seconds_since(start);
   }
-  edge.remote.close_session(edge.session);
+  edge.close();
   return since;
 }
 
