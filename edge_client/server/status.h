@@ -25,7 +25,7 @@ struct ServiceState {
   FetchCounts fetched;                       // of the split, and beside its answers
   std::map<std::string, StageProgress::Count> progress;
   std::string last_receipt;  // JSON; empty: none yet
-  std::string plan;          // likewise, of the next answer (plan/plan_report.h)
+  std::string plan;          // JSON of the next answer's plan (place/plan_report.h)
   std::vector<Answers::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
   Goal goal = Goal::kFast;    // of a cut that is chosen
