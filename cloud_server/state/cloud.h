@@ -1,4 +1,4 @@
-// What a cloud serves: its models, their sessions, and what limits them. Knows no route.
+// Everything that a cloud serves: its models, their sessions, and what limits them. Knows no route.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Whose job is next: that of the owner who was given the fewest layer-rows, on a clock of all of
-// them (start-time fair queueing), so that who was away saved nothing up. Knows no job.
+// Chooses whose job is next: that of the owner who was given the fewest layer-rows, on a clock of
+// all owners (start-time fair queueing), so that who was away saved nothing up. Knows no job.
 #pragma once
 
 #include <algorithm>

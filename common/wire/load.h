@@ -34,7 +34,8 @@ struct Load {
   std::optional<double> price_hour, price_egress_gb;  // where the cloud names them
 };
 std::string to_json(const Load& load);
-// What has no figure, or one below 0, is as not said. Throws Error(kInput) for what is no load.
+// Reads a load; a figure that is absent or below 0 is as not said. Throws Error(kInput) for what is
+// no load.
 Load parse_load(std::string_view json);
 
 }  // namespace split::wire

@@ -27,7 +27,8 @@ struct Token {
   int line;
   std::string text;
 };
-// As Jinja's lexer with trim_blocks and lstrip_blocks; the last one is kEnd. Throws as parse().
+// Reads a template as Jinja's lexer does with trim_blocks and lstrip_blocks; the last token is
+// kEnd. Throws as parse().
 std::vector<Token> tokens_of(std::string_view text);
 
 [[noreturn]] inline void refuse(int line, const std::string& what) {
