@@ -111,7 +111,7 @@ TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
     for (uint64_t at = 0; at < size; ++at) {
       proxy_.plan({Fault::kFlip, way, at});
       std::vector<float> got;
-      for (int tries = 0; got.empty() && tries < 3; ++tries) {
+      for (int tries = 0; got.empty() && tries < 20; ++tries) {  // a loaded machine is late
         try {
           got = step();
         } catch (const edge::RemoteError& error) {
@@ -119,6 +119,7 @@ TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
           ASSERT_TRUE(passes) << "byte " << at << ": " << error.what();
         }
       }
+      ASSERT_FALSE(got.empty()) << "byte " << at;
       ASSERT_TRUE(got == expected) << "byte " << at;
     }
   }

@@ -90,18 +90,22 @@ void Deadlines::set(Connection& c, Clock::time_point deadline) {
   const Due before{c.deadline, c.fd.get()}, now{deadline, c.fd.get()};
   const bool at_all = deadline != Clock::time_point::max();
   const bool asks_nothing = c.state == Connection::kHead && c.in.empty();
-  all.erase(before);
-  handshakes.erase(before);
-  if (at_all) all.insert(now);
-  if (at_all && c.state == Connection::kHandshake) handshakes.insert(now);
+  for (std::set<Due>* const one : {&all, &handshakes, &everybody.idle, &everybody.drains}) {
+    one->erase(before);
+  }
+  if (c.address != nullptr) {
+    c.address->idle.erase(before);
+    c.address->drains.erase(before);
+  }
+  c.deadline = deadline;  // first: what follows may find no memory
+  if (!at_all) return;
+  all.insert(now);
+  if (c.state == Connection::kHandshake) handshakes.insert(now);
   for (Address* const one : {&everybody, c.address}) {
     if (one == nullptr) continue;
-    one->idle.erase(before);
-    one->drains.erase(before);
-    if (at_all && c.state == Connection::kDrain) one->drains.insert(now);
-    if (at_all && asks_nothing) one->idle.insert(now);
+    if (c.state == Connection::kDrain) one->drains.insert(now);
+    if (asks_nothing) one->idle.insert(now);
   }
-  c.deadline = deadline;
 }
 
 void Reports::add(Connection& c) {
