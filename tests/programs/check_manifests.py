@@ -114,7 +114,7 @@ for name, service in compose["services"].items():
 
 # Every metric that a panel or an alert names.
 sources = "".join(open(path, encoding="utf-8").read() for folder in ("common/serve", "cloud_server", "edge_client/server")
-                  for path in glob.glob(f"{folder}/*.cpp"))
+                  for path in glob.glob(f"{folder}/**/*.cpp", recursive=True))
 with open("scripts/cluster/grafana.json", encoding="utf-8") as file:
     dashboard = json.load(file)
 expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
