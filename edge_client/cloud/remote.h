@@ -98,7 +98,7 @@ class Remote {
   // ms of each stage there, as far as they are known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
-  // What CloudLink::ask() returns, over this connection; kPing throws nothing, kClose does.
+  // Returns what CloudLink::ask() does, over this connection; kPing throws nothing, kClose does.
   std::vector<float> ask(const Send& send, const AskedModel& model);
   // The note that the last answer to a step or a fill, the last completion or look had of the load
   // there.
