@@ -162,11 +162,7 @@ TEST_F(EdgeObserve, PromtoolFindsNothing) {
 }
 
 TEST_F(EdgeObserve, MetricsAreThereBeforeTheModel) {
-  std::atomic<bool> go{false};
-  cloud.reset({}, {}, [&](const http::Request&, int) -> std::optional<http::Response> {
-    while (!go) std::this_thread::yield();
-    return std::nullopt;
-  });
+  HeldManifests held(cloud);
   EdgeServer edge(arguments());
   const auto read = read_prometheus(edge.get("/metrics").body);
   EXPECT_EQ(read.problems, std::vector<std::string>());
@@ -175,7 +171,7 @@ TEST_F(EdgeObserve, MetricsAreThereBeforeTheModel) {
   for (const char* reason : {"session_unknown", "no_answer", "busy", "error"}) {
     EXPECT_EQ(read.value("split_edge_retries_total", {{"reason", reason}}), 0) << reason;
   }
-  go = true;
+  held.let_go();
 }
 
 // Without a cloud to compute, a text of it alone, and moved: the placement follows.

@@ -38,18 +38,14 @@ struct Demo : Pair {
 
 TEST(EdgeRoutes, HealthAndPropsAreLlamaServers) {
   Pair pair("rand-a");
-  std::atomic<bool> go{false};
-  pair.cloud.reset({}, {}, [&](const http::Request&, int) -> std::optional<http::Response> {
-    while (!go) std::this_thread::yield();
-    return std::nullopt;
-  });
+  HeldManifests held(pair.cloud);
   EdgeServer edge(pair.arguments({"--chat-template={{ messages[0].content }}"}));
   for (const auto& [path, code] : {std::pair("/health", "not_ready"), {"/props", "loading"}}) {
     const http::Reply early = edge.get(path);
     EXPECT_EQ(early.status, 503) << path;
     EXPECT_EQ(Json::parse(early.body)["error"]["code"], code);
   }
-  go = true;
+  held.let_go();
   EXPECT_EQ(Json::parse(edge.ready().get("/health").body), (Json{{"status", "ok"}}));
   const Json props = Json::parse(edge.get("/props").body);
   EXPECT_EQ(props["model_alias"], "rand-a");

@@ -553,11 +553,7 @@ TEST(EdgeServe, ATextThatGetsNoSessionHasThatOfAKeptOne) {
 
 TEST(EdgeServe, IsReadyOnceItIsLoaded) {
   Pair& pair = Pair::of("rand-a");
-  std::atomic<bool> go{false};
-  pair.cloud.reset({}, {}, [&](const http::Request&, int) -> std::optional<http::Response> {
-    while (!go) std::this_thread::yield();
-    return std::nullopt;
-  });
+  HeldManifests held(pair.cloud);
   EdgeServer edge(pair.arguments());
   EXPECT_EQ(edge.get("/livez").status, 200);
   EXPECT_EQ(edge.get("/readyz").status, 503);
@@ -565,7 +561,7 @@ TEST(EdgeServe, IsReadyOnceItIsLoaded) {
   const http::Reply early = edge.post(kCompletions, {{"prompt", "x"}});
   EXPECT_EQ(early.status, 503);
   EXPECT_EQ(Json::parse(early.body)["error"]["code"], "loading");
-  go = true;
+  held.let_go();
   EXPECT_EQ(edge.ready().get("/readyz").status, 200);
   EXPECT_EQ(Json::parse(edge.get("/v1/models").body)["data"][0]["id"], "rand-a");
   EXPECT_EQ(edge.get("/v1/models/rand-a").status, 200);

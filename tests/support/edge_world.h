@@ -187,6 +187,29 @@ class GatedCloud {
   std::optional<Running> behind_, front_;
 };
 
+// Holds what asks for a manifest until it is let go. Made before the edge that asks, which may end
+// while a request of it is on its way.
+class HeldManifests {
+ public:
+  explicit HeldManifests(GatedCloud& cloud) : cloud_(cloud) {
+    cloud.reset({}, {}, [this](const http::Request&, int) -> std::optional<http::Response> {
+      while (!let_go_) std::this_thread::yield();
+      return std::nullopt;
+    });
+  }
+  ~HeldManifests() {
+    let_go();
+    cloud_.reset({});
+  }
+  HeldManifests(const HeldManifests&) = delete;
+  HeldManifests& operator=(const HeldManifests&) = delete;
+  void let_go() { let_go_ = true; }
+
+ private:
+  GatedCloud& cloud_;
+  std::atomic<bool> let_go_{false};
+};
+
 // A connection that ends in the middle of an answer.
 inline http::Response cut_short(std::string first = "x") {
   http::Response response;
