@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/place/begin.h"
 #include "edge_client/split/options.h"
 #include "models/model.h"
 #include "step/range.h"
@@ -32,8 +33,6 @@ Placement place(const Options& options, const ModelConfig& config);
 // The same, but with a head that multiplies more than three blocks on the cloud, where the options
 // do not say where it is and the cloud has some blocks.
 Placement place(const Options& options, const Model& model);
-// A head that multiplies more than so many blocks is cheaper on the cloud.
-inline constexpr double kLargeHead = 3;
 // The head's multiplications for a row, in those of a block.
 double head_in_blocks(const Model& model);
 // A line that says so, or nothing.

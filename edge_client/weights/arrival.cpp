@@ -99,39 +99,27 @@ wire::ModelInfo Arrival::ask() {
 // Says what is to come, and begins it where it may be; null where it is not.
 std::shared_ptr<PlacedModel> Arrival::begin() {
   const wire::ModelInfo info = ask();
-  std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
-  GrowOptions grow = options_.grow;
-  uint64_t& most = grow.max_weights;
-  const uint64_t granted = most > 0 ? loader_.granted_to_weights() : 0;
-  const std::string limit = granted < most ? "the memory that is free, " : "--max-weights ";
-  most = std::min(most, granted);
-  uint64_t all = 0, within = 0;
-  for (const GrowthStep& step : steps) all += step.bytes();
-  size_t count = steps_within(steps, most);
-  coming_ = count == steps.size() ? all : 0;
-  if (coming_ == 0 && head_in_blocks(loader_.model()) > kLargeHead) {
-    grow.head = false;
-    steps = growth_steps(loader_.model(), info, loader_.formats(info), false);
-    count = steps_within(steps, most);
-    if (count == 1) count = 0;  // the norm alone
-  }
-  for (size_t i = 0; i < count; ++i) within += steps[i].bytes();
-  if (count == 0) {
+  Growth growth = loader_.coming(info, options_.grow.max_weights);
+  const Coming& chosen = growth.chosen;
+  coming_ = chosen.whole ? chosen.all : 0;
+  if (chosen.steps == 0) {
+    const bool memory = chosen.limit == Limit::kMemory;
     if (options_.grow.max_weights > 0) {
-      options_.tell(cat("the weights are ", human_bytes(all), ", more than ", limit,
-                        human_bytes(most), ": texts stay on the cloud"));
+      options_.tell(cat("the weights are ", human_bytes(chosen.all), ", more than ",
+                        memory ? "the memory that is free, " : "--max-weights ",
+                        human_bytes(chosen.most), ": texts stay on the cloud"));
     }
     return nullptr;
   }
-  const std::string over = loader_.over_cache_limit(within);
+  const std::string over = loader_.over_cache_limit(chosen.bytes);
   if (!over.empty()) options_.tell(over);
-  const uint64_t missing = loader_.missing_bytes({steps.data(), count});
+  const uint64_t missing = loader_.missing_bytes(growth.steps);
   if (missing > 0) {
     options_.tell(
         cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
-  steps.resize(count);
-  if (options_.begins) options_.begins(info, steps);
+  if (options_.begins) options_.begins(info, growth.steps);
+  GrowOptions grow = options_.grow;
   grow.forecasts = options_.forecasts;
   grow.told = [this](const GrowthNote& note) {
     if (options_.grow.told) options_.grow.told(note);
@@ -139,7 +127,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
     changed_.notify_all();
   };
   began_ = std::chrono::steady_clock::now();
-  return loader_.grow(info, grow);
+  return loader_.grow(info, std::move(growth), grow);
 }
 
 void Arrival::run() {

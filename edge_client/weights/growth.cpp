@@ -42,15 +42,6 @@ std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& 
   return steps;
 }
 
-size_t steps_within(const std::vector<GrowthStep>& steps, uint64_t max_bytes) {
-  size_t count = 0;
-  for (uint64_t bytes = 0; count < steps.size(); ++count) {
-    bytes += steps[count].bytes();
-    if (bytes > max_bytes) break;
-  }
-  return count;
-}
-
 void Landing::happened(const StageEvent& event) {
   if (event.kind == StageEvent::Kind::kOver) {
     over_ = true;

@@ -1,6 +1,6 @@
-// A part of the model that grows while it is used: in which order its stages are fetched, which of
-// them fit, what has come of each, and which one the shard takes next. Decisions that are fed with
-// what happened: no thread, no socket, no clock. growing_tail.h carries them out.
+// A part of the model that grows while it is used: in which order its stages are fetched, what has
+// come of each, and which one the shard takes next. Decisions that are fed with what happened: no
+// thread, no socket, no clock. growing_tail.h carries them out.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,6 @@ std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& 
                                      const StageFormats& formats, bool head = true);
 // The most bytes of weights that a machine takes where nobody says.
 inline constexpr uint64_t kMaxWeights = 1ull << 30;
-// How many of the steps, from the first on, have at most so many bytes together.
-size_t steps_within(const std::vector<GrowthStep>& steps, uint64_t max_bytes);
 
 // News of a step, or of all.
 struct StageEvent {

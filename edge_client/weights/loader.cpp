@@ -248,17 +248,37 @@ std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) c
   return whole;
 }
 
-std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const GrowOptions& grow) {
+Growth Loader::coming(const wire::ModelInfo& info, uint64_t max_weights) {
+  const StageFormats formats = this->formats(info);
+  std::vector<GrowthStep> steps = growth_steps(*model_, info, formats),
+                          headless = growth_steps(*model_, info, formats, false);
+  const auto sizes = [](const std::vector<GrowthStep>& all) {
+    std::vector<uint64_t> bytes;
+    for (const GrowthStep& step : all) bytes.push_back(step.bytes());
+    return bytes;
+  };
+  const Coming chosen = what_comes({.steps = sizes(steps),
+                                    .headless = sizes(headless),
+                                    .head_blocks = head_in_blocks(*model_),
+                                    .max_weights = max_weights,
+                                    .granted = max_weights > 0 ? granted_to_weights() : 0});
+  if (!chosen.head) steps = std::move(headless);
+  steps.resize(chosen.steps);
+  return {chosen, std::move(steps)};
+}
+
+std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth growth,
+                                          const GrowOptions& grow) {
   constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
   const StageFormats formats = this->formats(info);
-  std::vector<GrowthStep> steps = growth_steps(*model_, info, formats, grow.head);
-  steps.resize(steps_within(steps, grow.max_weights));
+  std::vector<GrowthStep>& steps = growth.steps;
+  const bool head = growth.chosen.head;
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
   split->place.all_on_cloud = steps.empty();
-  split->place.head_on_cloud = !grow.head;
+  split->place.head_on_cloud = !head;
   if (!steps.empty()) {
-    split->place.range = {steps.back().floor, grow.head ? Point::head() : Point::norm()};
+    split->place.range = {steps.back().floor, head ? Point::head() : Point::norm()};
     split->place.cut = steps.back().floor.blocks_before(config().layers);
   }
   split->query = whole_query();  // whatever comes here of it
@@ -295,6 +315,8 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   return split;
 }
 
+// Bytes of memory that this machine grants to weights that come beside texts; all of a GPU's, which
+// its driver counts.
 uint64_t Loader::granted_to_weights() {
   if (!device_) device_ = device();
   if (device_->is_gpu()) return UINT64_MAX;

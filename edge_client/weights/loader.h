@@ -82,7 +82,12 @@ struct GrowOptions {
   OnGrowth told = {};
   OnBytes on_bytes = {};
   Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
-  bool head = true;                // comes too
+};
+
+// The steps in which weights come beside texts.
+struct Growth {
+  Coming chosen;
+  std::vector<GrowthStep> steps;
 };
 
 // One thread at a time.
@@ -133,10 +138,13 @@ class Loader {
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
                                     const OnBytes& on_bytes = {});
-  // Begins to, and returns: stage by stage as many of all of the model's as fit (growth.h), in the
-  // order in which something can run first, beside the answers. What goes wrong then is told, and
-  // leaves the floor where it is. Throws Error(kIo, kDevice).
-  std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
+  // As much of all of the model as fits into so many bytes and the memory (place/begin.h).
+  Growth coming(const wire::ModelInfo& info, uint64_t max_weights);
+  // Begins to load that, and returns: stage by stage, in the order in which something can run
+  // first, beside the answers. What goes wrong then is told, and leaves the floor where it is.
+  // Throws Error(kIo, kDevice).
+  std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, Growth growth,
+                                    const GrowOptions& grow);
   // How the whole model was described, by this description or the last one of the same weights,
   // where the cache has all of them; else none. Any thread.
   std::optional<wire::ModelInfo> whole_in_cache(const wire::ModelInfo& info) const;
@@ -145,9 +153,6 @@ class Loader {
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
-  // Bytes of memory that this machine grants to weights that come beside texts; all of a GPU's,
-  // which its driver counts.
-  uint64_t granted_to_weights();
   bool has_cache() const;                                           // where that can be kept
   uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
   // A line where weights of so many bytes, which all stay in it, are beyond --cache-limit.
@@ -225,6 +230,7 @@ class Loader {
   bool recall(const RemoteError& error, bool aloud);
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
+  uint64_t granted_to_weights();
 
   const Options& options_;
   const Console& console_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "edge_client/place/begin.h"
 #include "edge_client/place/decision.h"
 
 namespace split::edge {
@@ -163,6 +164,46 @@ INSTANTIATE_TEST_SUITE_P(Place, Decisions, testing::ValuesIn(kRows), [](const au
   for (const char c : row.param.rule) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });
+
+// Of norm and head, two blocks and the embedding; and of the norm and the upper block.
+TEST(Place, AsMuchComesAsFits) {
+  constexpr uint64_t kAll = 160, kNoLimit = UINT64_MAX;
+  struct Came {
+    std::string rule;
+    uint64_t max_weights, granted;
+    double head_blocks;
+    size_t steps;
+    bool head;
+    uint64_t bytes;
+    Limit limit = Limit::kMaxWeights;
+  };
+  for (const Came& row : {
+           Came{"all", kNoLimit, kNoLimit, 5, 4, true, kAll},
+           {"all and no byte more", kAll, kNoLimit, 5, 4, true, kAll},
+           {"a byte less, the head small", kAll - 1, kNoLimit, 3, 3, true, 120},
+           {"a byte less, the head large", kAll - 1, kNoLimit, 3.1, 2, false, 21},
+           {"the head and a block", 110, kNoLimit, 1, 2, true, 100},
+           {"the head alone", 99, kNoLimit, 1, 1, true, 80},
+           {"not even that", 79, kNoLimit, 1, 0, true, 0},
+           {"the norm alone is nothing", 20, kNoLimit, 5, 0, false, 0},
+           {"nothing by wish", 0, 0, 1, 0, true, 0},
+           {"the memory is the lower limit", 110, 99, 1, 1, true, 80, Limit::kMemory},
+           {"the wish is", 99, 110, 1, 1, true, 80},
+       }) {
+    const Coming got = what_comes({.steps = {80, 20, 20, 40},
+                                   .headless = {1, 20},
+                                   .head_blocks = row.head_blocks,
+                                   .max_weights = row.max_weights,
+                                   .granted = row.granted});
+    EXPECT_EQ(got.steps, row.steps) << row.rule;
+    EXPECT_EQ(got.head, row.head) << row.rule;
+    EXPECT_EQ(got.bytes, row.bytes) << row.rule;
+    EXPECT_EQ(got.whole, row.bytes == kAll) << row.rule;
+    EXPECT_EQ(got.all, kAll) << row.rule;
+    EXPECT_EQ(got.limit, row.limit) << row.rule;
+    EXPECT_EQ(got.most, std::min(row.max_weights, row.granted)) << row.rule;
+  }
+}
 
 TEST(Place, ATextThatMayBeExpectedAgainMovesOnlyWithTheCloudsBits) {
   for (const auto& [exact, exact_only, repeats, moves] :
