@@ -4,6 +4,7 @@
 // that names it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -75,6 +76,10 @@ struct ModelInfo {
   // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
   std::string blob_url;
   std::vector<StageInfo> stages;
+
+  bool knows(std::string_view feature) const {
+    return std::ranges::find(features, feature) != features.end();
+  }
 };
 std::string to_json(const ModelInfo& info);
 // Each blob has as many chunks as its bytes make, and one sha256 stands for one size and one list

@@ -1,6 +1,7 @@
 #include "edge_client/place/begin.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace split::edge {
@@ -21,6 +22,38 @@ uint64_t bytes_of(const std::vector<uint64_t>& steps, size_t count) {
 }
 
 }  // namespace
+
+Bound bound_of(const CloudSessions& sessions, bool streams) {
+  if (!sessions.move) return Bound::kOneCut;
+  return streams && !sessions.stream ? Bound::kRowsLost : Bound::kNone;
+}
+
+std::string_view words_of(Bound bound) {
+  constexpr std::array<std::string_view, 3> kWords = {
+      "", "the server's sessions have one cut for good", "the server keeps no text's rows"};
+  return kWords.at(static_cast<size_t>(bound));
+}
+
+Beginning where_to_begin(const BeginInput& in) {
+  Beginning begin{.cut = in.cut, .head_on_cloud = in.head_cloud};
+  const bool moves = in.follows && in.on_cloud;
+  if (moves && in.cloud_lost) {
+    begin.cut = 0;
+    begin.why = Why::kCloudLost;
+    return begin;
+  }
+  begin.bound = moves ? bound_of(in.sessions, true) : Bound::kNone;
+  if (in.on_cloud && begin.bound == Bound::kNone) {
+    begin.cut.reset();
+    if (moves) begin.why = Why::kOnlyFit;  // nothing is here yet
+    return begin;
+  }
+  if (begin.bound != Bound::kNone) begin.why = Why::kOnlyFit;
+  const bool open = !in.head_given && (!in.follows || moves);
+  begin.head_is_large = open && in.cut > 0 && in.head_blocks > kLargeHead;
+  begin.head_on_cloud |= begin.head_is_large;
+  return begin;
+}
 
 Coming what_comes(const ComingInput& in) {
   Coming coming;

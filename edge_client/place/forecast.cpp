@@ -74,6 +74,27 @@ Drafted AnswerWatch::drafted() const {
           std::max(1.0, static_cast<double>(tokens_) / steps)};
 }
 
+Why why_there(const EndedInput& text, PlanInput input, const Correction& correction, Goal goal,
+              double pace) {
+  if (text.moved) return *text.moved;
+  if (!text.chosen && !text.lowest) return Why::kAsked;
+  input.lowest = text.lowest.value_or(0);
+  const std::vector<Place> places = price_places(input, correction);
+  const Pick pick = pick_place(places, input, goal, pace);
+  const Place& picked = places[pick.place];
+  if (picked.cut == text.cut) return pick.why;
+  // The plan would have taken another place: nothing of that is here yet, or it is too soon for
+  // another, or it would gain less than a text changes its place for.
+  const auto gains_little = [&](const std::optional<double>& token_ms) {
+    return token_ms && !is_better(*picked.token_ms, *token_ms);
+  };
+  const bool stayed =
+      text.lowest && picked.token_ms &&
+      ((text.begins && *text.begins == text.cut) ||
+       gains_little(places[index_of(text.cut)].token_ms) || gains_little(text.token_ms));
+  return stayed ? Why::kFastest : Why::kOnlyFit;
+}
+
 Forecast forecast_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
                      const AnswerWatch& watch) {
   Forecast forecast;

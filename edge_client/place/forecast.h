@@ -77,6 +77,20 @@ class AnswerWatch {
   uint64_t tokens_ = 0;
 };
 
+// A text that has ended, for the reason of its last place.
+struct EndedInput {
+  std::optional<Why> moved = {};        // its last move's; none: it stayed where it began
+  bool chosen = false;                  // the place was; else somebody named it
+  std::optional<int> cut = {};          // none: the cloud
+  std::optional<double> token_ms = {};  // of its last tokens; none: it has too few
+  // Cut from which on the weights are here, where texts choose among the places that have landed,
+  // and the cut of the next one, where there is a choice.
+  std::optional<int> lowest = {};
+  std::optional<std::optional<int>> begins = {};
+};
+Why why_there(const EndedInput& text, PlanInput input, const Correction& correction, Goal goal,
+              double pace);
+
 // Compares what was foreseen with an answer that ran at `cut`.
 Forecast forecast_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
                      const AnswerWatch& watch);

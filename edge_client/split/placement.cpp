@@ -44,17 +44,24 @@ double head_in_blocks(const Model& model) {
   return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
 }
 
-Placement place(const Options& options, const Model& model) {
-  const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
-                    options.moves.empty() && !options.auto_cut;
-  Placement first = place(options, model.config());
-  if (model.config().encodes()) return first;
+Placement place(const Options& options, const Model& model, const CloudSessions& sessions,
+                bool cloud_lost) {
   const double size = head_in_blocks(model);
-  if (!open || first.cut == 0 || size <= kLargeHead) return first;
-  Options far = options;
-  far.head_on_cloud = true;
-  Placement result = place(far, model.config());
-  result.head_blocks = size;
+  const Beginning begin =
+      where_to_begin({.cut = options.cut.value_or(default_cut(model.config().layers)),
+                      .on_cloud = options.all_on_cloud,
+                      .follows = options.auto_cut,
+                      .head_given = options.head_given || options.embed || !options.moves.empty(),
+                      .head_cloud = options.head_on_cloud,
+                      .head_blocks = size,
+                      .cloud_lost = cloud_lost,
+                      .sessions = sessions});
+  Options chosen = options;
+  chosen.all_on_cloud = !begin.cut;
+  if (begin.cut) chosen.cut = begin.cut;
+  chosen.head_on_cloud = begin.head_on_cloud;
+  Placement result = place(chosen, model.config());
+  if (begin.head_is_large) result.head_blocks = size;
   return result;
 }
 

@@ -30,9 +30,9 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const Options& options, const ModelConfig& config);
-// The same, but with a head that multiplies more than three blocks on the cloud, where the options
-// do not say where it is and the cloud has some blocks.
-Placement place(const Options& options, const Model& model);
+// The same where place/begin.h chooses what the options leave open.
+Placement place(const Options& options, const Model& model, const CloudSessions& sessions = {},
+                bool cloud_lost = false);
 // The head's multiplications for a row, in those of a block.
 double head_in_blocks(const Model& model);
 // A line that says so, or nothing.

@@ -117,7 +117,8 @@ class Loader {
   const ModelConfig& config() const { return model_->config(); }
 
   // Where a text's rows run (split/placement.h). Throws Error(kInput).
-  Placement place(const Options& options);
+  Placement place(const Options& options, const CloudSessions& sessions = {},
+                  bool cloud_lost = false);
   // With the blobs that `place` needs, or with all that the server has made already.
   wire::ModelInfo manifest(const Placement* place);
   // The same of the whole model on this machine. Any thread, over a connection of its own.
@@ -222,7 +223,6 @@ class Loader {
   void expect_formats();
   std::unique_ptr<Device> device();
   std::unique_ptr<Device> new_device() const;
-  std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
                            bool aloud) const;
   std::string whole_query() const;

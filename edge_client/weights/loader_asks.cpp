@@ -189,9 +189,9 @@ void Loader::expect_formats() {
   }
 }
 
-Placement Loader::place(const Options& options) {
+Placement Loader::place(const Options& options, const CloudSessions& sessions, bool cloud_lost) {
   try {
-    return edge::place(options, *model_);
+    return edge::place(options, *model_, sessions, cloud_lost);
   } catch (const Error&) {  // perhaps of a model that has other layers than its config said
     expect_own_config();
     throw;
@@ -307,46 +307,22 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOpti
 
 Loader::Begin Loader::begin() {
   Begin begin;
-  begin.place = place(options_);
-  const bool alone = options_.auto_cut && seen_;
-  if (alone) {
-    begin.place.all_on_cloud = false;
-    begin.place.cut = 0;
-    begin.place.range = StageRange::from_block(0, Point::head());
-  }
+  begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
-  if (!options_.auto_cut || alone) return begin;
-  const std::string why = why_texts_stay(begin.info, true);
-  if (why.empty()) return begin;
-  Options fixed = options_;
-  fixed.all_on_cloud = fixed.auto_cut = false;
-  begin.place = place(fixed);
+  if (!options_.auto_cut || !begin.place.all_on_cloud) return begin;
+  const CloudSessions sessions = sessions_of(begin.info);
+  begin.place = place(options_, sessions);
+  if (begin.place.all_on_cloud) return begin;
   if (!options_.quiet) {
-    console_.err(cat("--cut auto: ", why, ": texts stay at cut ", begin.place.name(), "\n"));
+    console_.err(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
+                     begin.place.name(), "\n"));
   }
   begin.info = manifest(&begin.place);
   return begin;
 }
 
-namespace {
-
-bool knows(const wire::ModelInfo& info, std::string_view feature) {
-  return std::ranges::find(info.features, feature) != info.features.end();
-}
-
-}  // namespace
-
-// Why a text on this server stays where it begins, or on the cloud; nothing where it need not.
-std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const {
-  if (!knows(info, "to") || !knows(info, "fill")) {
-    return "the server's sessions have one cut for good";
-  }
-  if (on_cloud && !knows(info, "completions")) return "the server keeps no text's rows";
-  return "";
-}
-
 DType Loader::wire_of(const wire::ModelInfo& info) {
-  if (options_.wire == DType::kF32 || knows(info, wire::kWireFeature)) return options_.wire;
+  if (options_.wire == DType::kF32 || info.knows(wire::kWireFeature)) return options_.wire;
   if (!std::exchange(told_wire_, true) && !options_.quiet) {
     console_.err(cat("--wire ", format_name(options_.wire),
                      ": the server knows no other format than f32: rows travel as f32\n"));

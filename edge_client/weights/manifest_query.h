@@ -1,4 +1,5 @@
-// The query for a manifest that names what is loaded here, by which the server knows what to make.
+// What is asked and said of places in a manifest: the query that names what is loaded here, by
+// which the server knows what to make, and the abilities of its sessions.
 #pragma once
 
 #include <string>
@@ -11,6 +12,10 @@ namespace split::edge {
 inline std::string manifest_query(const Placement& place, const StageFormats& formats) {
   const StageRange nothing{place.cut, place.cut};
   return wire::model_query(formats.text(), place.all_on_cloud ? nothing : place.range);
+}
+
+inline CloudSessions sessions_of(const wire::ModelInfo& info) {
+  return {.move = info.knows("to") && info.knows("fill"), .stream = info.knows("completions")};
 }
 
 }  // namespace split::edge

@@ -8,6 +8,7 @@
 
 #include "edge_client/place/begin.h"
 #include "edge_client/place/decision.h"
+#include "edge_client/place/forecast.h"
 
 namespace split::edge {
 namespace {
@@ -164,6 +165,108 @@ INSTANTIATE_TEST_SUITE_P(Place, Decisions, testing::ValuesIn(kRows), [](const au
   for (const char c : row.param.rule) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });
+
+struct Begins {
+  std::string rule;
+  BeginInput in;
+  Beginning expected;
+};
+
+// A text of eight blocks whose cut is 6 where nobody names it.
+const Begins kBegins[] = {
+    {"named", {.cut = 6}, {.cut = 6}},
+    {"the cloud, named", {.cut = 6, .on_cloud = true}, {}},
+    {"named, the head on the cloud",
+     {.cut = 6, .head_given = true, .head_cloud = true},
+     {.cut = 6, .head_on_cloud = true}},
+    {"a large head where nobody says",
+     {.cut = 6, .head_blocks = 3.1},
+     {.cut = 6, .head_on_cloud = true, .head_is_large = true}},
+    {"a head of three blocks", {.cut = 6, .head_blocks = 3}, {.cut = 6}},
+    {"a large head that is named here",
+     {.cut = 6, .head_given = true, .head_blocks = 5},
+     {.cut = 6}},
+    {"a large head and no block on the cloud", {.cut = 0, .head_blocks = 5}, {.cut = 0}},
+    {"a cut of a text that follows, the head large",
+     {.cut = 6, .follows = true, .head_blocks = 5},
+     {.cut = 6}},
+    {"auto: nothing is here yet",
+     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5},
+     {.why = Why::kOnlyFit}},
+    {"auto, the cloud lost and all here",
+     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5, .cloud_lost = true},
+     {.cut = 0, .why = Why::kCloudLost}},
+    {"the cloud named, and lost", {.cut = 6, .on_cloud = true, .cloud_lost = true}, {}},
+    {"auto, a cut for good",
+     {.cut = 6, .on_cloud = true, .follows = true, .sessions = {.move = false}},
+     {.cut = 6, .why = Why::kOnlyFit, .bound = Bound::kOneCut}},
+    {"auto, no rows kept, the head large",
+     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5, .sessions = {.stream = false}},
+     {.cut = 6,
+      .why = Why::kOnlyFit,
+      .head_on_cloud = true,
+      .head_is_large = true,
+      .bound = Bound::kRowsLost}},
+    {"the cloud named, a cut for good", {.cut = 6, .on_cloud = true, .sessions = {false}}, {}},
+};
+
+TEST(Place, TextsBegin) {
+  for (const auto& [rule, in, expected] : kBegins) {
+    const Beginning got = where_to_begin(in);
+    EXPECT_EQ(got.cut, expected.cut) << rule;
+    EXPECT_EQ(name_of(got.why), name_of(expected.why)) << rule;
+    EXPECT_EQ(got.head_on_cloud, expected.head_on_cloud) << rule;
+    EXPECT_EQ(got.head_is_large, expected.head_is_large) << rule;
+    EXPECT_EQ(got.bound, expected.bound) << rule;
+  }
+  EXPECT_EQ(bound_of({.stream = false}, false), Bound::kNone);  // a text that no stream begins
+}
+
+// Two blocks of 5 ms on the cloud, which a stream's token takes 11 with the head; here a block
+// takes `edge_ms`, the head one, and a trip 20.
+struct Ended {
+  std::string rule;
+  double edge_ms;
+  EndedInput text;
+  Why expected;
+  Goal goal = Goal::kFast;
+};
+const Ended kEnded[] = {
+    {"named", 1, {.cut = 1}, Why::kAsked},
+    {"its last move's reason", 1, {.moved = Why::kCloudLost, .chosen = true}, Why::kCloudLost},
+    {"chosen, and as picked", 1, {.chosen = true, .cut = 0}, Why::kFastest},
+    {"chosen for the goal", 1, {.chosen = true, .cut = 0}, Why::kGoal, Goal::kOffload},
+    {"another place was picked, whose weights are not here",
+     1,
+     {.chosen = true, .cut = std::nullopt},
+     Why::kOnlyFit},
+    {"the next text begins there too",
+     1,
+     {.cut = std::nullopt, .lowest = 0, .begins = std::optional<int>()},
+     Why::kFastest},
+    {"all here would gain half a ms", 4.75, {.cut = std::nullopt, .lowest = 0}, Why::kFastest},
+    {"all here would gain four", 3, {.cut = std::nullopt, .lowest = 0}, Why::kOnlyFit},
+    {"its own tokens were as quick",
+     3,
+     {.cut = std::nullopt, .token_ms = 7.5, .lowest = 0},
+     Why::kFastest},
+    {"its own tokens were slower",
+     3,
+     {.cut = std::nullopt, .token_ms = 8, .lowest = 0},
+     Why::kOnlyFit},
+};
+
+TEST(Place, AReceiptSaysWhyATextEndedThere) {
+  for (const auto& [rule, edge_ms, text, expected, goal] : kEnded) {
+    PlanInput plan;
+    plan.layers = 2, plan.channels = 8;
+    plan.network = Network{.rtt_ms = 20};
+    plan.cloud = Speed{.block_ms = 5, .head_ms = 1};
+    plan.edge = Speed{.block_ms = edge_ms, .head_ms = 1};
+    plan.download_bytes = plan.missing_bytes = {3, 2, 1};
+    EXPECT_EQ(name_of(why_there(text, plan, {}, goal, 10)), name_of(expected)) << rule;
+  }
+}
 
 // Of norm and head, two blocks and the embedding; and of the norm and the upper block.
 TEST(Place, AsMuchComesAsFits) {

@@ -79,26 +79,6 @@ PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
   return input;
 }
 
-Why Forecasts::why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut,
-                   const AnswerWatch& watch) const {
-  if (!receipt.counts.moves.empty()) return receipt.counts.moves.back().why;
-  if (!choice_.chosen && !lowest_) return Why::kAsked;
-  PlanInput here = input;
-  here.lowest = lowest_.value_or(0);
-  const std::vector<Place> places = price_places(here, facts_.correction);
-  const Pick pick = pick_place(places, here, choice_.goal, choice_.pace);
-  const Place& picked = places[pick.place];
-  if (picked.cut == cut) return pick.why;
-  // The plan would have taken another place: nothing of that is here yet, or it is too soon for
-  // another, or it would gain less than a text changes its place for.
-  const std::optional<double>& foreseen = places[cut ? 1 + static_cast<size_t>(*cut) : 0].token_ms;
-  const auto gains = [&](double token_ms) { return is_better(*picked.token_ms, token_ms); };
-  const bool stayed = lowest_ && picked.token_ms &&
-                      ((begins_ && *begins_ == cut) || (foreseen && !gains(*foreseen)) ||
-                       (watch.tokens() > 0 && !gains(watch.token_ms())));
-  return stayed ? Why::kFastest : Why::kOnlyFit;
-}
-
 std::optional<FastChoice::Now> Forecasts::choose(int lowest, bool head_on_cloud) {
   const std::lock_guard lock(mutex_);
   if (choice_.goal != Goal::kFast) return std::nullopt;
@@ -118,7 +98,11 @@ void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts
   if (facts_.cloud || facts_.edge) {
     receipt.forecast = forecast_of(planned, facts_, cut, watch);
     receipt.forecast->goal = choice_.goal;
-    receipt.forecast->why = why(receipt, planned, cut, watch);
+    EndedInput text{.chosen = choice_.chosen, .cut = cut, .lowest = lowest_, .begins = begins_};
+    const auto& moves = receipt.counts.moves;
+    if (!moves.empty()) text.moved = moves.back().why;
+    if (watch.tokens() > 0) text.token_ms = watch.token_ms();
+    receipt.forecast->why = why_there(text, planned, facts_.correction, choice_.goal, choice_.pace);
     const bool fastest = receipt.forecast->why == Why::kFastest;
     if (fastest && lowest_ == 0 && cut != 0) {
       receipt.forecast->here_ms = price_places(planned, facts_.correction)[1].token_ms;

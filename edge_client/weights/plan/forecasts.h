@@ -49,8 +49,6 @@ class Forecasts {
 
  private:
   PlanInput input(size_t prompt_tokens, bool drafts) const;
-  Why why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut,
-          const AnswerWatch& watch) const;
   void keep(bool now);
 
   const PlanMemory memory_;
