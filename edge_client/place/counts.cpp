@@ -3,22 +3,26 @@
 #include <cmath>
 
 namespace split::edge {
+namespace {
+
+// Adds the members of one sum to those of another.
+template <typename Sum, typename... Figures>
+void add(Sum& sum, const Sum& other, Figures Sum::*... figures) {
+  ((sum.*figures += other.*figures), ...);
+}
+
+}  // namespace
 
 Traffic& Traffic::operator+=(const Traffic& other) {
-  bytes_up += other.bytes_up;
-  bytes_down += other.bytes_down;
-  cloud_ms += other.cloud_ms;
-  wire_ms += other.wire_ms;
-  stream_ms += other.stream_ms;
+  add(*this, other, &Traffic::bytes_up, &Traffic::bytes_down, &Traffic::cloud_ms, &Traffic::wire_ms,
+      &Traffic::stream_ms);
   if (other.rows != DType::kF32) rows = other.rows;
   return *this;
 }
 
 TextWork& TextWork::operator+=(const TextWork& other) {
-  rows += other.rows;
-  cloud_layer_rows += other.cloud_layer_rows;
-  heads += other.heads;
-  cloud_heads += other.cloud_heads;
+  add(*this, other, &TextWork::rows, &TextWork::cloud_layer_rows, &TextWork::heads,
+      &TextWork::cloud_heads);
   return *this;
 }
 
@@ -32,22 +36,11 @@ std::optional<int> cloud_percent(const TextWork& work, int layers, double head_b
 }
 
 SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
-  traffic += other.traffic;
-  work += other.work;
-  steps += other.steps;
-  trips += other.trips;
-  cloud_layer_rows += other.cloud_layer_rows;
-  losses += other.losses;
-  survived += other.survived;
-  replays += other.replays;
-  kept_rows += other.kept_rows;
-  drafted += other.drafted;
-  accepted += other.accepted;
-  edge_ms += other.edge_ms;
-  beside_cloud_ms += other.beside_cloud_ms;
-  beside_wire_ms += other.beside_wire_ms;
-  beside_edge_ms += other.beside_edge_ms;
-  ms += other.ms;
+  using Counts = SplitCounts;
+  add(*this, other, &Counts::traffic, &Counts::work, &Counts::steps, &Counts::trips,
+      &Counts::cloud_layer_rows, &Counts::losses, &Counts::survived, &Counts::replays,
+      &Counts::kept_rows, &Counts::drafted, &Counts::accepted, &Counts::edge_ms,
+      &Counts::beside_cloud_ms, &Counts::beside_wire_ms, &Counts::beside_edge_ms, &Counts::ms);
   moves.insert(moves.end(), other.moves.begin(), other.moves.end());
   return *this;
 }

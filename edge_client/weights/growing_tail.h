@@ -20,15 +20,15 @@
 namespace split::edge {
 
 // Stages out of blobs that come one by one. Any thread.
-class BlobStages final : public StageSource {
+class BlobStages {
  public:
   explicit BlobStages(const std::vector<GrowthStep>& steps);
 
   // A blob is there and good, or will not come.
   void blob(const std::string& sha256, const std::string* why);
-  void over();  // nothing more comes
-  std::optional<StageEvent> take() override;
-  // Waits for the next one. Behind the last, kOver, it is that again.
+  void over();                       // nothing more comes
+  std::optional<StageEvent> take();  // the next event, if there is one by now
+  // Waits for it. Behind the last, kOver, it is that again.
   StageEvent wait();
 
  private:

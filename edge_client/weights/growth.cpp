@@ -7,11 +7,7 @@
 
 namespace split::edge {
 
-uint64_t GrowthStep::bytes() const {
-  uint64_t all = 0;
-  for (const wire::BlobInfo& blob : blobs) all += blob.bytes;
-  return all;
-}
+uint64_t GrowthStep::bytes() const { return bytes_of(blobs); }
 
 std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& info,
                                      const StageFormats& formats, bool head) {

@@ -41,14 +41,6 @@ struct StageEvent {
   std::string why = {};
 };
 
-// Stages on their way.
-class StageSource {
- public:
-  virtual ~StageSource() = default;
-  // The next event, if there is one by now.
-  virtual std::optional<StageEvent> take() = 0;
-};
-
 // Says which step the shard takes, and when there is no more to do. Events come in any order.
 class Landing {
  public:

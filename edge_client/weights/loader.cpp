@@ -121,23 +121,6 @@ uint64_t Loader::kv_budget(const Placement& place) const {
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
-LoadOptions Loader::load_options(const OnBytes& on_bytes) const {
-  LoadOptions load;
-  load.retry = retry_;
-  load.cache_limit = options_.cache_limit;
-  load.on_bytes = on_bytes;
-  return load;
-}
-
-std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
-                                             const std::vector<wire::BlobInfo>& blobs,
-                                             const LoadOptions& options) const {
-  return std::make_unique<BlobLoad>(
-      ShardCache(cache_root(options_.cache, environment_)),
-      blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
-      options, interrupt_);
-}
-
 // Tested, and fit for the profile.
 std::unique_ptr<Device> Loader::device() {
   return device_ != nullptr ? std::move(device_) : new_device();
@@ -169,13 +152,12 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
     allow_moves(*split);
     return split;
   }
-  uint64_t weights = 0;
-  for (const wire::BlobInfo& blob : blobs_of(*model_, info, place.range, formats(info))) {
-    weights += blob.bytes;
-  }
+  const uint64_t weights = bytes_of(blobs_of(*model_, info, place.range, formats(info)));
   const std::string over = over_cache_limit(weights);
   if (!options_.quiet && !over.empty()) console_.err(over + "\n");
-  LoadOptions load = load_options(on_bytes);
+  LoadOptions load;
+  load.retry = retry_;
+  load.on_bytes = on_bytes;
   const bool without_server = seen_ && place.alone();
   if (without_server) load.retry.budget = {};
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
@@ -194,37 +176,44 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
 void Loader::load_tail(PlacedModel& split, std::unique_ptr<Device> device, const LoadOptions& load,
                        uint64_t kv) const {
   const StageRange& range = split.place.range;
-  const StageFormats formats = this->formats(split.info);
-  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, split.info, range, formats);
-  uint64_t weights = 0;
-  for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
-  expect_room(*device, split.info.id, weights, kv_bytes_for(*model_, range, options_.profile, 1));
-  split.tail = std::make_shared<LocalTail>(
-      std::move(device), *model_, range, formats, options_.profile, blobs,
-      begin_load(split.info, blobs, load), kv, options_.device.threads);
+  const std::vector<wire::BlobInfo> blobs =
+      blobs_of(*model_, split.info, range, formats(split.info));
+  expect_room(*device, split.info.id, bytes_of(blobs),
+              kv_bytes_for(*model_, range, options_.profile, 1));
+  begin_tail(split, std::move(device), blobs, load, kv, LocalTail::Begins::kWhole);
   split.fetched = split.tail->finish();
+}
+
+void Loader::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
+                        const std::vector<wire::BlobInfo>& blobs, LoadOptions load, uint64_t kv,
+                        LocalTail::Begins begins) const {
+  load.cache_limit = options_.cache_limit;
+  split.tail = std::make_shared<LocalTail>(
+      std::move(device), *model_, split.place.range, formats(split.info), options_.profile, blobs,
+      std::make_unique<BlobLoad>(
+          cache(),
+          blob_origin(split.info, remote_.origin(), remote_.patience(), remote_.credentials()),
+          blobs, load, interrupt_),
+      kv, options_.device.threads, begins);
   split.profile = profile_name(options_.profile);
   seen_models().name_blobs(split.info, blobs);
 }
 
 std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& info) const {
-  Placement whole;
-  whole.range = StageRange::from_block(0, Point::head());
   const auto has_all = [&](const ShardCache& cache, const wire::ModelInfo& known) {
-    const auto blobs = blobs_of(*model_, known, whole.range, formats(known));
+    const auto blobs = blobs_of(*model_, known, StageRange(), formats(known));
     return std::ranges::all_of(blobs, [&](const wire::BlobInfo& blob) {
       std::error_code gone;
       return std::filesystem::file_size(cache.path_of(blob.sha256), gone) == blob.bytes && !gone;
     });
   };
   try {
-    if (has_all(seen_models().cache(), info)) return info;
+    if (has_all(cache(), info)) return info;
   } catch (const Error&) {  // it names only what was asked for
   }
   try {
     const SeenModels models = seen_models();
-    const auto seen =
-        models.recall({remote_.origin(), info.id, manifest_query(whole, options_.formats)});
+    const auto seen = models.recall({remote_.origin(), info.id, whole_query()});
     if (seen && same_model(seen->info, info) && has_all(models.cache(), seen->info)) {
       return seen->info;
     }
@@ -240,7 +229,7 @@ std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) c
   whole->place.head_on_cloud = false;
   whole->info = *info;
   whole->growing.reset();
-  LoadOptions load = load_options({});
+  LoadOptions load;
   load.retry = {.budget = {}};
   // As that of any text that moves.
   const uint64_t kv = kv_bytes_for(*model_, whole->place.range, options_.profile, 2);
@@ -270,7 +259,6 @@ Growth Loader::coming(const wire::ModelInfo& info, uint64_t max_weights) {
 std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth growth,
                                           const GrowOptions& grow) {
   constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
-  const StageFormats formats = this->formats(info);
   std::vector<GrowthStep>& steps = growth.steps;
   const bool head = growth.chosen.head;
   auto split = std::make_unique<PlacedModel>();
@@ -295,21 +283,19 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
   for (const GrowthStep& step : steps) {
     blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
   }
-  seen_models().name_blobs(info, blobs);
   const auto source = std::make_shared<BlobStages>(steps);
-  LoadOptions load = load_options(grow.on_bytes);
+  LoadOptions load;
+  load.retry = retry_;
   load.retry.budget = kPatience;
+  load.on_bytes = grow.on_bytes;
   load.on_blob = [source](const std::string& sha256, const std::string* why) {
     source->blob(sha256, why);
   };
-  split->tail = std::make_shared<LocalTail>(std::move(device), *model_, split->place.range, formats,
-                                            options_.profile, blobs, begin_load(info, blobs, load),
-                                            kv_budget(split->place), options_.device.threads,
-                                            LocalTail::Begins::kEmpty);
+  begin_tail(*split, std::move(device), blobs, load, kv_budget(split->place),
+             LocalTail::Begins::kEmpty);
   split->deepest = config().layers;
   split->leaves_lost_cloud = true;
   if (options_.goal == Goal::kOffload) split->pace = options_.pace;
-  split->profile = profile_name(options_.profile);
   split->growing = std::make_shared<GrowingTail>(*split->tail, std::move(steps), source,
                                                  config().layers, grow.told);
   return split;
@@ -321,8 +307,7 @@ uint64_t Loader::granted_to_weights() {
   if (!device_) device_ = device();
   if (device_->is_gpu()) return UINT64_MAX;
   const uint64_t granted = granted_memory();
-  const StageRange all = StageRange::from_block(0, Point::head());
-  return granted - std::min(granted, kv_bytes_for(*model_, all, options_.profile, 2));
+  return granted - std::min(granted, kv_bytes_for(*model_, StageRange(), options_.profile, 2));
 }
 
 bool Loader::has_cache() const { return !options_.cache.empty() || cache_dir(environment_); }
@@ -338,24 +323,25 @@ uint64_t Loader::missing_bytes(std::span<const GrowthStep> steps) const {
   for (const GrowthStep& step : steps) {
     all[0].insert(all[0].end(), step.blobs.begin(), step.blobs.end());
   }
-  return missing_of(all, ShardCache(cache_root(options_.cache, environment_)))[0];
+  return missing_of(all, cache())[0];
 }
 
 std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
-  const ShardCache cache(cache_root(options_.cache, environment_));
+  const ShardCache cache = this->cache();
   const std::string here = cat(options_.device.device, " ", options_.device.threads, " ",
                                profile_name(options_.profile), " ", options_.formats.text());
-  PlanInput shape = plan_input_if_known(*model_, info, formats(info), cache);
-  shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
-  shape.wire = wire_of(info);
+  PlanInput shape = plan_shape(*model_);
   Forecasts::Missing missing;
   try {
+    shape = plan_input(*model_, info, formats(info), cache);
     missing = [blobs = blobs_by_cut(*model_, info, formats(info)), cache] {
       return missing_of(blobs, cache);
     };
   } catch (const Error&) {
     // The server has not made that format yet: nothing is known of its bytes.
   }
+  shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
+  shape.wire = wire_of(info);
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {remote_.origin(), info.id, here}), std::move(shape),
       Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut}, std::move(missing));
@@ -367,10 +353,8 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
   last.cut = std::max(0, config().layers - 1);
   last.range = {last.cut, config().layers};
   last.head_on_cloud = true;
-  const ShardCache cache(cache_root(options_.cache, environment_));
-  for (const wire::BlobInfo& blob : blobs_of(*model_, info, last.range, formats(info))) {
-    if (!std::filesystem::exists(cache.path_of(blob.sha256))) return std::nullopt;
-  }
+  const CutBlobs blobs{blobs_of(*model_, info, last.range, formats(info))};
+  if (missing_of(blobs, cache())[0] > 0) return std::nullopt;
   const std::unique_ptr<PlacedModel> block = load(last, info);
   return is_exact(*asking_, info, *block->batcher());
 }

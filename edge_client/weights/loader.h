@@ -207,17 +207,18 @@ class Loader {
   std::string wanted_id();
   std::string file(const wire::ModelInfo& info, const std::string& name);
   std::vector<std::string> names_of(const wire::ModelInfo& info) const;
+  template <typename Read>
+  auto read_files(const wire::ModelInfo& info, const Read& read);
   void expect_own_config();
   void expect_config(const wire::ModelInfo& info) const;
   static std::string difference(const wire::ModelInfo& info, std::string_view name,
                                 std::string_view text);
   [[noreturn]] void refuse_file(std::string_view name, std::string_view why) const;
-  LoadOptions load_options(const OnBytes& on_bytes) const;
-  std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
-                                       const std::vector<wire::BlobInfo>& blobs,
-                                       const LoadOptions& options) const;
   void load_tail(PlacedModel& split, std::unique_ptr<Device> device, const LoadOptions& load,
                  uint64_t kv) const;
+  void begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
+                  const std::vector<wire::BlobInfo>& blobs, LoadOptions load, uint64_t kv,
+                  LocalTail::Begins begins) const;
   void allow_moves(PlacedModel& split);
   void take_context(const wire::ModelInfo& info) const;
   void expect_formats();
@@ -228,6 +229,7 @@ class Loader {
   std::string whole_query() const;
   std::optional<SeenModels::Key> key_alone() const;
   bool recall(const RemoteError& error, bool aloud);
+  ShardCache cache() const;
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
   uint64_t granted_to_weights();

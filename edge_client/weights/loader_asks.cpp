@@ -20,9 +20,9 @@ constexpr int kTries = 2;  // for a file that comes whole and wrong
 
 }  // namespace
 
-SeenModels Loader::seen_models() const {
-  return SeenModels(ShardCache(cache_root(options_.cache, environment_)));
-}
+ShardCache Loader::cache() const { return ShardCache(cache_root(options_.cache, environment_)); }
+
+SeenModels Loader::seen_models() const { return SeenModels(cache()); }
 
 // The key of a model that was seen to run here alone, where that may be done.
 std::optional<SeenModels::Key> Loader::key_alone() const {
@@ -177,13 +177,11 @@ void Loader::select_model() {
 // Formats that a server is still making are good ones.
 void Loader::expect_formats() {
   if (!model_) select_model();
-  Placement whole;
-  whole.range = StageRange::from_block(0, Point::head());
-  asking_->set_manifest_query(manifest_query(whole, options_.formats));
+  asking_->set_manifest_query(whole_query());
   try {
     const wire::ModelInfo info = asking_->model(id_);
     expect_config(info);
-    blobs_of(*model_, info, whole.range, formats(info));
+    blobs_of(*model_, info, StageRange(), formats(info));
   } catch (const RemoteError& error) {
     if (!error.transient()) throw;
   }
@@ -267,7 +265,7 @@ StageFormats Loader::formats(const wire::ModelInfo& info) const {
 }
 
 std::string Loader::whole_query() const {
-  return wire::model_query(options_.formats.text(), StageRange::from_block(0, Point::head()));
+  return wire::model_query(options_.formats.text(), StageRange());
 }
 
 wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter, bool patient) const {
@@ -339,16 +337,6 @@ std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
   return names;
 }
 
-std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
-  const auto read = [&](const char* name) { return file(info, name); };
-  try {
-    return load_tokenizer(names_of(info), read, info.id);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
-  }
-}
-
 std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
   for (int tries = kTries;; --tries) {
     std::string text =
@@ -359,24 +347,33 @@ std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
   }
 }
 
-std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
+// Reads something of the server's files, which are at fault where that fails.
+template <typename Read>
+auto Loader::read_files(const wire::ModelInfo& info, const Read& read) {
   try {
-    return ChatTemplate::of_files(
-        names_of(info), [&](const char* name) { return file(info, name); }, options_.chat_template);
+    return read(names_of(info), [&](const std::string& name) { return file(info, name); });
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
   }
 }
 
+std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
+  return read_files(info, [&](const auto& names, const auto& read) {
+    return load_tokenizer(names, read, info.id);
+  });
+}
+
+std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
+  return read_files(info, [&](const auto& names, const auto& read) {
+    return ChatTemplate::of_files(names, read, options_.chat_template);
+  });
+}
+
 Sentences Loader::sentences(const wire::ModelInfo& info) {
-  try {
-    return Sentences::read(
-        names_of(info), [&](const std::string& name) { return file(info, name); }, config());
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
-  }
+  return read_files(info, [&](const auto& names, const auto& read) {
+    return Sentences::read(names, read, config());
+  });
 }
 
 }  // namespace split::edge

@@ -66,6 +66,12 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
   return blobs;
 }
 
+uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
+  uint64_t bytes = 0;
+  for (const wire::BlobInfo& blob : blobs) bytes += blob.bytes;
+  return bytes;
+}
+
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,

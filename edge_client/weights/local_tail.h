@@ -33,6 +33,7 @@ std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& i
 // The same in one list.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
                                      const StageRange& range, const StageFormats& formats);
+uint64_t bytes_of(std::span<const wire::BlobInfo> blobs);
 
 // One thread at a time; what the batcher is asked for, any, and beside these grow().
 class LocalTail {

@@ -24,10 +24,6 @@ constexpr size_t kManyNames = 4096;
 constexpr uint64_t kMostNames = 4 << 20;          // bytes of the file of names
 constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
 
-std::string hash_of(std::string_view text) {
-  return Sha256::hex_of(std::as_bytes(std::span(text)));
-}
-
 std::string checked_hash(std::string text) {
   if (!is_lower_hex(text, kDigits)) throw Error(ErrorKind::kInput, "expected a sha256");
   return text;
@@ -82,20 +78,20 @@ struct SeenModels::Record {
 };
 
 fs::path SeenModels::path_of(const Key& key) const {
-  return folder() / hash_of(cat(key.server, "\n", key.asked, "\n", key.query));
+  return folder() / Sha256::hex_of(as_bytes_of(cat(key.server, "\n", key.asked, "\n", key.query)));
 }
 
 // A file of the cache, where it is what its name says.
 std::optional<std::string> SeenModels::kept(const std::string& sha256, uint64_t limit) const {
   const fs::path path = cache_.path_of(sha256);
   std::optional<std::string> text = read_kept(path, limit);
-  if (text && hash_of(*text) != sha256) text.reset();
+  if (text && Sha256::hex_of(as_bytes_of(*text)) != sha256) text.reset();
   if (text) cache_.touch(path);
   return text;
 }
 
 std::string SeenModels::keep(std::string_view text, uint64_t limit) const {
-  std::string sha256 = hash_of(text);
+  std::string sha256 = Sha256::hex_of(as_bytes_of(text));
   if (!kept(sha256, limit)) write_kept(cache_.path_of(sha256), text);
   return sha256;
 }

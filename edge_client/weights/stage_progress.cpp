@@ -41,7 +41,7 @@ void StageProgress::came(const std::string& sha256, size_t chunk, uint64_t have,
 
 OnBytes StageProgress::on_bytes() {
   return [this](const std::string& sha256, size_t chunk, uint64_t have, bool fetched) {
-    came(sha256, chunk, have, fetched, std::chrono::steady_clock::now());
+    came(sha256, chunk, have, fetched, Clock::now());
   };
 }
 

@@ -3,7 +3,6 @@
 // network.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -19,7 +18,7 @@ namespace split::edge {
 // Any thread.
 class StageProgress {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Clock::time_point;
   struct Count {
     uint64_t bytes = 0, done = 0;
     // Until it is here, with those before it; none where nothing comes in.

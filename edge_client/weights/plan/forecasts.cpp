@@ -1,6 +1,6 @@
 #include "edge_client/weights/plan/forecasts.h"
 
-#include <charconv>
+#include "base/bytes.h"
 
 namespace split::edge {
 namespace {
@@ -8,24 +8,14 @@ namespace {
 constexpr size_t kPlannedPrompt = 32;           // tokens
 constexpr std::chrono::seconds kKeepAfter{10};  // between two writes of what answers taught
 
-std::optional<int> number_of(const std::string& cut) {
-  int number = 0;
-  const auto end = cut.data() + cut.size();
-  return std::from_chars(cut.data(), end, number).ptr == end && !cut.empty() ? std::optional(number)
-                                                                             : std::nullopt;
-}
-
 // Speeds that were measured again: one measurement is short, and may have been disturbed.
-Speed between(const Speed& before, const Speed& now) {
+Speed between(Speed before, const Speed& now) {
   constexpr double kNow = 0.3;
-  const auto figure = [&](double Speed::*one) {
-    return before.*one + kNow * (now.*one - before.*one);
-  };
-  return {.block_ms = figure(&Speed::block_ms),
-          .block_row_ms = figure(&Speed::block_row_ms),
-          .head_ms = figure(&Speed::head_ms),
-          .head_row_ms = figure(&Speed::head_row_ms),
-          .prompt_row_ms = figure(&Speed::prompt_row_ms)};
+  for (double Speed::*one : {&Speed::block_ms, &Speed::block_row_ms, &Speed::head_ms,
+                             &Speed::head_row_ms, &Speed::prompt_row_ms}) {
+    before.*one += kNow * (now.*one - before.*one);
+  }
+  return before;
 }
 
 }  // namespace
@@ -92,7 +82,7 @@ std::optional<FastChoice::Now> Forecasts::choose(int lowest, bool head_on_cloud)
 
 void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const {
   const std::lock_guard lock(mutex_);
-  const std::optional<int> cut = number_of(receipt.cut);
+  const std::optional<int> cut = parse_u64(receipt.cut, 0, 1 << 30);
   if (cut && *cut > shape_.layers) return;
   const PlanInput planned = input(receipt.new_prompt_tokens(), drafts);
   if (facts_.cloud || facts_.edge) {

@@ -29,9 +29,7 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
         const bool own = std::ranges::all_of(
             info.stages, [&](const wire::StageInfo& stage) { return stage.format == format; });
         const StageFormats stages = own ? StageFormats{} : StageFormats::parse(format);
-        uint64_t bytes = 0;
-        for (const wire::BlobInfo& blob : blobs_of(model, info, range, stages)) bytes += blob.bytes;
-        table += cat(" ", human_bytes(bytes), " |");
+        table += cat(" ", human_bytes(bytes_of(blobs_of(model, info, range, stages))), " |");
       } catch (const Error&) {  // q4_0 without a q8_0 for the head, or a format of ours to come
         table += " - |";
       }
@@ -91,17 +89,20 @@ wire::ModelInfo with_blobs_to_come(const Model& model, wire::ModelInfo info,
 
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
                      const ShardCache& cache) {
+  PlanInput input = plan_shape(model);
+  const CutBlobs blobs = blobs_by_cut(model, info, formats);
+  std::ranges::transform(blobs, input.download_bytes.begin(), bytes_of);
+  input.missing_bytes = missing_of(blobs, cache);
+  return input;
+}
+
+PlanInput plan_shape(const Model& model) {
   PlanInput input;
   input.layers = model.config().layers;
   input.channels = model.config().channels;
   input.head_blocks = head_in_blocks(model);
-  const CutBlobs blobs = blobs_by_cut(model, info, formats);
-  for (const std::vector<wire::BlobInfo>& of_cut : blobs) {
-    uint64_t all = 0;
-    for (const wire::BlobInfo& blob : of_cut) all += blob.bytes;
-    input.download_bytes.push_back(all);
-  }
-  input.missing_bytes = missing_of(blobs, cache);
+  input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
+  input.missing_bytes = input.download_bytes;
   return input;
 }
 
@@ -129,21 +130,6 @@ std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache)
     missing.push_back(bytes);
   }
   return missing;
-}
-
-PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
-                              const StageFormats& formats, const ShardCache& cache) {
-  try {
-    return plan_input(model, info, formats, cache);
-  } catch (const Error&) {
-    PlanInput input;
-    input.layers = model.config().layers;
-    input.channels = model.config().channels;
-    input.head_blocks = head_in_blocks(model);
-    input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
-    input.missing_bytes = input.download_bytes;
-    return input;
-  }
 }
 
 }  // namespace split::edge

@@ -28,9 +28,7 @@ std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache)
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
                      const ShardCache& cache);
 
-// The same with no bytes where the server has not made that format yet.
-PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
-                              const StageFormats& formats, const ShardCache& cache);
+PlanInput plan_shape(const Model& model);  // its shape alone, and no bytes
 // The same manifest with blobs that the server has not made in these formats, as large as they will
 // be within a few per cent, so that a plan has nothing made. They have no hash.
 wire::ModelInfo with_blobs_to_come(const Model& model, wire::ModelInfo info,

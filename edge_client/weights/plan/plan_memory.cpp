@@ -18,26 +18,22 @@ constexpr uint64_t kMostPlans = 16 << 10;
 constexpr double kMostFigure = 1e9;
 
 // Every figure of a record by name, read and written by one list.
-template <typename Facts, typename Visit>
-void visit_speed(Facts& speed, const Visit& visit) {
+constexpr auto kSpeed = [](auto& speed, const auto& visit) {
   wire::visit_costs(speed, visit);
   visit("step_ms", speed.step_ms);
   visit("busy_step_ms", speed.busy_step_ms);
-}
-template <typename Facts, typename Visit>
-void visit_network(Facts& network, const Visit& visit) {
+};
+constexpr auto kNetwork = [](auto& network, const auto& visit) {
   visit("rtt_ms", network.rtt_ms);
   visit("down_mbit", network.down_mbit);
   visit("up_mbit", network.up_mbit);
   visit("step_ms", network.step_ms);
-}
-template <typename Facts, typename Visit>
-void visit_prices(Facts& prices, const Visit& visit) {
+};
+constexpr auto kPrices = [](auto& prices, const auto& visit) {
   visit("hour", prices.hour);
   visit("egress_gb", prices.egress_gb);
-}
-template <typename Facts, typename Visit>
-void visit_learnt(Facts& facts, const Visit& visit) {
+};
+constexpr auto kLearnt = [](auto& facts, const auto& visit) {
   const auto part = [&](const char* factor, const char* extra, auto& learnt) {
     visit(factor, learnt.factor);
     visit(extra, learnt.extra_ms);
@@ -51,7 +47,7 @@ void visit_learnt(Facts& facts, const Visit& visit) {
   visit("split_tokens", facts.split.tokens);
   visit("local_rows", facts.local.rows);
   visit("local_tokens", facts.local.tokens);
-}
+};
 
 template <typename Facts, typename Walk>
 Json written(Facts& facts, const Walk& walk) {
@@ -73,11 +69,6 @@ Facts read(const Json& json, const Walk& walk) {
   return facts;
 }
 
-constexpr auto kSpeed = [](auto& facts, const auto& visit) { visit_speed(facts, visit); };
-constexpr auto kNetwork = [](auto& facts, const auto& visit) { visit_network(facts, visit); };
-constexpr auto kPrices = [](auto& facts, const auto& visit) { visit_prices(facts, visit); };
-constexpr auto kLearnt = [](auto& facts, const auto& visit) { visit_learnt(facts, visit); };
-
 template <typename Part, typename Walk>
 Json written_if(const std::optional<Part>& part, const Walk& walk) {
   return part ? written(*part, walk) : Json();
@@ -91,8 +82,7 @@ std::optional<Part> read_if(const Json& json, const Walk& walk) {
 }  // namespace
 
 fs::path PlanMemory::path() const {
-  const std::string name = cat(key_.server, "\n", key_.model, "\n", key_.here);
-  return folder_ / Sha256::hex_of(std::as_bytes(std::span(name)));
+  return folder_ / Sha256::hex_of(as_bytes_of(cat(key_.server, "\n", key_.model, "\n", key_.here)));
 }
 
 PlanFacts PlanMemory::recall() const {
