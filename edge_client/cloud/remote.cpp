@@ -99,8 +99,18 @@ Remote::Remote(const std::string& url, const Patience& patience, Credentials cre
       credentials_(std::move(credentials)),
       client_(url, client_options(url, patience, credentials_)) {}
 
-RemoteError Remote::malformed_answer(std::string_view what, const Error& error) const {
-  return {cat("[server] ", origin(), ": ", what, ": ", printable(error.what())), 200, ""};
+// Reads an answer, and says what it is not where that fails.
+template <typename Read>
+auto Remote::read(std::string_view what, const Read& read) const {
+  try {
+    return read();
+  } catch (const RemoteError&) {
+    throw;
+  } catch (const Error& error) {
+    throw RemoteError(
+        cat("[server] ", origin(), ": an answer that ", what, ": ", printable(error.what())), 200,
+        "");
+  }
 }
 
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path) {
@@ -169,33 +179,30 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
   return reply;
 }
 
+http::Reply Remote::get(const std::string& path, uint64_t max_bytes) {
+  return ask("GET", path, {}, {}, max_bytes);
+}
+
 std::vector<float> Remote::tensor(const http::Reply& reply, std::string_view name, size_t rows,
                                   uint32_t columns) const {
-  try {
+  return read(cat("is no '", name, "' of this step"), [&] {
     wire::Matrix matrix =
         wire::parse_frame(as_bytes_of(reply.body), name, columns, static_cast<uint32_t>(rows));
     if (matrix.rows != rows) {
       throw Error(ErrorKind::kInput, cat("expected ", rows, " rows, got ", matrix.rows));
     }
     return std::move(matrix.values);
-  } catch (const Error& error) {
-    throw malformed_answer(cat("an answer that is no '", name, "' of this step"), error);
-  }
+  });
 }
 
 std::vector<std::string> Remote::models() {
-  const http::Reply reply = ask("GET", "/v1/models", {}, {}, kMostJson);
-  try {
-    return wire::parse_model_list(reply.body);
-  } catch (const Error& error) {
-    throw malformed_answer("an answer that is no list of models", error);
-  }
+  return read("is no list of models",
+              [&] { return wire::parse_model_list(get("/v1/models", kMostJson).body); });
 }
 
 std::optional<std::string> Remote::version() {
   try {
-    const Json info =
-        parse_json(ask("GET", "/openapi.json", {}, {}, kMostJson).body, 32, "it").at("info");
+    const Json info = parse_json(get("/openapi.json", kMostJson).body, 32, "it").at("info");
     return printable(cat(info.at("title").text(), " ", info.at("version").text()));
   } catch (const RemoteError& error) {
     if (error.status == 0) throw;
@@ -205,14 +212,9 @@ std::optional<std::string> Remote::version() {
 }
 
 wire::ModelInfo Remote::model(const std::string& id) {
-  const http::Reply reply =
-      ask("GET", wire::model_path(path_segment(id)) + query_, {}, {}, wire::kMaxJsonBytes);
+  const http::Reply reply = get(wire::model_path(path_segment(id)) + query_, wire::kMaxJsonBytes);
   described_ = client_.connections();
-  try {
-    return wire::parse_model_info(reply.body);
-  } catch (const Error& error) {
-    throw malformed_answer("an answer that describes no model", error);
-  }
+  return read("describes no model", [&] { return wire::parse_model_info(reply.body); });
 }
 
 bool Remote::still_has(const wire::ModelInfo& info) {
@@ -225,51 +227,43 @@ bool Remote::still_has(const wire::ModelInfo& info) {
 std::optional<CloudLoad> Remote::load(const std::string& id) {
   http::Reply reply;
   try {
-    reply = ask("GET", wire::model_path(path_segment(id)) + "/load", {}, {}, kMostJson);
+    reply = get(wire::model_path(path_segment(id)) + "/load", kMostJson);
   } catch (const RemoteError& error) {
     if (error.status == 404) return std::nullopt;
     throw;
   }
-  try {
-    const wire::Load told = wire::parse_load(reply.body);
-    CloudLoad load;
-    load.want = told.note.want;
-    if (const auto& costs = told.costs) {  // a row's own beside a step's: the step of one row
-      load.speed = Speed{.block_ms = costs->block_ms + costs->block_row_ms,
-                         .block_row_ms = costs->block_row_ms,
-                         .head_ms = costs->head_ms + costs->head_row_ms,
-                         .head_row_ms = costs->head_row_ms,
-                         .prompt_row_ms = costs->prompt_row_ms};
-      if (told.busy > kBusy) load.speed->busy_step_ms = told.p50_ms.value_or(0);
-    }
-    if (told.price_hour || told.price_egress_gb) {
-      load.prices = Prices{told.price_hour.value_or(0), told.price_egress_gb.value_or(0)};
-    }
-    return load;
-  } catch (const Error& error) {
-    throw malformed_answer("an answer that is no load", error);
+  const wire::Load told = read("is no load", [&] { return wire::parse_load(reply.body); });
+  CloudLoad load;
+  load.want = told.note.want;
+  if (const auto& costs = told.costs) {  // a row's own beside a step's: the step of one row
+    load.speed = Speed{.block_ms = costs->block_ms + costs->block_row_ms,
+                       .block_row_ms = costs->block_row_ms,
+                       .head_ms = costs->head_ms + costs->head_row_ms,
+                       .head_row_ms = costs->head_row_ms,
+                       .prompt_row_ms = costs->prompt_row_ms};
+    if (told.busy > kBusy) load.speed->busy_step_ms = told.p50_ms.value_or(0);
   }
+  if (told.price_hour || told.price_egress_gb) {
+    load.prices = Prices{told.price_hour.value_or(0), told.price_egress_gb.value_or(0)};
+  }
+  return load;
 }
 
 std::map<std::string, double> Remote::stage_times(const std::string& id) {
-  const http::Reply reply =
-      ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {}, kMostJson);
-  std::map<std::string, double> times;
-  try {
-    const Json list = parse_json(reply.body, 8, "the times");
+  return read("is no list of stages", [&] {
+    const std::string path = wire::model_path(path_segment(id)) + "/stages";
+    const Json list = parse_json(get(path, kMostJson).body, 8, "the times");
+    std::map<std::string, double> times;
     for (const Json& stage : list.at("data")) {
       const Json& ms = stage.at("ms");
       if (ms.is_number()) times[stage.at("stage").text()] = ms.get<double>();
     }
-  } catch (const Error& error) {
-    throw malformed_answer("an answer that is no list of stages", error);
-  }
-  return times;
+    return times;
+  });
 }
 
 std::string Remote::file(const std::string& id, const std::string& name) {
-  return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}, kMostFile)
-      .body;
+  return get(wire::model_file_path(path_segment(id), path_segment(name)), kMostFile).body;
 }
 
 http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes) {

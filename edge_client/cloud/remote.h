@@ -82,7 +82,7 @@ class Remote {
 
   std::vector<std::string> models();
   // Asks for a few bytes: a round trip.
-  void ping() { ask("GET", "/livez", {}, {}, 4096); }
+  void ping() { get("/livez", 4096); }
   // "cloud_server 0.1.0", if it says so.
   std::optional<std::string> version();
   // Sets what model() asks for from now on (wire::model_query()): the server may still be making
@@ -111,21 +111,21 @@ class Remote {
 
  private:
   http::Headers traced(const http::Headers& headers) const;
-
-  std::string query_, trace_;
-
+  http::Reply get(const std::string& path, uint64_t max_bytes);
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);
   http::Reply ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes);
   std::vector<float> tensor(const http::Reply& reply, std::string_view name, size_t rows,
                             uint32_t columns) const;
-  RemoteError malformed_answer(std::string_view what, const Error& error) const;
+  template <typename Read>
+  auto read(std::string_view what, const Read& read) const;
 
   const Patience patience_;
   const Credentials credentials_;
   http::Client client_;
   std::optional<wire::LoadNote> load_note_;
+  std::string query_, trace_;
   std::atomic<bool> cancelled_ = false;
   uint64_t described_ = 0;  // the connection on which model() was asked last
 };
