@@ -49,6 +49,15 @@ const auto kQuicker = [](PlaceInput& in, int slow_runs, double token_ms, double 
   in.slow_runs = slow_runs;
 };
 
+// 4 is here, and 5 is prepared, which took the cloud 500 layer-rows.
+const auto kPrepared = [](PlaceInput& in, uint32_t tokens_left) {
+  kHere(in, 4);
+  in.going = Decision{5, Why::kLanded};
+  in.prepared_rows = 60;
+  in.prepared_layer_rows = 500;
+  in.tokens_left = tokens_left;
+};
+
 const Row kRows[] = {
     {"nothing known", [](PlaceInput&) {}},
 
@@ -73,22 +82,8 @@ const Row kRows[] = {
     {"all weights some time, at no known pace",
      [](PlaceInput& in) { kHere(in, 4), in.whole_ms = 1e6, in.token_ms.reset(); }},
     {"what is prepared for 5 thrown away: 100 x 5 + 4 x 60 against 4 x 185",
-     [](PlaceInput& in) {
-       kHere(in, 4);
-       in.going = Decision{5, Why::kLanded};
-       in.prepared_rows = 60;
-       in.prepared_layer_rows = 500;
-       in.tokens_left = 185;
-     },
-     Decision{5, Why::kLanded}},
-    {"the same with 2,000 tokens left",
-     [](PlaceInput& in) {
-       kHere(in, 4);
-       in.going = Decision{5, Why::kLanded};
-       in.prepared_rows = 60;
-       in.prepared_layer_rows = 500;
-       in.tokens_left = 2000;
-     },
+     [](PlaceInput& in) { kPrepared(in, 185); }, Decision{5, Why::kLanded}},
+    {"the same with 2,000 tokens left", [](PlaceInput& in) { kPrepared(in, 2000); },
      Decision{4, Why::kLanded}},
     {"half prepared: 4 x 40 saved for 4 x 30",
      [](PlaceInput& in) {
