@@ -8,68 +8,14 @@
 
 namespace split::edge {
 
-BlobStages::BlobStages(const std::vector<GrowthStep>& steps) : broken_(steps.size()) {
-  for (size_t i = 0; i < steps.size(); ++i) {
-    left_.push_back(steps[i].blobs.size());
-    for (const wire::BlobInfo& blob : steps[i].blobs) steps_[blob.sha256].push_back(i);
-    if (left_[i] == 0) add({StageEvent::Kind::kLanded, i});
-  }
-  if (steps_.empty()) add({StageEvent::Kind::kOver});
-}
-
-void BlobStages::add(StageEvent event) {
-  events_.push_back(std::move(event));
-  more_.notify_all();
-}
-
-void BlobStages::blob(const std::string& sha256, const std::string* why) {
-  const std::lock_guard lock(mutex_);
-  const auto of = steps_.extract(sha256);
-  if (of.empty()) return;
-  for (const size_t step : of.mapped()) {
-    if (why != nullptr && !broken_[step]) {
-      broken_[step] = true;
-      add({StageEvent::Kind::kBroken, step, *why});
-    }
-    if (--left_[step] == 0 && !broken_[step]) add({StageEvent::Kind::kLanded, step});
-  }
-  if (steps_.empty()) add({StageEvent::Kind::kOver});
-}
-
-void BlobStages::over() {
-  const std::lock_guard lock(mutex_);
-  add({StageEvent::Kind::kOver});
-}
-
-std::optional<StageEvent> BlobStages::take() {
-  const std::lock_guard lock(mutex_);
-  if (events_.empty()) return std::nullopt;
-  StageEvent event = events_.front();
-  if (event.kind != StageEvent::Kind::kOver) events_.pop_front();
-  return event;
-}
-
-StageEvent BlobStages::wait() {
-  {
-    std::unique_lock lock(mutex_);
-    more_.wait(lock, [&] { return !events_.empty(); });
-  }
-  return *take();
-}
-
 std::string GrowthNote::line() const {
   return cat(layers_here, "/", layers, " layers here", why.empty() ? "" : "; ", plain_words(why));
 }
 
-GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps,
-                         std::shared_ptr<BlobStages> source, int layers, OnGrowth told)
-    : tail_(tail),
-      steps_(std::move(steps)),
-      source_(std::move(source)),
-      layers_(layers),
-      told_(std::move(told)) {
+GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told)
+    : tail_(tail), steps_(std::move(steps)), told_(std::move(told)) {
   note_.floor = tail_.floor();
-  note_.layers = layers_;
+  note_.layers = layers;
   thread_ = started([this] { run(); });
 }
 
@@ -79,7 +25,6 @@ void GrowingTail::stop() {
   if (!thread_.joinable()) return;
   ends_ = true;
   tail_.load().cancel();
-  source_->over();
   thread_.join();
   tail_.load().end();  // the model may stay, its weights may come by another load
 }
@@ -89,37 +34,56 @@ GrowthNote GrowingTail::note() const {
   return note_;
 }
 
+// Takes the steps in their order. One that there is no room for is tried again whenever another one
+// has come.
 void GrowingTail::run() {
-  Landing landing(steps_.size());
-  for (Landing::Todo todo; (todo = landing.next()) != Landing::Todo::kDone && !ends_;) {
-    if (todo == Landing::Todo::kTake) {
-      take(landing);
-    } else {
-      landing.happened(source_->wait());
+  std::string why;
+  size_t come = 0;  // steps that have, or never will
+  for (size_t next = 0; next < steps_.size() && !ends_;) {
+    come = std::max(come, next + 1);
+    const Taken taken = take(steps_[next], why);
+    if (taken == Taken::kNever) break;
+    if (taken == Taken::kYes) {
+      tell("", ++next == steps_.size());
+      continue;
     }
-    tell(landing);
+    tell(why, false);
+    while (come < steps_.size() && !comes(steps_[come])) ++come;
+    if (come++ >= steps_.size()) break;
   }
-  tell(landing);
+  tell(why, true);
 }
 
-void GrowingTail::take(Landing& landing) {
+GrowingTail::Taken GrowingTail::take(const GrowthStep& step, std::string& why) {
+  why.clear();
   try {
-    tail_.grow(steps_[landing.step()].floor);
-    landing.taken();
+    for (const wire::BlobInfo& blob : step.blobs) {
+      if (!tail_.load().comes(blob.sha256)) return Taken::kNever;
+    }
+    tail_.grow(step.floor);
+    return Taken::kYes;
   } catch (const Error& error) {
-    landing.refused(error.what(), error.kind() != ErrorKind::kDevice);
+    why = error.what();
+    return error.kind() == ErrorKind::kDevice ? Taken::kNoRoom : Taken::kNever;
   } catch (const std::bad_alloc&) {
-    landing.refused("[weights] this machine has no memory for it", false);
+    why = "[weights] this machine has no memory for it";
+    return Taken::kNoRoom;
   }
 }
 
-void GrowingTail::tell(const Landing& landing) {
-  GrowthNote note;
-  note.floor = tail_.floor();
-  note.layers = layers_;
-  note.layers_here = layers_ - std::min(note.floor, Point(layers_)).blocks_before(layers_);
-  note.done = landing.next() == Landing::Todo::kDone;
-  note.why = landing.why();
+bool GrowingTail::comes(const GrowthStep& step) {
+  try {
+    return std::ranges::all_of(
+        step.blobs, [&](const wire::BlobInfo& blob) { return tail_.load().comes(blob.sha256); });
+  } catch (const Error&) {  // it says so when it is taken
+    return false;
+  }
+}
+
+void GrowingTail::tell(const std::string& why, bool done) {
+  GrowthNote note{.floor = tail_.floor(), .layers = note_.layers, .done = done, .why = why};
+  note.layers_here =
+      note.layers - std::min(note.floor, Point(note.layers)).blocks_before(note.layers);
   {
     const std::lock_guard lock(mutex_);
     if (note == std::exchange(note_, note)) return;

@@ -1,15 +1,11 @@
-// A tail that grows on a thread of its own while answers use it: what Landing (growth.h) decides,
-// carried out. Its floor only goes down; what stops it is told, and stops nothing else.
+// A tail that grows on a thread of its own while answers use it, by the steps of growth.h: each is
+// taken once its blobs are here. Its floor only goes down; what stops it is told, and stops nothing
+// else.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,29 +14,6 @@
 #include "edge_client/weights/local_tail.h"
 
 namespace split::edge {
-
-// Stages out of blobs that come one by one. Any thread.
-class BlobStages {
- public:
-  explicit BlobStages(const std::vector<GrowthStep>& steps);
-
-  // A blob is there and good, or will not come.
-  void blob(const std::string& sha256, const std::string* why);
-  void over();                       // nothing more comes
-  std::optional<StageEvent> take();  // the next event, if there is one by now
-  // Waits for it. Behind the last, kOver, it is that again.
-  StageEvent wait();
-
- private:
-  void add(StageEvent event);
-
-  mutable std::mutex mutex_;
-  std::condition_variable more_;
-  std::vector<size_t> left_;                          // blobs of each step that have not come
-  std::vector<bool> broken_;                          // of the steps
-  std::map<std::string, std::vector<size_t>> steps_;  // by the hash of a blob that has not come
-  std::deque<StageEvent> events_;
-};
 
 // How far a tail has grown.
 struct GrowthNote {
@@ -57,9 +30,9 @@ using OnGrowth = std::function<void(const GrowthNote&)>;
 
 class GrowingTail {
  public:
-  // `tail` begins empty and outlives this, as `steps`' stages are its own. `layers`: of the model.
-  GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps, std::shared_ptr<BlobStages> source,
-              int layers, OnGrowth told = {});
+  // `tail` begins empty, its load brings the steps' blobs beside texts, and it outlives this.
+  // `layers`: of the model.
+  GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told = {});
   // Ends the tail's load, if it still goes on, and waits for the stage that is on its way.
   ~GrowingTail();
   GrowingTail(const GrowingTail&) = delete;
@@ -82,16 +55,16 @@ class GrowingTail {
   };
 
  private:
+  enum class Taken : uint8_t { kYes, kNoRoom, kNever };
   void run();
-  void take(Landing& landing);
+  Taken take(const GrowthStep& step, std::string& why);
+  bool comes(const GrowthStep& step);
   // Notes how far it is, and tells it where that is new.
-  void tell(const Landing& landing);
+  void tell(const std::string& why, bool done);
   void texts(int more);
 
   LocalTail& tail_;
   const std::vector<GrowthStep> steps_;
-  const std::shared_ptr<BlobStages> source_;
-  const int layers_;
   const OnGrowth told_;
   std::atomic<bool> ends_{false};
   mutable std::mutex mutex_;  // of:

@@ -1,7 +1,5 @@
 #include "edge_client/weights/growth.h"
 
-#include <utility>
-
 #include "edge_client/weights/local_tail.h"
 #include "step/range.h"
 
@@ -36,31 +34,6 @@ std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& 
     }
   }
   return steps;
-}
-
-void Landing::happened(const StageEvent& event) {
-  if (event.kind == StageEvent::Kind::kOver) {
-    over_ = true;
-    return;
-  }
-  const bool landed = event.kind == StageEvent::Kind::kLanded;
-  steps_.at(event.step) = landed ? State::kLanded : State::kBroken;
-  why_[event.step] = event.why;
-  if (landed) refused_ = false;
-}
-
-void Landing::taken() { ++taken_; }
-
-void Landing::refused(std::string why, bool for_good) {
-  why_.at(taken_) = std::move(why);
-  if (for_good) steps_[taken_] = State::kBroken;
-  refused_ = true;
-}
-
-Landing::Todo Landing::next() const {
-  if (taken_ == steps_.size() || steps_[taken_] == State::kBroken) return Todo::kDone;
-  if (steps_[taken_] == State::kLanded && !refused_) return Todo::kTake;
-  return over_ ? Todo::kDone : Todo::kWait;
 }
 
 }  // namespace split::edge

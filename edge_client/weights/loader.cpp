@@ -283,21 +283,18 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
   for (const GrowthStep& step : steps) {
     blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
   }
-  const auto source = std::make_shared<BlobStages>(steps);
   LoadOptions load;
   load.retry = retry_;
   load.retry.budget = kPatience;
   load.on_bytes = grow.on_bytes;
-  load.on_blob = [source](const std::string& sha256, const std::string* why) {
-    source->blob(sha256, why);
-  };
+  load.beside_texts = true;
   begin_tail(*split, std::move(device), blobs, load, kv_budget(split->place),
              LocalTail::Begins::kEmpty);
   split->deepest = config().layers;
   split->leaves_lost_cloud = true;
   if (options_.goal == Goal::kOffload) split->pace = options_.pace;
-  split->growing = std::make_shared<GrowingTail>(*split->tail, std::move(steps), source,
-                                                 config().layers, grow.told);
+  split->growing =
+      std::make_shared<GrowingTail>(*split->tail, std::move(steps), config().layers, grow.told);
   return split;
 }
 

@@ -485,25 +485,6 @@ TEST_F(BlobLoads, GiveUpOnAServerThatOnlyDrips) {
   }
 }
 
-// Keeps what a load beside a text told of each blob: nothing, or why it does not come.
-class Told {
- public:
-  edge::OnBlob callback() {
-    return [this](const std::string& sha256, const std::string* why) {
-      const std::lock_guard lock(mutex_);
-      EXPECT_TRUE(told_.emplace(sha256, why == nullptr ? "" : *why).second) << "told twice";
-    };
-  }
-  std::string of(const wire::BlobInfo& blob) const {
-    const std::lock_guard lock(mutex_);
-    return told_.at(blob.sha256);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::string> told_;
-};
-
 TEST_F(BlobLoads, BesideATextComeOneAfterTheOther) {
   std::mutex mutex;
   std::vector<std::string> order;
@@ -513,9 +494,8 @@ TEST_F(BlobLoads, BesideATextComeOneAfterTheOther) {
         order.push_back(request.path_params[0]);
         return std::nullopt;
       });
-  Told told;
   edge::LoadOptions beside = options();
-  beside.on_blob = told.callback();
+  beside.beside_texts = true;
   beside.workers = 1;
   BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
   EXPECT_EQ(load.missing(), total);
@@ -524,7 +504,7 @@ TEST_F(BlobLoads, BesideATextComeOneAfterTheOther) {
   want.insert(want.end(), 6, blobs[1].sha256);
   want.insert(want.end(), 2, blobs[2].sha256);
   EXPECT_EQ(order, want);
-  for (const wire::BlobInfo& blob : blobs) EXPECT_EQ(told.of(blob), "");
+  for (const wire::BlobInfo& blob : blobs) EXPECT_TRUE(load.comes(blob.sha256));
   expect_complete();
 }
 
@@ -535,25 +515,27 @@ TEST_F(BlobLoads, BesideATextABrokenOneIsItsOwnMatter) {
         if (request.path_params[0] != odd.sha256) return std::nullopt;
         return server.flipped(request, 2 * kChunk + 5);
       });
-  Told told;
   edge::LoadOptions beside = options();
-  beside.on_blob = told.callback();
+  beside.beside_texts = true;
   {
     BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
     for (const wire::BlobInfo& blob : {blobs[0], blobs[2]}) {
       EXPECT_EQ(as_text(load.whole(blob.sha256)), server.bytes_of(blob));
     }
-    try {
-      load.whole(odd.sha256);
-      ADD_FAILURE() << "expected an error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kIntegrity);
+    for (const auto& ask : {std::function([&] { load.whole(odd.sha256); }),
+                            std::function([&] { load.comes(odd.sha256); })}) {
+      try {
+        ask();
+        ADD_FAILURE() << "expected an error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kIntegrity);
+        const std::string why = error.what();
+        EXPECT_NE(why.find("chunk 2 of 6: its sha256 is not"), std::string::npos) << why;
+      }
     }
     load.finish();
+    EXPECT_TRUE(load.comes(blobs[0].sha256) && load.comes(blobs[2].sha256));
   }
-  EXPECT_NE(told.of(odd).find("chunk 2 of 6: its sha256 is not"), std::string::npos)
-      << told.of(odd);
-  EXPECT_EQ(told.of(blobs[0]) + told.of(blobs[2]), "");
   EXPECT_FALSE(fs::exists(file_of(odd)));
   EXPECT_FALSE(fs::exists(file_of(odd).string() + ".part"));
   EXPECT_TRUE(read_file(file_of(blobs[2]), 100 << 20) == server.bytes_of(blobs[2]));
@@ -575,8 +557,7 @@ TEST_F(BlobLoads, BesideATextAskForAShortRangeAtATime) {
     return response;
   });
   edge::LoadOptions beside = options();
-  Told told;
-  beside.on_blob = told.callback();
+  beside.beside_texts = true;
   beside.text_runs = true;
   BlobLoad load(ShardCache(cache.path), server.origin(), {blobs[1]}, beside, interrupt);
   EXPECT_EQ(load.finish().downloaded, blobs[1].bytes);
@@ -612,9 +593,8 @@ TEST_F(BlobLoads, LeaveTheLineToATextThatBegins) {
         asked.push_back(bounds_of(std::string(*request.headers.get("Range"))).first);
         return std::nullopt;
       });
-  Told told;
   edge::LoadOptions beside = options();
-  beside.on_blob = told.callback();
+  beside.beside_texts = true;
   BlobLoad load(ShardCache(cache.path), server.origin(), {blobs[1]}, beside, interrupt);
   {
     std::unique_lock lock(mutex);
@@ -628,6 +608,22 @@ TEST_F(BlobLoads, LeaveTheLineToATextThatBegins) {
   EXPECT_TRUE(std::ranges::is_sorted(asked));
   EXPECT_TRUE(std::ranges::any_of(asked, [](uint64_t at) { return at % kChunk != 0; }));
   EXPECT_TRUE(read_file(file_of(blobs[1]), 100 << 20) == server.bytes_of(blobs[1]));
+}
+
+TEST_F(BlobLoads, BesideATextSayThatTheyEndBeforeABlobIsHere) {
+  std::atomic<bool> go{false};
+  const auto gated = server.gate([&](const http::Request&, int) -> std::optional<http::Response> {
+    go.wait(false);
+    return std::nullopt;
+  });
+  edge::LoadOptions beside = options();
+  beside.beside_texts = true;
+  BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
+  std::thread ends([&] { interrupt.raise(SIGINT); });
+  EXPECT_FALSE(load.comes(blobs[2].sha256));
+  ends.join();
+  go = true;
+  go.notify_all();
 }
 
 TEST_F(BlobLoads, EndAtOnceWhenInterrupted) {

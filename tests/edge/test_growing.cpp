@@ -15,8 +15,6 @@ namespace {
 using edge::FetchPace;
 using edge::GrowthNote;
 using edge::GrowthStep;
-using edge::Landing;
-using edge::StageEvent;
 using std::chrono::duration;
 using std::chrono::seconds;
 
@@ -54,56 +52,6 @@ TEST(GrowthSteps, BeginWithTheHeadAndEndWithTheEmbedding) {
   const auto q8_0 = edge::growth_steps(*golden.model, info, StageFormats::parse("q8_0"));
   EXPECT_EQ(q8_0.front().blobs.back().name, "lm_head");
   EXPECT_EQ(q8_0.back().blobs.size(), 2u);
-}
-
-StageEvent landed(size_t step) { return {StageEvent::Kind::kLanded, step}; }
-
-TEST(GrowthLanding, TakesStagesInTheirOrderWheneverTheyCome) {
-  Landing landing(3);
-  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
-  landing.happened(landed(1));
-  landing.happened(landed(2));
-  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
-  landing.happened(landed(0));
-  for (size_t step = 0; step < 3; ++step) {
-    EXPECT_EQ(landing.next(), Landing::Todo::kTake);
-    EXPECT_EQ(landing.step(), step);
-    landing.taken();
-  }
-  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
-  EXPECT_EQ(landing.why(), "");
-}
-
-TEST(GrowthLanding, StopsBeforeAStageThatDoesNotCome) {
-  Landing landing(3);
-  landing.happened({StageEvent::Kind::kBroken, 1, "broken"});
-  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
-  landing.happened(landed(2));
-  landing.happened(landed(0));
-  EXPECT_EQ(landing.next(), Landing::Todo::kTake);
-  EXPECT_EQ(landing.why(), "");
-  landing.taken();
-  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
-  EXPECT_EQ(landing.why(), "broken");
-}
-
-TEST(GrowthLanding, TriesAgainAfterALandingWhatHadNoRoom) {
-  Landing landing(3);
-  landing.happened(landed(0));
-  landing.refused("no room", false);
-  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
-  EXPECT_EQ(landing.why(), "no room");
-  landing.happened(landed(1));
-  EXPECT_EQ(landing.next(), Landing::Todo::kTake);
-  landing.refused("no room", false);
-  landing.happened({StageEvent::Kind::kOver});
-  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
-  EXPECT_EQ(landing.step(), 0u);
-
-  Landing wrong(2);
-  wrong.happened(landed(0));
-  wrong.refused("wrong", true);
-  EXPECT_EQ(wrong.next(), Landing::Todo::kDone);
 }
 
 TEST(FetchPaces, ATextGetsTheLineBackWithinATenthOfASecond) {
@@ -155,34 +103,6 @@ TEST(StageProgress, TellsTheRateOfWhatComesInAndNotOfWhatWasHere) {
   EXPECT_FALSE(counts(9000)["head"].seconds_left);  // nothing comes any more
 }
 
-TEST(BlobStages, TellOfAStageOnceAllItsBlobsAreThere) {
-  std::vector<GrowthStep> steps(3);
-  const auto blob = [](std::string hash) {
-    wire::BlobInfo info;
-    info.sha256 = std::move(hash);
-    return info;
-  };
-  steps[0].blobs = {blob("a"), blob("b")};
-  steps[1].blobs = {blob("c")};
-  edge::BlobStages source(steps);
-  const auto next = [&] {
-    const auto event = source.take();
-    return event ? cat(static_cast<int>(event->kind), event->step, event->why) : "";
-  };
-  EXPECT_EQ(next(), "02");  // needs nothing of its own
-  EXPECT_EQ(next(), "");
-  source.blob("b", nullptr);
-  EXPECT_EQ(next(), "");
-  const std::string why = "damaged";
-  source.blob("c", &why);
-  EXPECT_EQ(next(), "11damaged");
-  source.blob("a", nullptr);
-  source.blob("a", nullptr);
-  EXPECT_EQ(next(), "00");
-  EXPECT_EQ(next(), "20");
-  EXPECT_EQ(next(), "20");
-}
-
 // --- A tail that grows
 
 class Grown : public testing::Test {
@@ -198,25 +118,22 @@ class Grown : public testing::Test {
   ~Grown() override { cloud.reset({}); }
 
   int layers() const { return golden.model->config().layers; }
-  // Begins to; on_blob of the cloud may keep some back.
+  // Begins to; the cloud may keep some blobs back.
   void grow(std::unique_ptr<Device> device) {
     std::vector<GrowthStep> steps = edge::growth_steps(*golden.model, info, {});
     std::vector<wire::BlobInfo> blobs;
     for (const GrowthStep& step : steps) {
       blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
     }
-    const auto source = std::make_shared<edge::BlobStages>(steps);
     edge::LoadOptions load;
-    load.on_blob = [source](const std::string& sha256, const std::string* why) {
-      source->blob(sha256, why);
-    };
+    load.beside_texts = true;
     tail.emplace(
         std::move(device), *golden.model, StageRange{}, StageFormats{}, Profile::kF32, blobs,
         std::make_unique<edge::BlobLoad>(edge::ShardCache(cache.path),
                                          edge::blob_origin(info, cloud.url(), seconds(60)), blobs,
                                          load, interrupt),
         kv_bytes_for(*golden.model, {}, Profile::kF32, 8), 1, edge::LocalTail::Begins::kEmpty);
-    growing.emplace(*tail, std::move(steps), source, layers(), [this](const GrowthNote& note) {
+    growing.emplace(*tail, std::move(steps), layers(), [this](const GrowthNote& note) {
       const std::lock_guard lock(mutex_);
       notes.push_back(note);
       changed_.notify_all();
@@ -382,6 +299,53 @@ TEST_F(Grown, WithoutRoomItsFloorStaysAndALineSaysSo) {
   const GrowthNote last = wait_done();
   EXPECT_EQ(last.floor, Point(layers() - 1));
   EXPECT_EQ(last.line(), "1/3 layers here; no room for 5 bytes");
+  expect_right();
+}
+
+TEST_F(Grown, TriesAgainAfterALandingWhatHadNoRoom) {
+  class FullAtTimes : public ForwardingDevice {
+   public:
+    FullAtTimes() : ForwardingDevice(make_cpu_device(1)) {}
+    std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                        DType dtype) override {
+      if (++caches == 3 || caches == 4) throw Error(ErrorKind::kDevice, "[test] no room");
+      return ForwardingDevice::alloc_pages(limits, channels, dtype);
+    }
+    int caches = 0;
+  };
+  grow(std::make_unique<FullAtTimes>());
+  EXPECT_EQ(wait_done().line(), "3/3 layers here");
+  std::string lines;
+  for (const GrowthNote& note : notes) lines += note.line() + "\n";
+  EXPECT_NE(lines.find("1/3 layers here; no room\n2/3 layers here\n"), std::string::npos) << lines;
+  expect_right();
+}
+
+// The first stage's blob comes when all others have.
+TEST_F(Grown, TakesStagesInTheirOrderWheneverTheyCome) {
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  const std::string first = steps[0].blobs[0].sha256;
+  const auto is_here = [&](const wire::BlobInfo& blob) {
+    return blob.sha256 == first ||
+           std::filesystem::exists(edge::ShardCache(cache.path).path_of(blob.sha256));
+  };
+  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+    const auto end = std::chrono::steady_clock::now() + seconds(20);
+    const auto all_here = [&](const GrowthStep& step) {
+      return std::ranges::all_of(step.blobs, is_here);
+    };
+    while (request.path_params[0] == first && !std::ranges::all_of(steps, all_here)) {
+      EXPECT_LT(std::chrono::steady_clock::now(), end);
+      if (std::chrono::steady_clock::now() > end) break;
+      std::this_thread::yield();
+    }
+    return std::nullopt;
+  });
+  grow(make_cpu_device(1));
+  EXPECT_EQ(wait_done().line(), "3/3 layers here");
+  std::string floors;
+  for (const GrowthNote& note : notes) floors += note.floor.name() + " ";
+  EXPECT_EQ(floors, "3 2 1 0 tokens ");
   expect_right();
 }
 

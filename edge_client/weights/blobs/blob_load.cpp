@@ -29,7 +29,7 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
       from_(std::move(from)),
       retry_(options.retry),
       on_bytes_(options.on_bytes),
-      on_blob_(options.on_blob),
+      beside_texts_(options.beside_texts),
       interrupt_(interrupt),
       pace_(options.workers) {
   pace_.text_runs(options.text_runs);
@@ -47,7 +47,7 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
   hook_.emplace(interrupt_, [this] { cancel(); });
   start_some(threads_, options.workers, [this](size_t) { work(); });
   if (!threads_.empty()) return;
-  if (on_blob_) no_more_threads();
+  if (beside_texts_) no_more_threads();
   work();  // itself, before anybody waits
 }
 
@@ -122,7 +122,7 @@ void BlobLoad::work() {
       if (task) {
         chunks_ += task->step == Step::kChunk ? 1 : 0;
         lock.unlock();
-        on_blob_ ? run_alone(*task, worker) : run(*task, worker);
+        beside_texts_ ? run_alone(*task, worker) : run(*task, worker);
         lock.lock();
         chunks_ -= task->step == Step::kChunk ? 1 : 0;
         if (pace_.text_runs()) changed_.notify_all();  // whose turn it is
@@ -169,7 +169,7 @@ std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
 std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
   if (chunks_ >= pace_.connections()) return std::nullopt;
   for (const bool headers : {true, false}) {
-    if (headers && on_blob_) continue;
+    if (headers && beside_texts_) continue;
     for (Item& item : items_) {
       if (item.state != State::kOpen || item.streaming) continue;
       const auto end = headers ? item.chunks.begin() + 1 : item.chunks.end();
@@ -188,28 +188,20 @@ void BlobLoad::run_alone(const Task& task, Worker& worker) {
     run(task, worker);
   } catch (const Error& error) {
     Item& item = *task.item;
-    const bool disk = error.kind() == ErrorKind::kIo;
-    std::string why = disk ? disk_error(error).what() : error.what();
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopped_) throw;
-      if (item.state == State::kBroken) return;
-      if (item.whole) {  // it was not kept alone
-        log_warning(why);
-        item.state = State::kKept;
-        return;
-      }
-      item.state = State::kBroken;
-      item.error = std::make_exception_ptr(disk ? disk_error(error) : error);
-      item.keep_part = error.kind() == ErrorKind::kRemote;
-      changed_.notify_all();
+    const Error told = disk_error(error);
+    const std::lock_guard lock(mutex_);
+    if (stopped_) throw;
+    if (item.state == State::kBroken) return;
+    if (item.whole) {  // it was not kept alone
+      log_warning(told.what());
+      item.state = State::kKept;
+      return;
     }
-    tell(item, &why);
+    item.state = State::kBroken;
+    item.error = std::make_exception_ptr(told);
+    item.keep_part = error.kind() == ErrorKind::kRemote;
+    changed_.notify_all();
   }
-}
-
-void BlobLoad::tell(Item& item, const std::string* why) {
-  if (on_blob_) on_blob_(item.info.sha256, why);
 }
 
 // A chunk that was fetched has told all its bytes.
@@ -227,7 +219,7 @@ void BlobLoad::text_runs(bool runs) {
 
 // Whether what was asked for before a text began is to be asked for again in smaller ranges.
 bool BlobLoad::too_much(bool began_with_text) {
-  if (!on_blob_ || began_with_text) return false;
+  if (!beside_texts_ || began_with_text) return false;
   const std::lock_guard lock(mutex_);
   return pace_.text_runs();
 }
@@ -355,7 +347,6 @@ void BlobLoad::checked(Item& item, size_t chunk, bool good) {
   if (!done) return;
   item.found.reset();
   cache_.touch(item.path);
-  tell(item, nullptr);
 }
 
 void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
@@ -383,18 +374,14 @@ void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
 
 void BlobLoad::filled(Item& item, size_t chunk) {
   tell_chunk(item, chunk);
-  bool whole = false;
-  {
-    const std::lock_guard lock(mutex_);
-    item.chunks[chunk] = Chunk::kDone;
-    item.begun |= chunk == 0;
-    if (--item.left == 0) {
-      whole = item.begun = item.whole = true;
-      item.state = State::kFull;
-    }
-    if (item.whole || chunk == 0) changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  item.chunks[chunk] = Chunk::kDone;
+  item.begun |= chunk == 0;
+  if (--item.left == 0) {
+    item.begun = item.whole = true;
+    item.state = State::kFull;
   }
-  if (whole) tell(item, nullptr);
+  if (item.whole || chunk == 0) changed_.notify_all();
 }
 
 void BlobLoad::close(Item& item) {
@@ -410,10 +397,18 @@ Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
   std::unique_lock lock(mutex_);
   const Item& item = *by_hash_.at(sha256);
   changed_.wait(lock, [&] { return item.*what || item.error != nullptr || error_ != nullptr; });
-  if (on_blob_ && item.*what) return item.maps.back().bytes();
+  if (beside_texts_ && item.*what) return item.maps.back().bytes();
   if (item.error != nullptr) std::rethrow_exception(item.error);
   if (error_ != nullptr) std::rethrow_exception(error_);
   return item.maps.back().bytes();
+}
+
+bool BlobLoad::comes(const std::string& sha256) {
+  std::unique_lock lock(mutex_);
+  const Item& item = *by_hash_.at(sha256);
+  changed_.wait(lock, [&] { return item.whole || item.error != nullptr || error_ != nullptr; });
+  if (!item.whole && item.error != nullptr) std::rethrow_exception(item.error);
+  return item.whole;
 }
 
 Bytes BlobLoad::begun(const std::string& sha256) { return wait_for(sha256, &Item::begun); }

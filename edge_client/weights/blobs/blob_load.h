@@ -7,7 +7,7 @@
 // server that lists wrong chunks for a hash only spoils a file with bytes that it could have sent
 // anyway, and the next download from an honest server mends it.
 //
-// A load beside a text (LoadOptions::on_blob) brings one blob after the other, leaves the text its
+// A load beside texts (LoadOptions) brings one blob after the other, leaves the text its
 // share of the line (fetch_pace.h), and a blob that goes wrong is that one's matter alone.
 //
 // A blob that is complete under its name is only read. Otherwise it is put together in a part file
@@ -41,19 +41,15 @@ namespace split::edge {
 // that came wrong begins again. From any of a load's threads.
 using OnBytes =
     std::function<void(const std::string& sha256, size_t chunk, uint64_t have, bool fetched)>;
-// A blob is whole and good, or will not come, and why. From any of a load's threads, once for each.
-using OnBlob = std::function<void(const std::string& sha256, const std::string* why)>;
 
 struct LoadOptions {
   RetryOptions retry;
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
   OnBytes on_bytes;
-  // If set: the load goes on beside a text. Else all headers come first, and the first error ends
-  // everything.
-  OnBlob on_blob;
-  bool text_runs = false;  // at the beginning
-  unsigned workers = 4;    // each with a connection, if it needs one, and a chunk of memory
+  bool beside_texts = false;  // else all headers come first, and the first error ends everything
+  bool text_runs = false;     // at the beginning
+  unsigned workers = 4;       // each with a connection, if it needs one, and a chunk of memory
 };
 
 // Used by one thread; works on threads of its own.
@@ -70,6 +66,8 @@ class BlobLoad {
   // Error(kIntegrity) when the server's bytes are not what it promised, RemoteError.
   Bytes begun(const std::string& sha256);
   Bytes whole(const std::string& sha256);
+  // Waits until it is whole; false where the load ends before. Throws why that blob will not come.
+  bool comes(const std::string& sha256);
   // Returns when everything is also durable under its name.
   FetchCounts finish();
   FetchCounts counts() const;                    // so far
@@ -125,7 +123,6 @@ class BlobLoad {
   std::optional<Task> next_chunk();
   void run(const Task& task, Worker& worker);
   void run_alone(const Task& task, Worker& worker);
-  void tell(Item& item, const std::string* why);
   void tell_chunk(const Item& item, size_t chunk) const;
   bool too_much(bool began_with_text);
   void open(Item& item);
@@ -146,7 +143,7 @@ class BlobLoad {
   const BlobOrigin from_;
   const RetryOptions retry_;
   const OnBytes on_bytes_;
-  const OnBlob on_blob_;
+  const bool beside_texts_;
   Interrupt& interrupt_;
 
   mutable std::mutex mutex_;  // of everything below; never held while the Interrupt is asked
