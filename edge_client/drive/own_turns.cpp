@@ -1,51 +1,77 @@
 #include "edge_client/drive/own_turns.h"
 
+#include <algorithm>
+
 namespace split::edge {
 
-std::optional<TurnTaken> OwnTurns::take(const TurnWanted& wanted) {
+std::optional<OwnTurns::Taken> OwnTurns::take(
+    const std::string& owner, const std::function<uint32_t(const KeptTurn&)>& rows_of) {
   const std::lock_guard lock(mutex_);
-  return turns_.take(wanted);
+  auto best = turns_.end();
+  uint32_t most = kLeastRows - 1;
+  for (auto at = turns_.begin(); at != turns_.end(); ++at) {
+    const uint32_t rows = at->owner == owner ? rows_of(*at) : 0;
+    if (rows <= most) continue;
+    most = rows;
+    best = at;
+  }
+  if (best == turns_.end()) return std::nullopt;
+  Taken taken{std::move(*best), most};
+  turns_.erase(best);
+  return taken;
+}
+
+std::optional<KeptTurn> OwnTurns::take_first(const Test& is_meant) {
+  const std::lock_guard lock(mutex_);
+  const auto at = std::ranges::find_if(turns_, is_meant);
+  if (at == turns_.end()) return std::nullopt;
+  KeptTurn taken = std::move(*at);
+  turns_.erase(at);
+  return taken;
 }
 
 void OwnTurns::put(KeptTurn turn) {
-  std::optional<KeptTurn> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    const bool elsewhere = only_ && turn.tail && &turn.tail->batcher() != *only_;
-    dropped = elsewhere ? std::move(turn) : turns_.put(std::move(turn));
-  }
-  if (dropped) give_up(std::move(*dropped));
-}
-
-std::optional<KeptTurn> OwnTurns::drop_one(const Batcher* tail) {
-  const std::lock_guard lock(mutex_);
-  return turns_.drop_one(tail);
+  std::unique_lock lock(mutex_);
+  const bool elsewhere = only_ && turn.tail && &turn.tail->batcher() != *only_;
+  const bool keeps = !elsewhere && turn.history.size() >= kLeastRows;
+  if (keeps) turns_.push_back(std::move(turn));
+  const bool full = turns_.size() > kMost;
+  lock.unlock();
+  if (!keeps) return give_up(std::move(turn));
+  if (!full) return;
+  if (auto oldest = take_first([](const KeptTurn&) { return true; })) give_up(std::move(*oldest));
 }
 
 bool OwnTurns::make_room(const Batcher& tail) {
-  std::optional<KeptTurn> dropped = drop_one(&tail);
+  std::optional<KeptTurn> dropped = take_first([&](const KeptTurn& turn) {
+    return turn.tail && &turn.tail->batcher() == &tail &&
+           turn.tail->pages().length(turn.tail->sequence()) > 0;
+  });
   if (!dropped) return false;
   give_up(std::move(*dropped));
   return true;
 }
 
 void OwnTurns::stay_on(const Batcher* tail) {
-  std::vector<KeptTurn> dropped;
   {
     const std::lock_guard lock(mutex_);
     only_ = tail;
-    dropped = turns_.drop_others(tail);
   }
-  for (KeptTurn& turn : dropped) give_up(std::move(turn));
+  const Test elsewhere = [&](const KeptTurn& turn) {
+    return turn.tail && &turn.tail->batcher() != tail;
+  };
+  while (auto dropped = take_first(elsewhere)) give_up(std::move(*dropped));
 }
 
 void OwnTurns::drop_all() {
-  while (std::optional<KeptTurn> dropped = drop_one(nullptr)) give_up(std::move(*dropped));
+  while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
+    give_up(std::move(*dropped));
+  }
 }
 
 std::vector<std::string> OwnTurns::give_sessions() {
   std::vector<std::string> sessions;
-  while (std::optional<KeptTurn> dropped = drop_one(nullptr)) {
+  while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
     if (std::exchange(dropped->cloud.open, false)) sessions.push_back(dropped->cloud.session);
     give_up(std::move(*dropped));
   }

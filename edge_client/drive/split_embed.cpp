@@ -12,23 +12,17 @@ constexpr size_t kMostBytes = 32 << 20;
 
 std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, size_t width,
                        SplitCounts& counts) {
-  Retry retry(run.retry, run.waiter);
-  for (;;) {
-    try {
-      std::vector<float> values = run.cloud.ask({.call = pool ? Send::kEmbed : Send::kTexts,
-                                                 .traffic = &counts.traffic,
-                                                 .texts = texts,
-                                                 .width = static_cast<uint32_t>(width)});
-      const size_t layer_rows =
-          texts.count() *
-          static_cast<size_t>(texts.range.to.blocks_before(run.model.config().layers));
-      counts.cloud_layer_rows += layer_rows;
-      counts.work.cloud_layer_rows += layer_rows;
-      return values;
-    } catch (const RemoteError& error) {
-      retry.failed(error);
-    }
-  }
+  const Send asked{.call = pool ? Send::kEmbed : Send::kTexts,
+                   .traffic = &counts.traffic,
+                   .texts = texts,
+                   .width = static_cast<uint32_t>(width)};
+  std::vector<float> values = retried(run.retry, run.waiter, [&] { return run.cloud.ask(asked); });
+  const uint64_t layer_rows =
+      texts.count() *
+      static_cast<uint64_t>(texts.range.to.blocks_before(run.model.config().layers));
+  counts.cloud_layer_rows += layer_rows;
+  counts.work.cloud_layer_rows += layer_rows;
+  return values;
 }
 
 void pool_rows(const std::vector<float>& rows, const TextRows& texts, size_t channels,
@@ -64,7 +58,7 @@ void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
     texts.hidden = rows;
     texts.width = static_cast<uint32_t>(channels);
   }
-  const auto start = Clock::now();
+  const Timed timed(counts.edge_ms);
   texts.range.to = end;
   std::vector<float> last;
   if (!texts.range.empty()) {
@@ -73,14 +67,13 @@ void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
     last = run_texts(*run.tail, texts, run.requester, spent);
   }
   pool_rows(texts.range.empty() ? rows : last, texts, channels, sentences, out.values);
-  counts.edge_ms += ms_since(start);
 }
 
 }  // namespace
 
 EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32_t>> texts,
                           const Sentences& sentences, SplitCounts& counts) {
-  const auto start = Clock::now();
+  const Timed timed(counts.ms);
   std::vector<int32_t> tokens;
   std::vector<uint32_t> lengths;
   for (const std::vector<int32_t>& ids : texts) {
@@ -96,7 +89,6 @@ EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32
     embed_part(run, all.slice(first, n), sentences, counts, out);
     first += n;
   }
-  counts.ms += ms_since(start);
   return out;
 }
 

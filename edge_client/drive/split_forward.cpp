@@ -9,17 +9,6 @@ namespace {
 // How often a text that waits for its lane looks whether it is to end.
 constexpr std::chrono::milliseconds kLook{50};
 
-double elapsed_ms(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// Adds the time that the job takes.
-void compute(const Compute& asked) {
-  const auto start = Clock::now();
-  const std::shared_ptr<void> counted(nullptr, [&](void*) { *asked.ms += elapsed_ms(start); });
-  asked.tail->run(*asked.job);
-}
-
 }  // namespace
 
 SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
@@ -44,16 +33,6 @@ void SplitForward::meet(uint32_t past) {
   drive(*flow);
 }
 
-void SplitForward::end(uint32_t rows) {
-  const Lock lock(mutex_);
-  course_.end(rows);
-}
-
-bool SplitForward::head_here() const {
-  const Lock lock(mutex_);
-  return course_.head_here();
-}
-
 std::span<const float> SplitForward::run(const SequenceRows& rows) {
   {
     const Lock lock(mutex_);
@@ -66,11 +45,6 @@ std::span<const float> SplitForward::run(const SequenceRows& rows) {
 uint32_t SplitForward::most_rows(uint32_t past) const {
   const Lock lock(mutex_);
   return course_.most_rows(past);
-}
-
-bool SplitForward::on_cloud() const {
-  const Lock lock(mutex_);
-  return course_.on_cloud();
 }
 
 void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& options,
@@ -89,11 +63,6 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
   if (loop.ended() || reason.empty()) return;
   if (reason != "stop") throw RemoteError("[server] its text ended early", 200, "");
   loop.token({course_.end_of_text(), 0, {}}, on_text);
-}
-
-std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
-  drive(course_.norms(tokens));
-  return {course_.results().begin(), course_.results().end()};
 }
 
 void SplitForward::close() noexcept {
@@ -127,36 +96,6 @@ void SplitForward::begin_lane() {
   try_start(thread_, [this] { drive_lane(); });
 }
 
-void SplitForward::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
-  if (course_.lane() == nullptr) return;
-  const Lock lock(mutex_);
-  Target target{.cut = cut};
-  TailSide* const here = course_.tail();
-  const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
-  if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {
-    CHECK(tail != nullptr);
-    target.tail = std::make_shared<TailSide>(*tail, std::move(keeps));
-  }
-  course_.lane()->aim(std::move(target));
-  begin_lane();
-  tell();
-}
-
-void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
-  if (course_.lane() == nullptr) return;
-  const Lock lock(mutex_);
-  course_.lane()->offer(tail, std::move(keeps), offer);
-  begin_lane();
-  tell();
-}
-
-void SplitForward::landed() {
-  if (course_.lane() == nullptr) return;
-  const Lock lock(mutex_);
-  course_.lane()->landed();
-  tell();
-}
-
 SplitForward::Place SplitForward::place() const {
   const Lock lock(mutex_);
   return {course_.cut(), course_.tokens_out(),
@@ -166,12 +105,6 @@ SplitForward::Place SplitForward::place() const {
 // Wakes who waits for others, if there is news. With the lock held.
 void SplitForward::tell() {
   if (std::exchange(told_, course_.version()) != course_.version()) changed_.notify_all();
-}
-
-Action SplitForward::next(Flow& flow) {
-  const std::shared_ptr<void> told(nullptr, [this](void*) { tell(); });
-  if (waiter_.interrupted()) course_.interrupt();
-  return flow.next(Clock::now());
 }
 
 // Without the lock.
@@ -185,7 +118,9 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
     } else if (const auto* rescue = std::get_if<Rescue>(&action)) {
       if (moving_->rescue) *rescue->whole = moving_->rescue();
     } else {
-      compute(std::get<Compute>(action));
+      const Compute& job = std::get<Compute>(action);
+      const Timed timed(*job.ms);
+      job.tail->run(*job.job);
     }
   } catch (...) {
     error = std::current_exception();
@@ -208,23 +143,24 @@ CloudLink& SplitForward::link() {
 
 // Returns what the flow wants where that ended the stream; none where it gave its tokens up, or is
 // still to be asked. Without the lock while it streams.
-std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
-                                            const OnToken& on_token, Lock& lock) {
+std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& stream,
+                                                   const OnToken& on_token, Lock& lock) {
   CloudLink& cloud = link();
   std::optional<Action> wanted;
   std::exception_ptr ours, error;
   std::string reason;
   lock.unlock();
-  const auto take = [&](const ScoredToken& token) {
-    const Lock locked(mutex_);
-    flow.hear(cloud.load());
-    flow.give(StreamEvent{token, {}});
-    wanted = next(flow);
-    begin_lane();
-  };
   const auto one = [&](const ScoredToken& token) {
     try {
-      take(token);
+      {
+        const Lock locked(mutex_);
+        flow.hear(cloud.load());
+        flow.give(StreamEvent{token, {}});
+        if (waiter_.interrupted()) course_.interrupt();
+        wanted = flow.next(Clock::now());
+        tell();
+        begin_lane();
+      }
       if (!on_token(token)) wanted = Done{};
     } catch (...) {
       ours = std::current_exception();
@@ -238,10 +174,8 @@ std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
   }
   lock.lock();
   if (ours) std::rethrow_exception(ours);
-  if (wanted && !std::holds_alternative<NextToken>(*wanted)) {
-    cold_ = true;  // that connection ended with its stream
-    return wanted;
-  }
+  cold_ = wanted && !std::holds_alternative<NextToken>(*wanted);  // it ended with its stream
+  if (cold_) return wanted;
   error ? flow.fail(error) : flow.give(StreamEvent{{}, reason});
   return std::nullopt;
 }
@@ -249,11 +183,13 @@ std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
 void SplitForward::drive(Flow& flow, const OnToken& on_token) {
   Lock lock(mutex_);
   for (std::optional<Action> wanted;;) {
-    const Action action = wanted ? *std::exchange(wanted, std::nullopt) : next(flow);
+    if (waiter_.interrupted()) course_.interrupt();
+    const Action action = wanted ? *std::exchange(wanted, std::nullopt) : flow.next(Clock::now());
+    tell();
     if (std::holds_alternative<Done>(action)) return;
     const auto* const wait = std::get_if<Wait>(&action);
     if (const auto* const begins = std::get_if<Stream>(&action)) {
-      wanted = perform(flow, *begins, on_token, lock);
+      wanted = perform_stream(flow, *begins, on_token, lock);
     } else if (wait == nullptr) {
       const bool asks = std::holds_alternative<Send>(action);
       perform(flow, asks ? link() : first_, action, lock);
@@ -287,7 +223,9 @@ void SplitForward::drive_lane() {
   Flow& flow = course_.lane()->flow();
   Lock lock(mutex_);
   while (!stopping_) {
-    const Action action = next(flow);
+    if (waiter_.interrupted()) course_.interrupt();
+    const Action action = flow.next(Clock::now());
+    tell();
     const auto* const wait = std::get_if<Wait>(&action);
     if (wait == nullptr) {
       asking_ = std::holds_alternative<Send>(action);

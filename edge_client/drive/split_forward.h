@@ -27,7 +27,7 @@ struct Moving {
 // One thread at a time, but where it says otherwise.
 class SplitForward : public Forward {
  public:
-  // As Course. All outlive it.
+  // Course says what it is made of; all but the options outlive it.
   SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
                const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
                Requester requester = {}, const Moving* moving = nullptr);
@@ -38,41 +38,34 @@ class SplitForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return course_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
-  // As Course.
-  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost) {
-    course_.adopt(session, ids, prompt, lost);
-  }
-  TurnWanted wanted(std::span<const int32_t> prompt) const { return course_.wanted(prompt); }
-  void go_on_from(TurnTaken taken) { course_.go_on_from(std::move(taken)); }
+  // The text's course, which nobody else has meanwhile: for a call that waits for nothing.
+  struct Held {
+    Course* operator->() const { return &course; }
+    std::unique_lock<std::mutex> lock;
+    Course& course;
+  };
+  Held course() { return {Lock(mutex_), course_}; }
   // The rows of a text that has ended; it computes nothing after that.
   KeptTurn keep();
   // Lets the cut move between two tokens, behind so many rows.
   void meet(uint32_t past);
-  // The text has ended with so many rows.
-  void end(uint32_t rows);
-  bool head_here() const;  // as Course
-  // Whether the cloud chooses the tokens now: then the text goes on by stream(), else by run().
-  bool on_cloud() const;
   // Feeds the loop, whose first `prompt` ids were given, with the tokens that the cloud streams:
   // until the text ends or is to go on otherwise. Throws as run().
   void stream(TextLoop& loop, size_t prompt, const GenerateOptions& options, const OnText& on_text);
-  // Returns the final norm's output for each token of a prompt, [tokens, C]; the tail has the norm.
-  std::vector<float> norms(std::span<const int32_t> tokens);
 
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // Somebody asks for this cut: of the cloud (Move::kCloud, then no tail is needed); on the tail
-  // that there is, or on this one, a part of `keeps`, where that lacks the stages. Any thread;
-  // nothing where it cannot move.
-  void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps);
-  // The text may go on on this tail, a part of `keeps`. Any thread; nothing where the cut cannot
-  // move.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {});
-  // Lane::expect().
-  void expect(uint32_t most) { course_.expect(most); }
-  // Weights that a target waits for may have landed. Any thread.
-  void landed();
+  // Lane::aim(), offer() and landed(); nothing where the cut cannot move. Any thread.
+  void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
+    beside([&](Lane& lane) { lane.aim(cut, tail, std::move(keeps)); });
+  }
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {}) {
+    beside([&](Lane& lane) { lane.offer(tail, std::move(keeps), offer); });
+  }
+  void landed() {
+    beside([](Lane& lane) { lane.landed(); });
+  }
   // Where the text is now. Any thread.
   struct Place {
     int cut = 0;          // or Move::kCloud
@@ -84,10 +77,17 @@ class SplitForward : public Forward {
  private:
   using Lock = std::unique_lock<std::mutex>;
   using OnToken = std::function<bool(const ScoredToken&)>;
-  Action next(Flow& flow);
+  template <typename Call>
+  void beside(const Call& call) {
+    if (course_.lane() == nullptr) return;
+    const Lock lock(mutex_);
+    call(*course_.lane());
+    begin_lane();
+    tell();
+  }
   void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
-  std::optional<Action> perform(Flow& flow, const Stream& stream, const OnToken& on_token,
-                                Lock& lock);
+  std::optional<Action> perform_stream(Flow& flow, const Stream& stream, const OnToken& on_token,
+                                       Lock& lock);
   void drive(Flow& flow, const OnToken& on_token = {});
   CloudLink& link();
   void begin_lane();
@@ -98,9 +98,9 @@ class SplitForward : public Forward {
 
   Waiter& waiter_;
   const Moving* const moving_;
-  CloudLink& first_;                         // of the text, until
-  std::unique_ptr<CloudLink> own_, beside_;  // it has this one; of the lane
-  std::thread thread_;                       // likewise
+  CloudLink& first_;                         // the text's connection until it has its own_
+  std::unique_ptr<CloudLink> own_, beside_;  // the second is the lane's
+  std::thread thread_;                       // of the lane
   mutable std::mutex mutex_;                 // of all below, but not while an action is performed
   std::condition_variable changed_;
   uint64_t told_ = 0;                       // version of the course

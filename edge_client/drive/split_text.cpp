@@ -4,27 +4,6 @@
 #include "edge_client/split/retry.h"
 
 namespace split::edge {
-namespace {
-
-// Adds the time of a call.
-class Timed {
- public:
-  explicit Timed(double& ms) : ms_(ms) {}
-  ~Timed() { ms_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  double& ms_;
-  const Clock::time_point start_ = Clock::now();
-};
-
-SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
-  return {run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts, run.requester};
-}
-
-}  // namespace
-
 SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
@@ -40,15 +19,15 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
                 options.drafts.most == 0 && forward_->gives_top());
   if (run.opened != nullptr) take_up(*run.opened);
-  if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) go_on_from_kept();
-  forward_->expect(static_cast<uint32_t>(std::max(0, options.max_tokens)));
-}
-
-void SplitText::go_on_from_kept() {
-  TurnWanted wanted = forward_->wanted(prompt_);
-  wanted.owner = run_.turns->owner;
-  wanted.phases_alike &= run_.turns->phases_alike;
-  if (auto taken = run_.turns->kept.take(wanted)) forward_->go_on_from(std::move(*taken));
+  if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
+    const TurnsOf& turns = *run.turns;
+    if (auto taken = turns.kept.take(turns.owner, [&](const KeptTurn& turn) {
+          return forward_->course()->rows_of(turn, prompt_, turns.phases_alike);
+        })) {
+      forward_->course()->go_on_from(std::move(taken->turn), taken->rows);
+    }
+  }
+  forward_->course()->expect(static_cast<uint32_t>(std::max(0, options.max_tokens)));
 }
 
 void SplitText::keep() {
@@ -76,22 +55,43 @@ void SplitText::take_up(const Opened& opened) {
   count_on_cloud(opened.tokens.size());
   counts_.work.heads += opened.tokens.size();
   counts_.work.cloud_heads += opened.tokens.size();
-  forward_->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
+  forward_->course()->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
 }
 
+// The tokens that the cloud has for it, or the next one.
 bool SplitText::next(const OnText& on_text) {
   const Timed timed(counts_.ms);
-  if (loop_) {
-    if (!late_.empty() && on_text) on_text(std::exchange(late_, {}), nullptr);
-    if (loop_->ended()) return false;
-    pass(on_text);
-    if (loop_->ended()) forward_->end(static_cast<uint32_t>(loop_->ids().size()));
-    return !loop_->ended();
+  if (!loop_) {
+    ++counts_.trips;
+    whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
+    const size_t tokens = whole_.tokens.size(), rows = count_on_cloud(tokens);
+    counts_.work += {rows, rows * static_cast<size_t>(run_.model.config().layers), tokens, tokens};
+    return false;
   }
-  ++counts_.trips;
-  whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
-  const size_t tokens = whole_.tokens.size(), rows = count_on_cloud(tokens);
-  counts_.work += {rows, rows * static_cast<size_t>(run_.model.config().layers), tokens, tokens};
+  if (!late_.empty() && on_text) on_text(std::exchange(late_, {}), nullptr);
+  if (loop_->ended()) return false;
+  const std::span<const int32_t> known = loop_->ids();
+  const size_t pending = known.size() > prompt_.size() ? 1 : 0;
+  if (pending > 0 && !(rows_ && rows_->has(*loop_))) {
+    forward_->meet(static_cast<uint32_t>(known.size()) - 1);
+  }
+  if (forward_->course()->on_cloud()) {
+    rows_.reset();
+    forward_->stream(*loop_, prompt_.size(), options_, on_text);
+  } else {
+    if (!rows_) {
+      rows_.emplace(*forward_, run_.model.config(), known.first(known.size() - pending),
+                    options_.drafts);
+    }
+    do {  // a piece of a prompt that is scored gives no token yet
+      const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
+      draw(rows_->logits(*loop_), on_text);
+      counts_.drafted += rows_->drafted() - drafted;
+      counts_.accepted += rows_->accepted() - accepted;
+    } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
+  }
+  if (!loop_->ended()) return true;
+  forward_->course()->end(static_cast<uint32_t>(loop_->ids().size()));
   return false;
 }
 
@@ -103,11 +103,10 @@ size_t SplitText::count_on_cloud(size_t tokens) {
 }
 
 // Feeds the loop, and counts what this machine takes to draw a token, but not whoever reads it.
-void SplitText::take_logits(const OnText& on_text) {
+void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   const size_t heads = loop_->wanted().wanted_count();
-  const std::span<const float> logits = rows_->logits(*loop_);
   counts_.work.heads += heads;
-  if (!forward_->head_here()) counts_.work.cloud_heads += heads;
+  if (!forward_->course()->head_here()) counts_.work.cloud_heads += heads;
   std::optional<Timed> drawing(counts_.edge_ms);
   loop_->logits(logits, [&](std::string_view text, const ScoredToken* token) {
     drawing.reset();
@@ -115,30 +114,6 @@ void SplitText::take_logits(const OnText& on_text) {
     drawing.emplace(counts_.edge_ms);
     return goes_on;
   });
-}
-
-// The tokens that the cloud has for it, or the next one.
-void SplitText::pass(const OnText& on_text) {
-  const size_t known = loop_->ids().size();
-  if (known > prompt_.size() && !(rows_ && rows_->has(*loop_))) {
-    forward_->meet(static_cast<uint32_t>(known) - 1);
-  }
-  if (forward_->on_cloud()) {
-    rows_.reset();
-    forward_->stream(*loop_, prompt_.size(), options_, on_text);
-    return;
-  }
-  do {  // a piece of a prompt that is scored gives no token yet
-    if (!rows_) {
-      const size_t pending = loop_->ids().size() > prompt_.size() ? 1 : 0;
-      rows_.emplace(*forward_, run_.model.config(),
-                    loop_->ids().first(loop_->ids().size() - pending), options_.drafts);
-    }
-    const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
-    take_logits(on_text);
-    counts_.drafted += rows_->drafted() - drafted;
-    counts_.accepted += rows_->accepted() - accepted;
-  } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
 }
 
 Generated SplitText::take() { return loop_ ? loop_->take() : std::move(whole_); }
@@ -153,26 +128,21 @@ Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
 
 std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts) {
-  if (!run.place.all_on_cloud) {
-    SplitForward forward = forward_of(run, run.place.cut, counts);
-    const Timed timed(counts.ms);
-    return forward.norms(tokens);
-  }
   const Timed timed(counts.ms);
-  Retry retry(run.retry, run.waiter);
-  ++counts.steps;
   const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
-  for (;;) {
-    try {
-      std::vector<float> states = run.cloud.ask({Send::kForward, {}, rows, &counts.traffic});
-      const size_t layer_rows = tokens.size() * static_cast<size_t>(run.model.config().layers);
-      counts.cloud_layer_rows += layer_rows;
-      counts.work += {tokens.size(), layer_rows, 0, 0};
-      return states;
-    } catch (const RemoteError& error) {
-      retry.failed(error);
-    }
+  if (!run.place.all_on_cloud) {
+    SplitForward forward(run.cloud, run.model, run.place.cut, run.tail, run.retry, run.waiter,
+                         counts, run.requester);
+    const std::span<const float> states = forward.run(rows);
+    return {states.begin(), states.end()};
   }
+  ++counts.steps;
+  const Send asked{Send::kForward, {}, rows, &counts.traffic};
+  std::vector<float> states = retried(run.retry, run.waiter, [&] { return run.cloud.ask(asked); });
+  const size_t layer_rows = tokens.size() * static_cast<size_t>(run.model.config().layers);
+  counts.cloud_layer_rows += layer_rows;
+  counts.work += {tokens.size(), layer_rows, 0, 0};
+  return states;
 }
 
 }  // namespace split::edge

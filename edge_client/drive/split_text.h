@@ -51,15 +51,13 @@ class SplitText {
   // Keeps the rows of a text that has ended, for one that goes on from it. Once, and the last
   // thing.
   void keep();
-  // As SplitForward; none for one that the cloud makes alone. Any thread.
+  // None for one that the cloud makes alone. Any thread.
   SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
  private:
-  void pass(const OnText& on_text);
-  void take_logits(const OnText& on_text);
+  void draw(std::span<const float> logits, const OnText& on_text);
   void take_up(const Opened& opened);
   size_t count_on_cloud(size_t tokens);
-  void go_on_from_kept();
 
   const SplitRun run_;
   const std::vector<int32_t> prompt_;

@@ -75,11 +75,7 @@ void Course::forget_rows(uint32_t past) {
   counts_.work.cloud_layer_rows -= rows * led_layers_;
 }
 
-// The cloud failed: a loss is one until it goes on.
-void Course::met(const RemoteError& error) {
-  if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
-}
-
+// The cloud answers: what was lost is back.
 void Course::went_on() {
   counts_.survived += std::exchange(losing_, false) ? 1 : 0;
   counts_.replays += std::exchange(begins_again_, false) ? 1 : 0;
@@ -99,34 +95,41 @@ void Course::adopt(const std::string& session, std::span<const int32_t> ids, siz
   ++sides_.version;
 }
 
-TurnWanted Course::wanted(std::span<const int32_t> prompt) const {
+uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
+                         bool phases_alike) const {
+  if (prompt.empty()) return 0;
   TailSide* const tail = sides_.tail.get();
-  return {.owner = {},
-          .prompt = prompt,
-          // Nobody knows of a tail that is to come.
-          .phases_alike = tail != nullptr ? tail->shard().same_bits_in_both_phases() : !lane_,
-          .cut = sides_.cut,
-          .deepest = sides_.deepest,
-          .tail = tail == nullptr ? nullptr : &tail->batcher(),
-          .layers = sides_.layers()};
+  // Nobody knows of a tail that is to come.
+  phases_alike &= tail != nullptr ? tail->shard().same_bits_in_both_phases() : !lane_;
+  SequenceHistory own;
+  own.append(prompt.first(prompt.size() - 1), Phase::kPrompt);
+  uint32_t rows = turn.history.common(own, phases_alike);
+  if (sides_.cut > 0) {
+    if (!turn.cloud.open || turn.deepest != sides_.deepest) return 0;
+    rows = std::min(rows, turn.cloud.rows.below(sides_.cut));
+  }
+  if (sides_.cut < sides_.layers()) {
+    if (!turn.tail || &turn.tail->batcher() != &tail->batcher()) return 0;
+    rows = std::min(rows, turn.tail->rows_from(sides_.cut));
+  }
+  return rows;
 }
 
-void Course::go_on_from(TurnTaken taken) {
-  CHECK(sides_.history.size() == 0 && taken.rows <= taken.turn.history.size());
-  sides_.history = std::move(taken.turn.history);
-  if (const uint32_t rows = last_answer(sides_.history); rows > 0) answer_before_ = rows + 1;
-  sides_.history.cut_back(taken.rows);
-  sides_.prompt_rows = kept_rows_ = taken.rows;
-  if (taken.turn.cloud.open && taken.turn.deepest == sides_.deepest) {
-    sides_.cloud = std::move(taken.turn.cloud);
-    sides_.cloud.rows.cut_back(taken.rows);
+void Course::go_on_from(KeptTurn turn, uint32_t rows) {
+  CHECK(sides_.history.size() == 0 && rows <= turn.history.size());
+  sides_.history = std::move(turn.history);
+  if (const uint32_t last = last_answer(sides_.history); last > 0) answer_before_ = last + 1;
+  sides_.history.cut_back(rows);
+  sides_.prompt_rows = kept_rows_ = rows;
+  if (turn.cloud.open && turn.deepest == sides_.deepest) {
+    sides_.cloud = std::move(turn.cloud);
+    sides_.cloud.rows.cut_back(rows);
   }
-  const std::shared_ptr<TailSide>& tail = taken.turn.tail;
-  if (tail && sides_.tail && &tail->batcher() == &sides_.tail->batcher()) {
-    sides_.tail = tail;
-    tail->pages().cut_back(tail->sequence(), taken.rows);
+  if (turn.tail && sides_.tail && &turn.tail->batcher() == &sides_.tail->batcher()) {
+    sides_.tail = std::move(turn.tail);
+    forget_tail(rows);
   }
-  counts_.kept_rows += taken.rows;
+  counts_.kept_rows += rows;
   ++sides_.version;
 }
 
@@ -157,103 +160,57 @@ Flow& Course::stream(std::span<const int32_t> ids, size_t prompt, const Generate
   return flow_;
 }
 
-Flow& Course::norms(std::span<const int32_t> tokens) {
-  flow_.start(run_norms(tokens));
-  return flow_;
-}
-
-Task<void> Course::pause(const RemoteError& error, bool passes, Backoff& backoff) {
-  if (sides_.interrupted) throw error;
-  const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
-  const bool leaves = lane_ && lane_->may_be_rescued() && flow_.now() < lost_at();
-  co_await Wait{leaves ? std::min(again, lost_at()) : again};
-  if (sides_.interrupted) throw error;
-  backoff.again(error);
-}
-
+// A token and guesses behind it, or rows of a prompt; at a token the cut may move.
 Task<void> Course::run_rows(SequenceRows rows) {
-  CHECK(!sides_.on_cloud());
+  CHECK(!sides_.on_cloud() && !rows.tokens.empty());
   ++counts_.steps;
   if (const uint32_t kept = std::exchange(kept_rows_, 0); kept > rows.past) {
     CHECK(rows.wanted == Wanted::kLast && kept < rows.past + rows.count());
     rows = rows.slice(kept - rows.past, rows.past + rows.count() - kept);
   }
-  if (head_here()) {
-    results_.resize(rows.wanted_count() * sides_.tail->shard().width(rows.range.to));
-    co_await advance(rows, results_.data());
-    co_return;
+  const bool head_away = rows.range.to == Point::head() && !head_here();
+  if (head_away) rows.range.to = sides_.layers();
+  if (lane_ && rows.phase == Phase::kGenerate) {
+    forget_guesses(rows.past);
+    out_ = rows.past + 1 - sides_.prompt_rows;
+    sides_.guesses = static_cast<uint32_t>(rows.count()) - 1;
   }
-  SequenceRows below = rows;
-  below.range.to = sides_.layers();
-  std::vector<float> hidden(rows.wanted_count() * sides_.channels());
-  co_await advance(below, hidden.data());
-  const SequenceRows above{.range = {below.range.to, Point::head()},
-                           .hidden = hidden,
-                           .width = static_cast<uint32_t>(sides_.channels()),
-                           .wanted = Wanted::kAll};
-  co_await run_head(above);
+  for (bool done = false; !done;) {
+    try {
+      co_await pass(rows);
+      done = true;
+    } catch (const CloudLost&) {
+    }
+    if (!done) leave_cloud(rows.past);
+  }
+  if (head_away) co_await run_head();
+  if (lane_) settle_moves();
 }
 
-// The cloud has the head, until the text leaves it.
-Task<void> Course::run_head(SequenceRows rows) {
+// The cloud takes the logits of the results, until the text leaves it.
+Task<void> Course::run_head() {
+  const std::vector<float> hidden = std::exchange(results_, {});
+  const SequenceRows rows{.range = {sides_.layers(), Point::head()},
+                          .hidden = hidden,
+                          .width = static_cast<uint32_t>(sides_.channels()),
+                          .wanted = Wanted::kAll};
   asked_ = flow_.now();
   for (Backoff backoff(retry_); !head_here();) {
     std::optional<RemoteError> error;
     const Send asked{Send::kForward, {}, rows, &counts_.traffic};
     try {
       results_ = co_await asked;
-      went_on();
+      cloud_answered();
       co_return;
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    met(*error);
-    bool lost = false;
-    try {
-      co_await leave_if_lost(*error);
-      co_await pause(*error, error->transient(), backoff);
-    } catch (const CloudLost&) {
-      lost = true;
-    }
-    if (!lost) continue;
+    if (!co_await is_lost(*error, backoff)) continue;
     backoff.gave_up();
     leave_cloud(sides_.history.size());
   }
   results_.resize(rows.count() * sides_.tail->shard().width(rows.range.to));
-  co_await run_passing(rows, results_.data());
-  settle_moves();
-}
-
-Task<void> Course::run_norms(std::span<const int32_t> tokens) {
-  ++counts_.steps;
-  results_.resize(tokens.size() * sides_.channels());
-  const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
-  co_await advance(rows, results_.data());
-}
-
-// A token and guesses behind it, or rows of a prompt; at a token the cut may move.
-Task<void> Course::advance(SequenceRows rows, float* out) {
-  CHECK(!rows.tokens.empty());
-  if (!lane_) {
-    co_await pass(rows, out, 0);
-    co_return;
-  }
-  if (rows.phase == Phase::kGenerate) {
-    forget_guesses(rows.past);
-    out_ = rows.past + 1 - sides_.prompt_rows;
-    sides_.guesses = static_cast<uint32_t>(rows.count()) - 1;
-  }
-  bool lost = false;
-  try {
-    co_await pass_with_lag(rows, out);
-  } catch (const CloudLost&) {
-    lost = true;
-  }
-  if (lost) {
-    leave_cloud(rows.past);
-    co_await pass_with_lag(rows, out);
-  }
-  settle_moves();
+  co_await run_here(rows, results_.data(), sides_.tail->passing());
 }
 
 // Rows behind these came from guesses that were wrong.
@@ -322,7 +279,7 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
   if (ids_.size() > prompt) {
     const auto past = static_cast<uint32_t>(ids_.size()) - 1;
     forget_guesses(past);
-    co_await tail_is_free();
+    while (sides_.held()) co_await Wait{};
     forget_tail(past);
   }
   asked_ = flow_.now();
@@ -336,13 +293,7 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    met(*error);
-    bool lost = false;
-    try {
-      co_await recover(*error, backoff);
-    } catch (const CloudLost&) {
-      lost = true;
-    }
+    const bool lost = co_await is_lost(*error, backoff);
     if (lost) backoff.gave_up();
     if (lost) leave_cloud(sides_.history.size());
     if (lost || to_switch()) co_return;
@@ -388,7 +339,6 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   lead(rows.subspan(of_prompt), Phase::kGenerate, sides_.layers());
   ++counts_.work.heads;
   ++counts_.work.cloud_heads;
-  went_on();
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   cloud_answered();
   sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
@@ -401,37 +351,27 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   lane_->token(out_, flow_.now());
 }
 
-// With the rows before them that one of the sides lacks at a new cut. One that lacks more lost them
-// just now: it gets them again as at any token.
-Task<void> Course::pass_with_lag(SequenceRows rows, float* out) {
+// Puts the rows before these that one of the sides lacks at a new cut in front of them; returns how
+// many. A side that lacks more lost them just now: it gets them again as at any token.
+uint32_t Course::add_lag(SequenceRows& rows) {
+  if (rows.phase != Phase::kGenerate) return 0;
   uint32_t past = rows.past;
   const auto include = [&](uint32_t there) {
-    const bool generated = rows.phase == Phase::kGenerate && there >= sides_.prompt_rows;
-    if (generated && sides_.near_end(there)) past = std::min(past, there);
+    if (there >= sides_.prompt_rows && sides_.near_end(there)) past = std::min(past, there);
   };
   if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.cut));
   if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.cut));
-  if (past == rows.past) {
-    co_await pass(rows, out, 0);
-    co_return;
-  }
-  const SequenceRows lag = sides_.history.piece(past, rows.past);
+  const uint32_t lag = rows.past - past;
+  if (lag == 0) return 0;
   if (!moves_.empty()) {
-    moves_.back().cloud_layer_rows_cost +=
-        uint64_t{lag.count()} * static_cast<uint64_t>(sides_.cut);
+    moves_.back().cloud_layer_rows_cost += uint64_t{lag} * static_cast<uint64_t>(sides_.cut);
   }
-  with_lag_.assign(lag.tokens.begin(), lag.tokens.end());
+  const SequenceRows before = sides_.history.piece(past, rows.past);
+  with_lag_.assign(before.tokens.begin(), before.tokens.end());
   with_lag_.insert(with_lag_.end(), rows.tokens.begin(), rows.tokens.end());
   rows.past = past;
   rows.tokens = with_lag_;
-  if (rows.wanted != Wanted::kAll) {
-    co_await pass(rows, out, lag.count());
-    co_return;
-  }
-  const size_t width = sides_.tail->shard().width(rows.range.to);
-  std::vector<float> all(rows.count() * width);
-  co_await pass(rows, all.data(), lag.count());
-  std::ranges::copy(std::span(all).subspan(lag.count() * width), out);
+  return lag;
 }
 
 // The tail has no row behind these; no job has its sequence.
@@ -439,158 +379,123 @@ void Course::forget_tail(uint32_t past) {
   if (sides_.tail) sides_.tail->pages().cut_back(sides_.tail->sequence(), past);
 }
 
-// Waits until no job of the lane has the tail's sequence.
-Task<void> Course::tail_is_free() {
+// The rows pass both sides, and their results are there.
+Task<void> Course::pass(SequenceRows rows) {
   while (sides_.held()) co_await Wait{};
-}
-
-// The rows pass both sides; the first `known` of them did before.
-Task<void> Course::pass(SequenceRows rows, float* out, size_t known) {
-  co_await tail_is_free();
-  forget_rows(rows.past + static_cast<uint32_t>(known));
+  const uint32_t lag = lane_ ? add_lag(rows) : 0;
+  forget_rows(rows.past + lag);
   sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;
   const bool local = sides_.tail != nullptr && to > sides_.cut;
   const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
   // Where the tail gets none of these rows it may have some of guesses that were wrong.
-  forget_tail(keeps_rows ? rows.past : rows.past + static_cast<uint32_t>(known));
+  forget_tail(keeps_rows ? rows.past : rows.past + lag);
   const size_t width = local ? sides_.tail->shard().width(to) : sides_.channels();
+  results_.resize(rows.wanted_count() * width);
+  float* out = results_.data();
   for (uint32_t at = 0; at < rows.count(); at += SequenceHistory::kPieceRows) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     const SequenceRows piece =
         rows.slice(at, std::min(SequenceHistory::kPieceRows, rows.count() - at));
-    // Without blocks of ours only the rows whose result is wanted need to travel.
-    const bool every = keeps_rows || rows.wanted == Wanted::kAll;
+    SequenceRows ours = piece;
     std::vector<float> hidden;
-    SequenceRows ours = co_await for_tail(piece, every, hidden);
-    if (!local) {
-      if (piece.wanted_count() > 0) std::ranges::copy(hidden, out);
-    } else if (keeps_rows) {
-      co_await run_tail(ours, out);
-    } else if (piece.wanted_count() > 0) {
+    if (sides_.cut > 0) {
+      // Without blocks of ours only the rows whose result is wanted need to travel.
+      hidden = co_await from_cloud(piece, keeps_rows || rows.wanted == Wanted::kAll);
+      ours = sides_.behind(sides_.cut, piece, hidden);
+    }
+    if (keeps_rows) {
+      co_await run_here(ours, out, sides_.tail->sequence());
+    } else if (piece.wanted_count() > 0 && local) {
       ours.past = 0;
-      co_await run_passing(ours, out);
+      co_await run_here(ours, out, sides_.tail->passing());
+    } else if (piece.wanted_count() > 0) {
+      std::ranges::copy(hidden, out);
     }
     out += piece.wanted_count() * width;
-    const size_t skipped = std::min<size_t>(known - std::min<size_t>(known, at), piece.count());
+    const size_t skipped = std::min<size_t>(lag - std::min(lag, at), piece.count());
     lead(piece.tokens.subspan(skipped), piece.phase, sides_.cut);
     if (piece.phase == Phase::kPrompt) sides_.prompt_rows = sides_.history.size();
     ++sides_.version;
   }
+  if (rows.wanted != Wanted::kAll) co_return;
+  results_.erase(results_.begin(), results_.begin() + static_cast<ptrdiff_t>(lag * width));
 }
 
-// Gives the rows as the tail takes them: as they are, or what leaves the cloud's blocks for them,
-// for every one or for the last alone. They lie in `hidden` then.
-Task<SequenceRows> Course::for_tail(SequenceRows rows, bool every, std::vector<float>& hidden) {
-  if (sides_.cut == 0) co_return rows;
-  hidden = co_await from_cloud(rows, every);
-  rows.range.from = sides_.cut;
-  rows.tokens = {};
-  rows.hidden = hidden;
-  rows.width = static_cast<uint32_t>(sides_.channels());
-  co_return rows;
-}
-
-Task<void> Course::compute(Job& job) {
-  co_await tail_is_free();
-  const TwoSides::Hold hold(sides_);
-  co_await Compute{&sides_.tail->batcher(), &job, &counts_.edge_ms};
-}
-
-Task<void> Course::run_tail(SequenceRows rows, float* out) {
-  Job job{sides_.tail->sequence(), rows, out, sides_.requester};
+// The tail computes the rows, and again where it lost what it had of the sequence; in that which
+// passes no block nothing is kept.
+Task<void> Course::run_here(SequenceRows rows, float* out, SequenceId sequence) {
+  TailSide& tail = *sides_.tail;
+  Job job{sequence, rows, out, sides_.requester};
+  const bool keeps_rows = sequence == tail.sequence();
   for (;;) {
+    if (!keeps_rows) tail.pages().cut_back(sequence, 0);
     try {
-      co_await compute(job);
+      while (sides_.held()) co_await Wait{};
+      const TwoSides::Hold hold(sides_);
+      co_await Compute{&tail.batcher(), &job, &counts_.edge_ms};
       co_return;
     } catch (const SequenceLost&) {
     }
-    co_await restore_tail(rows.past);
-  }
-}
-
-// Through no block: nothing is kept.
-Task<void> Course::run_passing(SequenceRows rows, float* out) {
-  KvPages& pages = sides_.tail->pages();
-  Job job{sides_.tail->passing(), rows, out, sides_.requester};
-  for (;;) {
-    pages.cut_back(sides_.tail->passing(), 0);
-    try {
-      co_await compute(job);
-      co_return;
-    } catch (const SequenceLost&) {
+    // The cloud computes the hidden states of those before them once more.
+    for (uint32_t at; keeps_rows && (at = tail.rows_from(sides_.cut)) < rows.past;) {
+      SequenceRows piece = sides_.history.piece(at, rows.past);
+      piece.range.to = sides_.layers();
+      std::vector<float> hidden;
+      if (sides_.cut > 0) {
+        hidden = co_await from_cloud(piece, true);
+        piece = sides_.behind(sides_.cut, piece, hidden);
+      }
+      co_await run_here(piece, nullptr, sequence);
     }
   }
 }
 
-// The tail has the first `until` rows again, whose hidden states the cloud computes once more.
-Task<void> Course::restore_tail(uint32_t until) {
-  for (uint32_t at; (at = sides_.tail->rows_from(sides_.cut)) < until;) {
-    SequenceRows piece = sides_.history.piece(at, until);
-    piece.range.to = sides_.layers();
-    std::vector<float> hidden;
-    const SequenceRows ours = co_await for_tail(piece, true, hidden);
-    Job job{sides_.tail->sequence(), ours, nullptr, sides_.requester};
-    try {
-      co_await compute(job);
-    } catch (const SequenceLost&) {  // again: from what it has then
-    }
-  }
-}
-
-// Asks for what leaves the cloud's blocks, for every row or for the last alone.
+// Asks for what leaves the cloud's blocks, for every row or for the last alone; for the rows before
+// them first where the session lacks them.
 Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
   rows.range = {.to = sides_.cut};
   rows.wanted = every ? Wanted::kAll : Wanted::kLast;
+  CloudSide& cloud = sides_.cloud;
   asked_ = flow_.now();
   for (Backoff backoff(retry_);;) {
     std::optional<RemoteError> error;
     try {
-      if (!sides_.cloud.open) co_await open();
-      if (sides_.cloud.rows.below(sides_.cut) < rows.past) co_await replay(rows.past);
-      co_return co_await step(rows);
+      if (!cloud.open) {
+        cloud.rows.cut_back(0);
+        const Send begun{
+            Send::kOpen, cloud.session, {.range = {.to = sides_.deepest}}, &counts_.traffic};
+        co_await begun;
+        cloud.open = true;
+      }
+      for (bool again = false;;) {
+        SequenceRows next = rows;
+        if (const uint32_t there = cloud.rows.below(sides_.cut); there < rows.past) {
+          begins_again_ |= !std::exchange(again, true);
+          next = sides_.history.piece(there, rows.past);
+          next.range = rows.range;
+          next.wanted = Wanted::kLast;
+        }
+        const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can()};
+        std::vector<float> hidden = co_await asked;
+        heed_load();
+        cloud_answered();
+        cloud.rows.step(next.past, next.past + next.count(), sides_.cut);
+        ++counts_.trips;
+        counts_.cloud_layer_rows += uint64_t{next.count()} * static_cast<uint64_t>(sides_.cut);
+        if (next.past == rows.past) co_return hidden;
+      }
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    met(*error);
-    co_await recover(*error, backoff);
-  }
-}
-
-Task<std::vector<float>> Course::step(SequenceRows rows) {
-  const Send asked{Send::kStep, sides_.cloud.session, rows, &counts_.traffic, can()};
-  std::vector<float> hidden = co_await asked;
-  heed_load();
-  cloud_answered();
-  sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
-  went_on();
-  ++counts_.trips;
-  counts_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(sides_.cut);
-  co_return hidden;
-}
-
-Task<void> Course::open() {
-  sides_.cloud.rows.cut_back(0);
-  const Send asked{
-      Send::kOpen, sides_.cloud.session, {.range = {.to = sides_.deepest}}, &counts_.traffic};
-  co_await asked;
-  sides_.cloud.open = true;
-}
-
-// The rows the session should have and does not.
-Task<void> Course::replay(uint32_t until) {
-  begins_again_ = true;
-  for (uint32_t at; (at = sides_.cloud.rows.below(sides_.cut)) < until;) {
-    SequenceRows piece = sides_.history.piece(at, until);
-    piece.range = {.to = sides_.cut};
-    piece.wanted = Wanted::kLast;
-    co_await step(piece);
+    if (error && co_await is_lost(*error, backoff)) throw CloudLost();
   }
 }
 
 void Course::cloud_answered() {
   asked_ = flow_.now();
   sides_.cloud.reachable = true;
+  went_on();
   if (lane_) lane_->cloud_answered();
 }
 
@@ -600,37 +505,29 @@ Moment Course::lost_at() const {
   return asked_ + std::min(kPatience, retry_.budget);
 }
 
-// Throws CloudLost where the text goes on here, alone.
-Task<void> Course::leave_if_lost(const RemoteError& error) {
+// Prepares for another try and waits for it, or throws `error`. True where the text goes on here,
+// alone.
+Task<bool> Course::is_lost(const RemoteError& error, Backoff& backoff) {
+  if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
   const bool gone = error.status == 0 || error.code == wire::codes::kModelMismatch;
-  if (!gone || sides_.interrupted || !lane_) co_return;
-  const bool lost = error.status == 0 && flow_.now() >= lost_at();
-  if (lost && lane_->may_be_rescued() && !lane_->can_leave_cloud()) {
-    std::shared_ptr<TailSide> whole;
-    co_await Rescue{&whole};
-    lane_->rescued(std::move(whole));
+  if (gone && !sides_.interrupted && lane_) {
+    const bool lost = error.status == 0 && flow_.now() >= lost_at();
+    if (lost && lane_->may_be_rescued() && !lane_->can_leave_cloud()) {
+      std::shared_ptr<TailSide> whole;
+      co_await Rescue{&whole};
+      lane_->rescued(std::move(whole));
+    }
+    if (lane_->can_leave_cloud()) co_return true;
   }
-  if (lane_->can_leave_cloud()) throw CloudLost();
-}
-
-// Prepares for another try and waits for it, or throws.
-Task<void> Course::recover(const RemoteError& error, Backoff& backoff) {
-  co_await leave_if_lost(error);
-  CloudSide& cloud = sides_.cloud;
-  cloud.reachable = error.status != 0 || sides_.interrupted;
-  bool passes = true;
-  if (error.code == wire::codes::kSessionUnknown) {
-    cloud.open = false;
-  } else if (error.code == wire::codes::kPositionMismatch) {
-    cloud.rows.cut_back(0);
-  } else if (error.code == wire::codes::kDepthMismatch) {
-    cloud.rows.limit(0, sides_.cut, error.have.value_or(0));
-  } else if (error.code == wire::codes::kSessionConflict) {
-    cloud = CloudSide(sides_.layers());
-  } else {
-    passes = error.transient();
-  }
-  co_await pause(error, passes, backoff);
+  sides_.cloud.reachable = error.status != 0 || sides_.interrupted;
+  const bool passes = sides_.cloud.heed(error, 0, sides_.cut) || error.transient();
+  if (sides_.interrupted) throw error;
+  const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
+  const bool leaves = lane_ && lane_->may_be_rescued() && flow_.now() < lost_at();
+  co_await Wait{leaves ? std::min(again, lost_at()) : again};
+  if (sides_.interrupted) throw error;
+  backoff.again(error);
+  co_return false;
 }
 
 }  // namespace split::edge

@@ -38,15 +38,17 @@ class Course {
   // given: it has the rows of all but the last. Before anything else.
   // `lost`: the cloud was, meanwhile.
   void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost);
-  // Goes on from the first rows of an earlier text, which are those of the prompt to come, less
-  // than all of it; of that only the last row's result will be wanted. Before anything else.
-  void go_on_from(TurnTaken taken);
+  // Leading rows of an earlier text that this one can go on from: those that both sides have where
+  // they are needed, of the same tokens, in the same phase unless the phases are alike on the cloud
+  // and here; so a text's bits do not depend on what was kept. The prompt's last row is always new.
+  uint32_t rows_of(const KeptTurn& turn, std::span<const int32_t> prompt, bool phases_alike) const;
+  // Goes on from so many, of a prompt of which only the last row's result will be wanted. Before
+  // anything else.
+  void go_on_from(KeptTurn turn, uint32_t rows);
   // The text will have so many tokens at most.
   void expect(uint32_t most) {
     if (lane_) lane_->expect(most, answer_before_);
   }
-  // Describes a text like this that begins with these ids, for KeptTurns.
-  TurnWanted wanted(std::span<const int32_t> prompt) const;
   // Gives away the rows of a text that has ended: leave() does not end their session. After that
   // nothing more is asked of it.
   KeptTurn keep();
@@ -58,9 +60,6 @@ class Course {
   Flow& stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options);
   const std::string& finish_reason() const { return finish_reason_; }
   int32_t end_of_text() const { return sides_.model.config().end_of_text; }
-  // The same for the final norm's output of each token of a prompt, [tokens, C]; the tail has the
-  // norm.
-  Flow& norms(std::span<const int32_t> tokens);
   std::span<const float> results() const { return results_; }
 
   // Whether this machine takes the logits of rows that run here.
@@ -93,13 +92,9 @@ class Course {
  private:
   void lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers);
   void forget_rows(uint32_t past);
-  void met(const RemoteError& error);
   void went_on();
   Task<void> run_rows(SequenceRows rows);
-  Task<void> run_norms(std::span<const int32_t> tokens);
-  // Waits before another try; or throws `error` when there is none.
-  Task<void> pause(const RemoteError& error, bool passes, Backoff& backoff);
-  Task<void> tail_is_free();
+  Task<void> run_head();
   Task<void> meet_lane();
   void forget_guesses(uint32_t past);
   void forget_tail(uint32_t past);
@@ -113,25 +108,13 @@ class Course {
   bool to_switch() const;
   std::optional<int> can() const { return lane_ ? lane_->can() : std::nullopt; }
   void heed_load();
-  Task<void> pass_with_lag(SequenceRows rows, float* out);
-  Task<void> pass(SequenceRows rows, float* out, size_t known);
-  // On the cloud:
-  Task<void> open();
-  Task<std::vector<float>> step(SequenceRows rows);
-  Task<void> replay(uint32_t until);
-  Task<void> recover(const RemoteError& error, Backoff& backoff);
-  Task<void> leave_if_lost(const RemoteError& error);
+  uint32_t add_lag(SequenceRows& rows);
+  Task<void> pass(SequenceRows rows);
+  Task<void> run_here(SequenceRows rows, float* out, SequenceId sequence);
+  Task<std::vector<float>> from_cloud(SequenceRows rows, bool every);
+  Task<bool> is_lost(const RemoteError& error, Backoff& backoff);
   Moment lost_at() const;
   void cloud_answered();
-  Task<void> run_head(SequenceRows rows);
-  Task<std::vector<float>> from_cloud(SequenceRows rows, bool every);
-  // Here:
-  Task<void> advance(SequenceRows rows, float* out);
-  Task<SequenceRows> for_tail(SequenceRows rows, bool every, std::vector<float>& hidden);
-  Task<void> compute(Job& job);
-  Task<void> run_tail(SequenceRows rows, float* out);
-  Task<void> run_passing(SequenceRows rows, float* out);
-  Task<void> restore_tail(uint32_t until);
 
   const RetryOptions retry_;
   SplitCounts& counts_;

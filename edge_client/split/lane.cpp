@@ -29,12 +29,6 @@ RetryOptions patient(RetryOptions options) {
   return options;
 }
 
-bool may_pass(const RemoteError& error) {
-  return error.transient() || error.code == wire::codes::kSessionUnknown ||
-         error.code == wire::codes::kPositionMismatch ||
-         error.code == wire::codes::kDepthMismatch || error.code == wire::codes::kSessionConflict;
-}
-
 }  // namespace
 
 Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry)
@@ -48,8 +42,15 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
   flow_.start(run());
 }
 
-void Lane::aim(Target target) {
+void Lane::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
   named_ = true;
+  Target target{.cut = cut};
+  TailSide* const here = sides_.tail.get();
+  const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
+  if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {
+    CHECK(tail != nullptr);
+    target.tail = std::make_shared<TailSide>(*tail, std::move(keeps));
+  }
   targets_ = {std::move(target)};
   next_target();
 }
@@ -467,10 +468,7 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
     below.range.to = cut;
     below.wanted = Wanted::kAll;
     hidden = co_await ask(Send::kFill, below);
-    piece.range.from = cut;
-    piece.tokens = {};
-    piece.hidden = hidden;
-    piece.width = static_cast<uint32_t>(sides_.channels());
+    piece = sides_.behind(cut, piece, hidden);
   } else {
     rows_ += piece.count();
   }
@@ -510,19 +508,17 @@ Task<void> Lane::run_slice(SequenceRows slice) {
   settled_.edge_ms += std::exchange(flying_.edge_ms, 0);
 }
 
-// The text goes on where it is.
+// The text goes on where it is. What became of its own session is for its next step to see, but for
+// how deep that is.
 Task<void> Lane::wait_after(const RemoteError& error) {
-  if (!may_pass(error)) {
+  CloudSide seen = cloud();
+  const int to = target_ ? target_->cut : sides_.cut;
+  const bool passes = seen.heed(error, sides_.cut, to) || error.transient();
+  if (!passes) {
     next_target();
     co_return;
   }
-  if (sides_.cut == 0 && error.code == wire::codes::kSessionUnknown) next_cloud_.open = false;
-  if (sides_.cut == 0 && error.code == wire::codes::kPositionMismatch) next_cloud_.rows.cut_back(0);
-  if (sides_.cut == 0 && error.code == wire::codes::kSessionConflict)
-    next_cloud_ = CloudSide(sides_.layers());
-  if (error.code == wire::codes::kDepthMismatch && target_) {
-    cloud().rows.limit(sides_.cut, target_->cut, error.have.value_or(0));
-  }
+  if (sides_.cut == 0 || error.code == wire::codes::kDepthMismatch) cloud() = std::move(seen);
   const auto wait = backoff_.failed(error, true, flow_.now());
   enter(State::kWaiting);
   co_await Wait{flow_.now() + wait};

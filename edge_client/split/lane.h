@@ -59,8 +59,10 @@ class Lane {
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
-  // Somebody asks for it, in place of all targets that are left.
-  void aim(Target target);
+  // Somebody asks for this cut, in place of all targets that are left: of the cloud (Move::kCloud,
+  // then no tail is needed); on the tail that there is, or on this one, a part of `keeps`, where
+  // that lacks the stages.
+  void aim(int cut, Batcher* tail = nullptr, std::shared_ptr<void> keeps = {});
   // The text will have so many tokens at most, and about as many as `alike` where texts like it had
   // that.
   void expect(uint32_t most, std::optional<uint32_t> alike);
@@ -68,9 +70,9 @@ class Lane {
   void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty() && !fled_; }
-  // The fetched weights may have landed.
+  // Weights that a target waits for may have landed.
   void landed();
-  // The text may go on on this tail.
+  // The text may go on on this tail, a part of `keeps`.
   void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer);
   // The lowest cut from which it could; none: it goes on only where it is.
   std::optional<int> can() const;

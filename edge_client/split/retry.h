@@ -27,4 +27,17 @@ class Retry {
   Waiter& waiter_;
 };
 
+// Makes the call until it passes.
+template <typename Call>
+auto retried(const RetryOptions& options, Waiter& waiter, const Call& call) {
+  Retry retry(options, waiter);
+  for (;;) {
+    try {
+      return call();
+    } catch (const RemoteError& error) {
+      retry.failed(error);
+    }
+  }
+}
+
 }  // namespace split::edge

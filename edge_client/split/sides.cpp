@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/bytes.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 
@@ -40,6 +41,24 @@ uint32_t FilledRows::below(int to) const {
 }
 
 CloudSide::CloudSide(int layers) : session(random_session_id()), rows(layers) {}
+
+bool CloudSide::heed(const RemoteError& error, int from, int to) {
+  namespace codes = wire::codes;
+  if (error.code == codes::kSessionUnknown) {
+    open = false;
+  } else if (error.code == codes::kPositionMismatch) {
+    rows.cut_back(0);
+  } else if (error.code == codes::kDepthMismatch) {
+    rows.limit(from, to, error.have.value_or(0));
+  } else if (error.code == codes::kSessionConflict) {
+    session = random_session_id();
+    open = false;
+    rows.cut_back(0);
+  } else {
+    return false;
+  }
+  return true;
+}
 
 TailSide::TailSide(Batcher& batcher, std::shared_ptr<void> keeps)
     : keeps_(std::move(keeps)),

@@ -42,6 +42,9 @@ class FilledRows {
 // A session of the cloud.
 struct CloudSide {
   explicit CloudSide(int layers);
+  // Notes what an error says of it: true where it is asked again then, from what it has. Blocks
+  // [from, to) were asked for.
+  bool heed(const RemoteError& error, int from, int to);
 
   std::string session;    // 32 hex digits
   bool open = false;      // on the server, as far as we know
@@ -108,6 +111,15 @@ struct TwoSides {
   }
   int layers() const { return model.config().layers; }
   size_t channels() const { return static_cast<size_t>(model.config().channels); }
+
+  // Gives these rows behind the cloud's blocks, as a tail from this cut on takes them.
+  SequenceRows behind(int at, SequenceRows rows, std::span<const float> hidden) const {
+    rows.range.from = at;
+    rows.tokens = {};
+    rows.hidden = hidden;
+    rows.width = static_cast<uint32_t>(channels());
+    return rows;
+  }
 
   // Holds the tail's sequence, which is in one job at a time.
   class Hold {

@@ -95,7 +95,7 @@ class SplitMoves : public SplitAlone {
       while (!loop.ended()) {
         const double before = hand.ms();
         for (const auto& [at, cut] : schedule.moves) {
-          if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim({.cut = cut});
+          if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim(cut);
         }
         const auto known = static_cast<uint32_t>(loop.ids().size());
         if (known > prompt.size() && !(rows && rows->has(loop))) {

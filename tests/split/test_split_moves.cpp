@@ -175,7 +175,7 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     while (!loop.ended()) {
       const auto known = static_cast<uint32_t>(loop.ids().size());
       if (known > prompt.size()) forward.meet(known - 1);
-      if (forward.on_cloud()) {
+      if (forward.course()->on_cloud()) {
         forward.stream(loop, prompt.size(), wanted(), {});
       } else {
         loop.logits(forward.run(loop.wanted()), {});
@@ -239,7 +239,7 @@ TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
   while (!loop.ended()) {
     const auto known = static_cast<uint32_t>(loop.ids().size());
     if (known > prompt.size()) forward.meet(known - 1);
-    if (!forward.on_cloud()) {
+    if (!forward.course()->on_cloud()) {
       loop.logits(forward.run(loop.wanted()), {});
       continue;
     }

@@ -110,7 +110,7 @@ TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
   const auto quick = [](size_t) { return kQuick; };
   here_before = true;
   const std::vector<edge::Move> asked = run(quick, [](size_t out, edge::Lane& lane) {
-    if (out == 20) lane.aim({.cut = 0});
+    if (out == 20) lane.aim(0);
   });
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].why, edge::Why::kAsked);

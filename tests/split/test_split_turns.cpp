@@ -176,7 +176,7 @@ TEST_F(SplitTurns, AreFewAndTheOldestGivesWay) {
     for (int32_t i = 0; i < 6; ++i) {
       ids[0] = i;
       turn(run, "me", ids);
-      EXPECT_EQ(turns.size(), std::min<size_t>(static_cast<size_t>(i) + 1, edge::KeptTurns::kMost));
+      EXPECT_EQ(turns.size(), std::min<size_t>(static_cast<size_t>(i) + 1, edge::OwnTurns::kMost));
       EXPECT_EQ(cloud.sessions(), turns.size());
     }
     EXPECT_EQ(turn(run, "me", ids).counts.kept_rows, 19u);

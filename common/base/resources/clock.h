@@ -11,4 +11,17 @@ inline double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// Adds the time that it lives.
+class Timed {
+ public:
+  explicit Timed(double& ms) : ms_(ms) {}
+  ~Timed() { ms_ += ms_since(start_); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  double& ms_;
+  const Clock::time_point start_ = Clock::now();
+};
+
 }  // namespace split
