@@ -14,6 +14,9 @@ constexpr int kSlowRuns = 2;
 // Rows of the past that the token behind a move may have to bring.
 constexpr double kLagRows = 8;
 
+// Whether tokens come at the pace that the text has to keep, as far as that is known.
+bool keeps_pace(const PlaceInput& in) { return !in.token_ms || *in.token_ms * in.pace <= 1000; }
+
 bool goes_for(const PlaceInput& in, Why why) { return in.going && in.going->why == why; }
 
 uint32_t rows_lacking(const PlaceInput& in, int cut) {
@@ -51,14 +54,14 @@ std::optional<Decision> as_named(const PlaceInput& in) {
 
 std::optional<Decision> back_to_cloud(const PlaceInput& in) {
   if (goes_for(in, Why::kFastest) && in.going->cut > in.cut) return in.going;
-  const bool better =
-      in.fled_from && in.fled_token_ms && in.token_ms && is_better(*in.fled_token_ms, *in.token_ms);
-  if (!better || in.going) return std::nullopt;
+  if (!in.cloud_is_back || !in.fled_from || in.going || in.cut > 0) return std::nullopt;
+  const bool better = in.fled_token_ms && in.token_ms && is_better(*in.fled_token_ms, *in.token_ms);
+  if (!better) return std::nullopt;
   return Decision{*in.fled_from, Why::kFastest};
 }
 
 std::optional<Decision> back_for_pace(const PlaceInput& in) {
-  if (!in.came_from || keeps_pace(in.token_ms, in.pace)) return std::nullopt;
+  if (!in.came_from || keeps_pace(in)) return std::nullopt;
   return Decision{*in.came_from, Why::kGoal};
 }
 
@@ -100,16 +103,25 @@ constexpr std::array kRules = {back_to_cloud, as_named,     back_for_pace,
 
 }  // namespace
 
-bool keeps_pace(const std::optional<double>& token_ms, double pace) {
-  return !token_ms || *token_ms * pace <= 1000;
-}
-
 std::optional<Decision> next_place(const PlaceInput& in) {
   for (const auto& rule : kRules) {
     const std::optional<Decision> decision = rule(in);
     if (decision) return decision->cut == in.cut ? std::nullopt : decision;
   }
   return std::nullopt;
+}
+
+bool may_switch(const PlaceInput& in) {
+  const auto passed = [](const std::optional<double>& since, double ms) {
+    return !since || *since >= ms;
+  };
+  const bool landed = goes_for(in, Why::kLanded);
+  if (landed && in.going->cut != 0 && !keeps_pace(in)) return false;
+  if (goes_for(in, Why::kAskedByCloud) && !passed(in.since_wish_ms, in.between_wishes_ms)) {
+    return false;
+  }
+  const bool at_once = in.at_its_token || landed || goes_for(in, Why::kAsked);
+  return at_once || passed(in.since_move_ms, in.between_ms);
 }
 
 }  // namespace split::edge

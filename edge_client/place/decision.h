@@ -3,13 +3,15 @@
 // gives the same decision; no clock, no memory.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 
+#include "base/resources/clock.h"
 #include "edge_client/place/why.h"
 
 namespace split::edge {
+
+using Moment = Clock::time_point;
 
 struct Decision {
   int cut = 0;
@@ -30,7 +32,7 @@ struct Offer {
   bool offloads = false;           // the text goes there, to spare the cloud
   std::optional<Quicker> quicker = {};
   // When all weights are expected here; none: they are not, or nobody knows.
-  std::optional<std::chrono::steady_clock::time_point> whole_at = {};
+  std::optional<Moment> whole_at = {};
 };
 
 struct PlaceInput {
@@ -46,8 +48,11 @@ struct PlaceInput {
   uint32_t prepared_rows = 0;           // rows that are there by now,
   uint64_t prepared_layer_rows = 0;     // and what these took the cloud
   int slow_runs = 0;                    // runs of its tokens that were slower than `quicker`
-  std::optional<int> fled_from = {};    // its cut before the cloud was lost, which answers again
+  bool at_its_token = false;            // that move is to be made at a token that somebody named
+  std::optional<int> fled_from = {};    // its cut before the cloud was lost
   std::optional<double> fled_token_ms = {};  // as quick as its tokens were there
+  std::optional<double> since_move_ms = {};  // since its last move
+  std::optional<double> since_wish_ms = {};  // since the last one for the cloud's sake
   // This machine and the line.
   std::optional<int> lowest = {};       // cut at which it can go on; none: nowhere else
   int lowest_quick = 0;                 // cut below which it was too slow
@@ -57,13 +62,19 @@ struct PlaceInput {
   std::optional<double> whole_ms = {};  // until all weights are here
   // The cloud wishes for this cut or a lower one.
   std::optional<int> want = {};
+  bool cloud_is_back = false;  // it was lost, and answers again
+  // Pauses between any two moves, and between two for the cloud's sake. The cloud leaves a session
+  // alone as long, but does not know a text again that comes back in another one.
+  double between_ms = 3000, between_wishes_ms = 10000;
 };
 
 // Where the text is to go on; none: it stays.
 std::optional<Decision> next_place(const PlaceInput& in);
 
-// Whether tokens come at the pace that the text has to keep, as far as that is known.
-bool keeps_pace(const std::optional<double>& token_ms, double pace);
+// Whether a move that is prepared, in.going, is made now; else it is asked again at a later token.
+// A move that was asked for, or that a landed stage waits for, comes at once; one that is only
+// faster some time after the last.
+bool may_switch(const PlaceInput& in);
 
 // Whether a text may leave its place unasked, where its bits stay the cloud's or may change.
 // `repeats`: somebody may expect it again.

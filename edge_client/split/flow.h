@@ -15,13 +15,12 @@
 #include <variant>
 #include <vector>
 
+#include "edge_client/place/decision.h"
 #include "edge_client/split/cloud_link.h"
 #include "run/batcher.h"
 #include "run/text/text_loop.h"
 
 namespace split::edge {
-
-using Moment = std::chrono::steady_clock::time_point;
 
 class TailSide;
 // All stages are needed here, for a text whose cloud is lost; they stay null where that cannot be.

@@ -1,6 +1,7 @@
 #include "edge_client/split/lane.h"
 
 #include <algorithm>
+#include <array>
 
 #include "wire/codes.h"
 
@@ -35,15 +36,20 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
     : sides_(sides),
       options_(options),
       backoff_(patient(retry)),
+      place_({.layers = sides.layers(),
+              .cut = sides.cut,
+              .named = !options.targets.empty(),
+              .pace = options.pace,
+              .between_ms = static_cast<double>(options.between.count()),
+              .between_wishes_ms = static_cast<double>(options.between_wishes.count())}),
       targets_(options.targets),
       next_cloud_(sides.layers()) {
-  named_ = !targets_.empty();
   next_target();
   flow_.start(run());
 }
 
 void Lane::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
-  named_ = true;
+  place_.in.named = true;
   Target target{.cut = cut};
   TailSide* const here = sides_.tail.get();
   const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
@@ -55,10 +61,6 @@ void Lane::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
   next_target();
 }
 
-void Lane::expect(uint32_t most, std::optional<uint32_t> alike) {
-  expected_ = std::min(most, alike.value_or(most));
-}
-
 void Lane::next_target() {
   target_.reset();
   while (!target_ && !targets_.empty()) {
@@ -68,16 +70,15 @@ void Lane::next_target() {
     if (target_->cut == sides_.cut) target_.reset();
   }
   ++aims_;
-  rows_ = bytes_ = layer_rows_ = 0;
-  last_lag_ = UINT32_MAX;
-  lost_races_ = 0;
+  work_ = {};
   backoff_.succeeded();
-  enter(State::kIdle);
+  state_ = State::kIdle;
+  ++sides_.version;
 }
 
 void Lane::landed() {
   ++sides_.version;
-  decide(known());
+  decide();
 }
 
 void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
@@ -86,81 +87,47 @@ void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer)
   if (!offered_ || &offered_->batcher() != &tail) {
     offered_ = std::make_shared<TailSide>(tail, std::move(keeps));
   }
-  offer_ = offer;
-  slow_runs_ = 0;  // they are counted against the new offer
-  decide(known());
+  place_.offer(offer);
+  decide();
 }
 
 std::optional<int> Lane::can() const {
-  if (named_ || !offered_ || !offered_->has(sides_.layers())) return std::nullopt;
+  if (!offered_ || !offered_->has(sides_.layers())) return std::nullopt;
   const Point floor = offered_->shard().floor();
-  return std::max({lowest_, floor.is_tokens() ? 0 : floor.block(), offer_.lowest.value_or(0)});
+  return place_.lowest(floor.is_tokens() ? 0 : floor.block());
 }
 
 void Lane::wish(std::optional<int> want) {
-  if (std::exchange(wish_, want) != want) decide(known());
+  if (std::exchange(place_.in.want, want) != want) decide();
 }
 
-PlaceInput Lane::known() const {
-  PlaceInput in{.layers = sides_.layers(), .cut = sides_.cut, .rows = sides_.sure_rows()};
-  in.tokens_left = std::max(expected_, out_ + 1) - out_;
-  in.named = named_;
-  in.before_wish = home_;
-  in.came_from = back_;
-  in.token_ms = pace_.token_ms();
-  if (target_) in.going = Decision{target_->cut, target_->why};
+void Lane::decide() {
+  PlaceInput& in = place_.in;
+  in.rows = sides_.sure_rows();
+  in.going = target_ ? std::optional(Decision{target_->cut, target_->why}) : std::nullopt;
   in.prepared_rows = rows_there();
-  in.prepared_layer_rows = layer_rows_;
-  in.slow_runs = slow_runs_;
+  in.prepared_layer_rows = work_.layer_rows;
   in.lowest = can();
-  in.lowest_quick = lowest_;
-  in.offloads = offer_.offloads;
-  in.pace = options_.pace;
-  in.quicker = offer_.quicker;
-  if (offer_.whole_at && *offer_.whole_at > now_) {
-    in.whole_ms = std::chrono::duration<double, std::milli>(*offer_.whole_at - now_).count();
-  }
-  in.want = wish_;
-  return in;
-}
-
-void Lane::decide(const PlaceInput& in) {
-  const std::optional<Decision> next = next_place(in);
+  const std::optional<Decision> next = place_.next();
   if (next == in.going) return;
   targets_.clear();
   if (next) {
-    const bool here = next->cut < sides_.cut;
-    if (next->why == Why::kAskedByCloud) home_ = home_.value_or(sides_.cut);
-    if (next->why == Why::kGoal) {
-      lowest_ = sides_.cut + 1;
-      back_.reset();
-    }
-    targets_.push_back({.cut = next->cut > sides_.layers() ? Move::kCloud : next->cut,
-                        .why = next->why,
-                        .tail = here ? offered_tail() : nullptr});
+    targets_.push_back({.cut = next->cut, .why = next->why});
+    const bool same = sides_.tail && offered_ && &sides_.tail->batcher() == &offered_->batcher();
+    if (next->cut < sides_.cut) targets_.back().tail = same ? sides_.tail : offered_;
   }
   next_target();
 }
 
 void Lane::enter(State state) {
-  state_ = state;
-  ++sides_.version;
+  if (std::exchange(state_, state) != state) ++sides_.version;
 }
 
 std::string Lane::state() const {
-  switch (state_) {
-    case State::kIdle:
-      return "idle";
-    case State::kWeights:
-      return "weights";
-    case State::kFilling:
-      return cat("filling ", std::min(rows_there(), sides_.sure_rows()), "/", sides_.sure_rows());
-    case State::kReady:
-      return "ready";
-    case State::kWaiting:
-      return "waiting";
-  }
-  return {};
+  constexpr std::array kNames = {"idle", "weights", "filling", "ready", "waiting"};
+  const std::string name = kNames.at(static_cast<size_t>(state_));
+  if (state_ != State::kFilling) return name;
+  return cat(name, " ", std::min(rows_there(), sides_.sure_rows()), "/", sides_.sure_rows());
 }
 
 // Rows that the blocks which change sides have where they are to be.
@@ -172,18 +139,11 @@ uint32_t Lane::rows_there() const {
 
 void Lane::token(uint32_t out, Moment now) {
   if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
-  out_ = out;
-  now_ = now;
-  const std::optional<Quicker>& there = offer_.quicker;
-  const bool leaves = there && there->cut < sides_.cut;
-  const auto run = pace_.token(out, now, leaves ? std::optional(there->token_ms) : std::nullopt);
-  if (run && leaves) {
-    if (!run->slow && options_.stays && !std::exchange(told_stays_, true)) {
-      options_.stays(*there, run->token_ms);
-    }
-    slow_runs_ = run->slow ? slow_runs_ + 1 : 0;
+  const std::optional<double> token_ms = place_.token(out, now);
+  if (token_ms && options_.stays && !std::exchange(told_stays_, true)) {
+    options_.stays(*place_.in.quicker, *token_ms);
   }
-  decide(known());
+  decide();
 }
 
 bool Lane::weights_there() const {
@@ -191,15 +151,9 @@ bool Lane::weights_there() const {
 }
 
 bool Lane::can_switch(uint32_t out, Moment now) const {
-  if (!target_ || appending_) return false;
-  const bool slow = !keeps_pace(pace_.token_ms(), options_.pace);
-  if (target_->why == Why::kLanded && target_->cut != 0 && slow) return false;
-  const bool too_soon =
-      (last_move_ && !target_->at_once() && now < *last_move_ + options_.between) ||
-      (last_wished_ && target_->why == Why::kAskedByCloud &&
-       now < *last_wished_ + options_.between_wishes);
-  return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
-         !too_soon;
+  if (!target_ || appending_ || out < target_->at.value_or(0)) return false;
+  if (!weights_there() || !sides_.near_end(rows_there())) return false;
+  return place_.may_switch({target_->cut, target_->why}, target_->at.has_value(), now);
 }
 
 uint32_t Lane::tokens_until_due(uint32_t out) const {
@@ -217,8 +171,8 @@ Move Lane::take(uint32_t out, Moment now) {
             .from = sides_.name(),
             .to = 0,
             .why = target_->why,
-            .rows = rows_ + all - std::min(rows_there(), all),
-            .bytes = bytes_,
+            .rows = work_.rows + all - std::min(rows_there(), all),
+            .bytes = work_.bytes,
             .cloud_layer_rows_cost = std::exchange(spent_, 0)};
   if (sides_.cut == 0) {
     sides_.cloud = std::exchange(next_cloud_, CloudSide(sides_.layers()));
@@ -228,21 +182,12 @@ Move Lane::take(uint32_t out, Moment now) {
     if (old.open && old.reachable) ended_.push_back(std::move(old.session));
   }
   if (target_->tail) sides_.tail = target_->tail;
-  back_.reset();
-  const bool wished = target_->why == Why::kAskedByCloud;
-  const bool tried = wished ? target_->cut < sides_.cut : target_->why == Why::kLanded;
-  if (tried && target_->cut != 0) back_ = sides_.cut;
-  if (!wished || target_->cut == home_) home_.reset();
-  pace_.restart();
-  slow_runs_ = 0;
-  fled_.reset();
+  place_.moved({target_->cut, target_->why}, now);
   sides_.cut = target_->cut;
   move.to = sides_.name();
-  last_move_ = now;
-  if (wished) last_wished_ = now;
   moved_at_ = out;
   next_target();
-  decide(known());
+  decide();
   return move;
 }
 
@@ -267,8 +212,7 @@ void Lane::rescued(std::shared_ptr<TailSide> whole) {
 }
 
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
-  fled_ = Fled{sides_.cut, pace_.token_ms()};
-  pace_.restart();
+  place_.fled();
   sides_.tail = whole();
   Move move{.at = out,
             .from = sides_.name(),
@@ -280,10 +224,7 @@ Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
   CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
   if (old.open) ended_.push_back(std::move(old.session));
   sides_.cut = 0;
-  if (target_ && target_->why != Why::kFastest) {
-    target_->cut = target_->cut > sides_.layers() ? Move::kCloud : target_->cut;
-    targets_.push_front(*target_);
-  }
+  if (target_ && target_->why != Why::kFastest) targets_.push_front(*target_);
   next_target();
   return move;
 }
@@ -298,7 +239,14 @@ Task<void> Lane::run() {
   for (;;) {
     std::optional<RemoteError> error;
     try {
-      co_await go_on();
+      co_await close_old();
+      if (hopes()) {
+        co_await look();
+      } else if (!target_) {
+        co_await Wait{};
+      } else {
+        co_await prepare();
+      }
     } catch (const RemoteError& refused) {
       error = refused;
     } catch (const SequenceLost&) {  // again: from what there is then
@@ -306,17 +254,6 @@ Task<void> Lane::run() {
       error.emplace(failed.what(), 503, "");
     }
     if (error) co_await wait_after(*error);
-  }
-}
-
-Task<void> Lane::go_on() {
-  co_await close_old();
-  if (hopes()) {
-    co_await look();
-  } else if (!target_) {
-    co_await Wait{};
-  } else {
-    co_await prepare();
   }
 }
 
@@ -330,12 +267,14 @@ Task<void> Lane::close_old() {
 }
 
 // No step and no fill of such a text brings the cloud's wish.
-bool Lane::hopes() const { return !target_ && sides_.cut == 0 && (home_ || fled_); }
+bool Lane::hopes() const {
+  return !target_ && sides_.cut == 0 && (place_.in.before_wish || place_.in.fled_from);
+}
 
 // Some time later, if nothing else comes, asks the cloud; only the end of its wish is news: what it
 // says there is for no text in particular.
 Task<void> Lane::look() {
-  for (const Moment due = flow_.now() + (fled_ ? kBetweenTries : kBetweenLooks);
+  for (const Moment due = flow_.now() + (place_.in.fled_from ? kBetweenTries : kBetweenLooks);
        flow_.now() < due;) {
     co_await Wait{.until = due, .hears = true};
     if (!hopes() || !ended_.empty()) co_return;
@@ -346,18 +285,9 @@ Task<void> Lane::look() {
   } catch (const RemoteError&) {  // the text needs nobody
     co_return;
   }
-  if (fled_) go_back();
+  place_.in.cloud_is_back = place_.in.fled_from.has_value();
+  if (place_.in.cloud_is_back) decide();
   if (hopes() && flow_.load() && !flow_.load()->want) wish({});
-}
-
-// The cloud answers again.
-void Lane::go_back() {
-  if (target_ || sides_.cut > 0 || !pace_.token_ms()) return;
-  PlaceInput in = known();
-  const Fled fled = *std::exchange(fled_, std::nullopt);
-  in.fled_from = fled.from;
-  in.fled_token_ms = fled.token_ms;
-  decide(in);
 }
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
@@ -367,15 +297,11 @@ Task<void> Lane::prepare() {
     co_await Wait{};
     co_return;
   }
-  if (!weights_there()) {
-    if (state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
-    if (state_ != State::kWeights) enter(State::kWeights);
-    co_await Wait{};
-    co_return;
-  }
-  if (sides_.near_end(rows_there(), kEnough)) {
-    backoff_.succeeded();
-    if (state_ != State::kReady) enter(State::kReady);
+  const bool there = weights_there();
+  if (!there || sides_.near_end(rows_there(), kEnough)) {
+    if (!there && state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
+    if (there) backoff_.succeeded();
+    enter(there ? State::kReady : State::kWeights);
     co_await Wait{};
     co_return;
   }
@@ -398,9 +324,9 @@ Task<void> Lane::prepare() {
 // A target that the text does not wait for may be out of reach at the rate of now.
 Task<void> Lane::rest_after_races() {
   const uint32_t lag = sides_.sure_rows() - std::min(rows_there(), sides_.sure_rows());
-  lost_races_ = lag >= std::exchange(last_lag_, lag) ? lost_races_ + 1 : 0;
-  if (target_->at || lost_races_ < kLostRaces) co_return;
-  lost_races_ = 0;
+  work_.lost_races = lag >= std::exchange(work_.last_lag, lag) ? work_.lost_races + 1 : 0;
+  if (target_->at || work_.lost_races < kLostRaces) co_return;
+  work_.lost_races = 0;
   enter(State::kWaiting);
   co_await Wait{flow_.now() + kRest};
 }
@@ -408,18 +334,14 @@ Task<void> Lane::rest_after_races() {
 // Blocks [cut'', L) stay here, and the cloud computes the rows through those before them.
 Task<void> Lane::fill_cloud(SequenceRows piece) {
   piece.range.to = std::min(target_->cut, sides_.layers());
-  if (sides_.cut > 0) {
-    co_await ask(Send::kFill, piece);
-    co_return;
-  }
-  if (!next_cloud_.open) {
+  const bool opens = sides_.cut == 0 && !next_cloud_.open;
+  if (opens) {
     next_cloud_.rows.cut_back(0);
     next_asked_ = true;
-    co_await ask(Send::kOpen, {.range = {.to = sides_.deepest}});
-    next_cloud_.open = true;
-    co_return;
+    piece = {.range = {.to = sides_.deepest}};
   }
-  co_await ask(Send::kStep, piece);
+  co_await ask(sides_.cut > 0 ? Send::kFill : opens ? Send::kOpen : Send::kStep, piece);
+  if (opens) next_cloud_.open = true;
 }
 
 // Asks for rows of the session, and knows of them then.
@@ -438,21 +360,18 @@ Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
   appending_ = false;
   const Traffic traffic = std::exchange(flying_.traffic, {});
   settled_.traffic += traffic;
-  bytes_ += traffic.bytes_up + traffic.bytes_down;
+  work_.bytes += traffic.bytes_up + traffic.bytes_down;
   if (error) std::rethrow_exception(error);
   CloudSide& side = alone ? next_cloud_ : sides_.cloud;
   if (call == Send::kOpen || side.session != session) co_return values;
   const int to = rows.range.to.block();
   const uint64_t layer_rows = uint64_t{rows.count()} * static_cast<uint64_t>(to);
   settled_.cloud_layer_rows += layer_rows;
-  layer_rows_ += layer_rows;
+  work_.layer_rows += layer_rows;
   spent_ += layer_rows;
-  rows_ += rows.count();
-  if (call == Send::kStep) {
-    side.rows.step(rows.past, rows.past + rows.count(), to);
-  } else {
-    side.rows.fill(rows.past, rows.past + rows.count(), to);
-  }
+  work_.rows += rows.count();
+  const auto note = call == Send::kStep ? &FilledRows::step : &FilledRows::fill;
+  (side.rows.*note)(rows.past, rows.past + rows.count(), to);
   ++sides_.version;
   co_return values;
 }
@@ -470,7 +389,7 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
     hidden = co_await ask(Send::kFill, below);
     piece = sides_.behind(cut, piece, hidden);
   } else {
-    rows_ += piece.count();
+    work_.rows += piece.count();
   }
   for (uint32_t at = 0; at < piece.count() && aim == aims_;) {
     while (sides_.held()) co_await Wait{};

@@ -9,10 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "edge_client/place/decision.h"
+#include "edge_client/place/text_place.h"
 #include "edge_client/split/backoff.h"
 #include "edge_client/split/sides.h"
-#include "edge_client/split/token_pace.h"
 
 namespace split::edge {
 
@@ -22,10 +21,6 @@ struct Target {
   Why why = Why::kAsked;
   std::optional<uint32_t> at = {};  // tokens out, at which the text waits for it; none: when it can
   std::shared_ptr<TailSide> tail = {};  // none: the one there is
-
-  // A move that was asked for, or that a landed stage waits for, comes at once; one that is only
-  // faster comes some seconds after the last.
-  bool at_once() const { return at || why == Why::kAsked || why == Why::kLanded; }
 };
 
 // How a text's cut may move.
@@ -36,10 +31,7 @@ struct MoveOptions {
   // are loaded; else after a while, where that can be done (Rescue).
   bool leaves_lost_cloud = false;
   double pace = 0;  // tokens/s that a text has to keep where it goes on for what landed
-  // Since the last move, before one that is not at once.
-  std::chrono::milliseconds between{3000};
-  // Between two moves for the cloud's sake. The cloud leaves a session alone as long, but does not
-  // know a text again that comes back in another one.
+  std::chrono::milliseconds between{3000};  // PlaceInput says between what
   std::chrono::milliseconds between_wishes{10000};
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
@@ -63,13 +55,12 @@ class Lane {
   // then no tail is needed); on the tail that there is, or on this one, a part of `keeps`, where
   // that lacks the stages.
   void aim(int cut, Batcher* tail = nullptr, std::shared_ptr<void> keeps = {});
-  // The text will have so many tokens at most, and about as many as `alike` where texts like it had
-  // that.
-  void expect(uint32_t most, std::optional<uint32_t> alike);
+  // Says how long the text may be (TextPlace::expect()).
+  void expect(uint32_t most, std::optional<uint32_t> alike) { place_.expect(most, alike); }
   // The text has so many tokens out: another place may be the right one now.
   void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
-  bool idle() const { return !target_ && ended_.empty() && !fled_; }
+  bool idle() const { return !target_ && ended_.empty() && !place_.in.fled_from; }
   // Weights that a target waits for may have landed.
   void landed();
   // The text may go on on this tail, a part of `keeps`.
@@ -116,11 +107,9 @@ class Lane {
  private:
   enum class State : uint8_t { kIdle, kWeights, kFilling, kReady, kWaiting };
   Task<void> run();
-  Task<void> go_on();
   Task<void> close_old();
   bool hopes() const;
   Task<void> look();
-  void go_back();
   Task<void> prepare();
   Task<void> fill_tail(SequenceRows piece);
   Task<void> run_slice(SequenceRows slice);
@@ -129,14 +118,8 @@ class Lane {
   Task<void> wait_after(const RemoteError& error);
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
-  PlaceInput known() const;
-  void decide(const PlaceInput& in);
+  void decide();
   void enter(State state);
-  // The one that is offered, as a target's.
-  std::shared_ptr<TailSide> offered_tail() const {
-    const bool same = sides_.tail && &sides_.tail->batcher() == &offered_->batcher();
-    return same ? sides_.tail : offered_;
-  }
   // The target's; none where nothing of it is here yet.
   const std::shared_ptr<TailSide>& tail() const {
     return target_->tail ? target_->tail : sides_.tail;
@@ -148,43 +131,32 @@ class Lane {
   uint32_t rows_there() const;
   bool weights_there() const;
 
+  // What the target took so far.
+  struct Work {
+    uint64_t rows = 0, bytes = 0, layer_rows = 0;  // the last of the cloud
+    uint32_t last_lag = UINT32_MAX;
+    int lost_races = 0;
+  };
+
   TwoSides& sides_;
   const MoveOptions options_;
   Backoff backoff_;
+  TextPlace place_;
   State state_ = State::kIdle;
-  std::deque<Target> targets_;      // behind
-  std::optional<Target> target_;    // this one
-  uint64_t aims_ = 0;               // so far
-  CloudSide next_cloud_;            // of a text that runs here alone
-  bool next_asked_ = false;         // the server may have it
-  bool appending_ = false;          // rows to it, by a step that must not come behind the text's
-  std::vector<std::string> ended_;  // sessions
-  SplitCounts flying_, settled_;    // with whoever asks and computes; and done with
-  uint64_t rows_ = 0, bytes_ = 0;   // for this target
-  uint64_t layer_rows_ = 0;         // of the cloud, for it
-  uint64_t spent_ = 0;              // of the cloud, since the last move
-  uint32_t last_lag_ = UINT32_MAX;
-  std::optional<Moment> last_move_, last_wished_;
+  std::deque<Target> targets_;        // behind
+  std::optional<Target> target_;      // this one
+  Work work_;                         // for it
+  uint64_t aims_ = 0;                 // so far
+  CloudSide next_cloud_;              // of a text that runs here alone
+  bool next_asked_ = false;           // the server may have it
+  bool appending_ = false;            // rows to it, by a step that must not come behind the text's
+  std::vector<std::string> ended_;    // sessions
+  SplitCounts flying_, settled_;      // with whoever asks and computes; and done with
+  uint64_t spent_ = 0;                // of the cloud, since the last move
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
-  uint32_t out_ = 0, expected_ = UINT32_MAX;  // tokens
-  Moment now_{};                              // of the last token
-  TokenPace pace_;                            // since the last move
-  std::optional<int> back_;                   // from where something landed, or the cloud asked
   std::shared_ptr<TailSide> offered_, rescue_;
   bool is_beyond_rescue_ = false;
-  struct Fled {
-    int from = 0;
-    std::optional<double> token_ms;  // there
-  };
-  std::optional<Fled> fled_;  // from a lost cloud
-  Offer offer_;
-  int slow_runs_ = 0;  // so far
   bool told_stays_ = false;
-  bool named_ = false;       // somebody said where the cut is to be
-  std::optional<int> wish_;  // of the cloud
-  std::optional<int> home_;  // the cut that the text had before it followed one
-  int lowest_ = 0;           // cut at which it keeps its pace
-  int lost_races_ = 0;
   Flow flow_;
 };
 

@@ -58,6 +58,13 @@ const auto kPrepared = [](PlaceInput& in, uint32_t tokens_left) {
   in.tokens_left = tokens_left;
 };
 
+const auto kBack = [](PlaceInput& in, double token_ms) {
+  in.cut = 0;
+  in.fled_from = kCloud;
+  in.fled_token_ms = token_ms;
+  in.cloud_is_back = true;
+};
+
 const Row kRows[] = {
     {"nothing known", [](PlaceInput&) {}},
 
@@ -148,11 +155,10 @@ const Row kRows[] = {
      }},
 
     // A cloud that was lost and answers again.
-    {"quicker there",
-     [](PlaceInput& in) { in.cut = 0, in.fled_from = kCloud, in.fled_token_ms = 45; },
-     Decision{kCloud, Why::kFastest}},
-    {"not quicker there",
-     [](PlaceInput& in) { in.cut = 0, in.fled_from = kCloud, in.fled_token_ms = 46; }},
+    {"quicker there", [](PlaceInput& in) { kBack(in, 45); }, Decision{kCloud, Why::kFastest}},
+    {"quicker there, and lost still",
+     [](PlaceInput& in) { kBack(in, 45), in.cloud_is_back = false; }},
+    {"not quicker there", [](PlaceInput& in) { kBack(in, 46); }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Place, Decisions, testing::ValuesIn(kRows), [](const auto& row) {
@@ -300,6 +306,65 @@ TEST(Place, AsMuchComesAsFits) {
     EXPECT_EQ(got.all, kAll) << row.rule;
     EXPECT_EQ(got.limit, row.limit) << row.rule;
     EXPECT_EQ(got.most, std::min(row.max_weights, row.granted)) << row.rule;
+  }
+}
+
+struct SwitchRow {
+  const char* rule;
+  Decision going;
+  std::function<void(PlaceInput&)> with;
+  bool expected;
+};
+
+// A text that moved 2.9 s ago, for the cloud's sake 9.9 s ago, with 50 ms a token.
+const SwitchRow kSwitches[] = {
+    {"asked: at once", {3, Why::kAsked}, [](PlaceInput&) {}, true},
+    {"landed: at once", {3, Why::kLanded}, [](PlaceInput&) {}, true},
+    {"landed, at 20 tokens/s of 20", {3, Why::kLanded}, [](PlaceInput& in) { in.pace = 20; }, true},
+    {"landed, at 20 tokens/s of 21",
+     {3, Why::kLanded},
+     [](PlaceInput& in) { in.pace = 21; },
+     false},
+    {"landed, all of it, at any pace",
+     {0, Why::kLanded},
+     [](PlaceInput& in) { in.pace = 21; },
+     true},
+    {"faster: too soon", {0, Why::kFastest}, [](PlaceInput&) {}, false},
+    {"faster: 3 s behind the last",
+     {0, Why::kFastest},
+     [](PlaceInput& in) { in.since_move_ms = 3000; },
+     true},
+    {"faster: the first move",
+     {0, Why::kFastest},
+     [](PlaceInput& in) { in.since_move_ms.reset(); },
+     true},
+    {"faster: at a token that was named",
+     {0, Why::kFastest},
+     [](PlaceInput& in) { in.at_its_token = true; },
+     true},
+    {"back for the pace: too soon", {kCloud, Why::kGoal}, [](PlaceInput&) {}, false},
+    {"wished: 9.9 s behind the last wish",
+     {2, Why::kAskedByCloud},
+     [](PlaceInput& in) { in.since_move_ms = 9900; },
+     false},
+    {"wished: 10 s behind it, 3 s behind a move",
+     {2, Why::kAskedByCloud},
+     [](PlaceInput& in) { in.since_wish_ms = 10000, in.since_move_ms = 3000; },
+     true},
+    {"wished: 10 s behind it, too soon behind a move",
+     {2, Why::kAskedByCloud},
+     [](PlaceInput& in) { in.since_wish_ms = 10000; },
+     false},
+};
+
+TEST(Place, AMoveThatIsPreparedIsMadeWhereItsRuleSaysSo) {
+  for (const SwitchRow& row : kSwitches) {
+    PlaceInput in = text([](PlaceInput&) {});
+    in.going = row.going;
+    in.since_move_ms = 2900;
+    in.since_wish_ms = 9900;
+    row.with(in);
+    EXPECT_EQ(may_switch(in), row.expected) << row.rule;
   }
 }
 

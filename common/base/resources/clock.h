@@ -7,9 +7,10 @@ namespace split {
 
 using Clock = std::chrono::steady_clock;
 
-inline double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+inline double ms_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - start).count();
 }
+inline double ms_since(Clock::time_point start) { return ms_between(start, Clock::now()); }
 
 // Adds the time that it lives.
 class Timed {
