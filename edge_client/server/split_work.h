@@ -12,9 +12,9 @@
 #include "base/resources/clock.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/split_text.h"
-#include "edge_client/server/answers.h"
+#include "edge_client/engine/answers.h"
+#include "edge_client/engine/rescuer.h"
 #include "edge_client/server/observe.h"
-#include "edge_client/weights/rescuer.h"
 #include "serve/text_backend.h"
 
 namespace split::edge {

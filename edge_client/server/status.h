@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "edge_client/server/answers.h"
+#include "edge_client/engine/answers.h"
 #include "edge_client/server/probe.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/stage_progress.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "edge_client/drive/split_forward.h"
-#include "edge_client/weights/arrival.h"
+#include "edge_client/engine/arrival.h"
 
 namespace split::edge {
 

@@ -1,4 +1,4 @@
-#include "edge_client/server/answers.h"
+#include "edge_client/engine/answers.h"
 
 namespace split::edge {
 

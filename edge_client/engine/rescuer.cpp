@@ -1,4 +1,4 @@
-#include "edge_client/weights/rescuer.h"
+#include "edge_client/engine/rescuer.h"
 
 #include <algorithm>
 #include <thread>

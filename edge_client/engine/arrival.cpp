@@ -1,4 +1,4 @@
-#include "edge_client/weights/arrival.h"
+#include "edge_client/engine/arrival.h"
 
 #include <csignal>
 
