@@ -79,6 +79,7 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
                                                 generated_from);
       },
       model.device().name());
+  work.chat = model.chat();
   work.comment = [beside] { return beside->comment(); };
   beside->note = model.wishes().told();
   beside->note.want.reset();  // its session has made no step

@@ -131,23 +131,39 @@ std::vector<std::vector<int32_t>> prompt_of(Chat chat, const TextModel& model,
   return {checked_prompt(std::move(ids), kName, *model.config)};
 }
 
+// A chat that begins by its words.
+TextRequest read_opened_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
+  read_messages(fields.raw("messages"), false, memory);
+  if (model.own_template || fields.boolean_or("logprobs", false)) refuse_while_loading();
+  Json words = Json::object();
+  words["special"] = model.special_in_content;
+  for (const char* key : {"messages", "tools", "chat_template_kwargs", "add_generation_prompt",
+                          "continue_final_message"}) {
+    if (fields.has(key)) words[key] = fields.take(key);
+  }
+  int most = -1;
+  for (const char* key : {"max_tokens", "max_completion_tokens"}) {
+    if (fields.has(key)) most = static_cast<int>(fields.integer(key, 0, kMaxTokensAsked));
+  }
+  TextRequest request = read_opened(fields, std::move(words), most, memory);
+  // The first event of a stream names the prompt's ids, and comes before these.
+  if (request.stream && request.return_token_ids) refuse_while_loading();
+  finish_tolerant(fields);
+  return request;
+}
+
 TextRequest read_chat_request(Fields& fields, const TextModel& model, const http::Request& http) {
   MemoryShare& memory = *http.memory;
   TextRequest request;
   GenerateOptions& options = request.options;
-  request.prompts = prompt_of(read_chat(fields, model, memory), model, http);
   // To the end of the context, as OpenAI's; "max_tokens" is the older name.
-  const auto room =
-      static_cast<int>(static_cast<size_t>(model.config->context) - request.prompts[0].size());
-  options.max_tokens = room;
+  options.max_tokens = read_chat_prompt(fields, model, http, request);
   for (const char* key : {"max_tokens", "max_completion_tokens"}) {
     options.max_tokens =
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }
-  options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
   read_common(fields, request, memory);
   read_format(fields, model, memory, request);
-  request.skip_spaces = model.chat == nullptr;
   const int top = static_cast<int>(fields.integer_or("top_logprobs", 0, kMaxTopLogprobs, 0));
   if (fields.boolean_or("logprobs", false)) {
     options.logprobs = top;
@@ -161,10 +177,19 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, const http
 
 }  // namespace
 
+int read_chat_prompt(Fields& fields, const TextModel& model, const http::Request& http,
+                     TextRequest& request) {
+  request.prompts = prompt_of(read_chat(fields, model, *http.memory), model, http);
+  request.options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
+  request.skip_spaces = model.chat == nullptr;
+  return model.config->context - static_cast<int>(request.prompts[0].size());
+}
+
 http::Response chat_completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_chat_request(fields, model, request);
+  TextRequest parsed = model.config == nullptr ? read_opened_chat(fields, model, *request.memory)
+                                               : read_chat_request(fields, model, request);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "http/server/route.h"
-#include "serve/text_backend.h"
+#include "serve/text_request.h"
 
 namespace split::serve {
 
@@ -12,6 +12,11 @@ namespace split::serve {
 http::Response chat_completions(const http::Request& request, const FindModel& find);
 // POST /apply-template as llama-server answers it: {"prompt"}.
 http::Response apply_template(const http::Request& request, const FindModel& find);
+
+// Reads messages and what belongs to them into the request's prompt, and what follows of their
+// model for its text. Returns how many tokens fit behind them.
+int read_chat_prompt(wire::Fields& fields, const TextModel& model, const http::Request& http,
+                     TextRequest& request);
 
 // The members of their bodies, for /openapi.json.
 std::vector<http::RequestField> chat_fields();

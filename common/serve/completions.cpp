@@ -1,6 +1,8 @@
 #include "serve/completions.h"
 
+#include "serve/chat.h"
 #include "serve/compat/unread_fields.h"
+#include "serve/models.h"
 #include "serve/text_answer.h"
 
 namespace split::serve {
@@ -9,15 +11,26 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
+constexpr int kUsualTokens = 16;
 
-TextRequest read_completion_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
+// A text on a session may begin with `messages` as well, as a chat does.
+TextRequest read_completion_request(Fields& fields, TextModel& model, const http::Request& http,
+                                    bool chats = false) {
+  MemoryShare& memory = *http.memory;
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
   const bool given = fields.has("prompt");
-  request.prompts = read_prompts(given ? fields.take("prompt") : Json(""), "prompt", model, special,
-                                 given ? kMaxPrompts : 1, memory);
-  options.max_tokens = static_cast<int>(fields.integer_or("max_tokens", 0, kMaxTokensAsked, 16));
+  int most = kUsualTokens;
+  if (chats && fields.has("messages")) {
+    if (given) Fields::refuse("prompt", "expected none beside 'messages'");
+    model.special_in_content = special;
+    most = read_chat_prompt(fields, model, http, request);
+  } else {
+    request.prompts = read_prompts(given ? fields.take("prompt") : Json(""), "prompt", model,
+                                   special, given ? kMaxPrompts : 1, memory);
+  }
+  options.max_tokens = static_cast<int>(fields.integer_or("max_tokens", 0, kMaxTokensAsked, most));
   read_common(fields, request, memory);
   read_format(fields, model, memory, request);
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
@@ -56,7 +69,18 @@ http::Response answer(const http::Request& http, const Fields& fields, TextModel
 http::Response completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_completion_request(fields, model, *request.memory);
+  if (model.config == nullptr) {
+    if (!fields.has("prompt") || !fields.raw("prompt").is_string()) refuse_while_loading();
+    Json words = Json::object();
+    words["special"] = fields.boolean_or("special", true);
+    words["prompt"] = fields.take("prompt");
+    const auto most = fields.integer_or("max_tokens", 0, kMaxTokensAsked, kUsualTokens);
+    TextRequest opened =
+        read_opened(fields, std::move(words), static_cast<int>(most), *request.memory);
+    finish_tolerant(fields);
+    return text_answer(request, std::move(model), std::move(opened), kCompletionShape);
+  }
+  TextRequest parsed = read_completion_request(fields, model, request);
   return answer(request, fields, std::move(model), std::move(parsed));
 }
 
@@ -66,7 +90,7 @@ http::Response session_completions(const http::Request& request, TextModel model
   if (fields.text_or("model", model.id) != model.id) {
     Fields::refuse("model", "expected the one in the path, or none");
   }
-  TextRequest parsed = read_completion_request(fields, model, *request.memory);
+  TextRequest parsed = read_completion_request(fields, model, request, true);
   read_session(fields, parsed);
   std::optional<int> can;
   if (fields.has("can")) can = static_cast<int>(fields.integer("can", 0, model.config->layers));
@@ -95,6 +119,8 @@ std::vector<http::RequestField> session_completion_fields() {
   std::vector<http::RequestField> fields = completion_fields();
   fields.push_back(
       {"generated", "integer", "The number of the prompt's last ids that were generated before."});
+  fields.push_back(
+      {"messages", "array", "A chat in place of the prompt, with what belongs to it."});
   fields.push_back({"can", "integer", "The lowest cut that this client could take over at."});
   return fields;
 }

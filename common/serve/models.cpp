@@ -27,6 +27,11 @@ http::Response model_entry(const std::string& id) {
   return http::Response::json(200, entry(id) + "\n");
 }
 
+void refuse_while_loading() {
+  throw http::HttpError(503, wire::codes::kLoading, "the model is still being loaded", {},
+                        {{"Retry-After", "1"}});
+}
+
 void refuse_model(std::span<const std::string> ids) {
   std::string names;
   for (const std::string& id : ids.first(std::min(ids.size(), kNamed))) {

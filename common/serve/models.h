@@ -14,6 +14,9 @@ http::Response model_entry(const std::string& id);
 // Throws HttpError 404 `model_not_found`, which names the models that there are.
 [[noreturn]] void refuse_model(std::span<const std::string> ids);
 
+// Throws HttpError 503 `loading`: what is asked for needs more of the model than is known yet.
+[[noreturn]] void refuse_while_loading();
+
 // Throws HttpError 400 `no_head`, for a route of texts that an encoder is asked by.
 [[noreturn]] void refuse_without_head();
 

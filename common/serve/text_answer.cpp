@@ -66,6 +66,11 @@ class TextAnswer {
     if (ranks()) options.logprobs = std::max(0, options.logprobs);
     return options;
   }
+  std::unique_ptr<Text> begin(size_t index) {
+    const GenerateOptions options = options_of(index);
+    return request_.words ? work_->begin_words(*request_.words, options)
+                          : work_->begin(prompt_of(index), options);
+  }
   Json ranked(std::vector<Json> made, const std::vector<double>& scores) const;
 
   static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
@@ -121,11 +126,13 @@ http::Response TextAnswer::whole(const http::Request& http) {
   std::vector<Json> made(choices());
   std::vector<double> scores(choices());
   const auto one = [&](size_t index) {
-    const std::vector<int32_t>& prompt = prompt_of(index);
-    const GenerateOptions options = options_of(index);
+    std::vector<int32_t> prompt = prompt_of(index);
     Generated result;
     choices_.retried([&] {
-      result = work_->generate(prompt, options, [&](auto, auto*) { return !watch->gone(); });
+      const std::unique_ptr<Text> text = begin(index);
+      while (text->next([&](auto, auto*) { return !watch->gone(); })) continue;
+      result = text->take();
+      if (request_.words) prompt.assign(text->prompt().begin(), text->prompt().end());
     });
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
@@ -184,6 +191,7 @@ class TextAnswer::Events {
     bool ended = false;
     if (!answer_.choices_.retried([&] { ended = advance(); }) || !ended) return Next::kPause;
     Generated result = text_->take();
+    if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
     text_.reset();
     answer_.count(index_, prompt_, result);
     const bool wanted = result.finish_reason != "cancelled" && (!at_once_ || send_all(result)) &&
@@ -206,12 +214,14 @@ class TextAnswer::Events {
   bool advance() {
     try {
       if (text_ == nullptr) {
-        text_ = answer_.work_->begin(prompt_, options_);
+        text_ = answer_.begin(index_);
         at_ = 0;
       }
       const auto on_text = [this](std::string_view text, const ScoredToken* token) {
         if (at_++ < told_) return true;
         told_ = at_;
+        if (first_ && request_.words)
+          prompt_.assign(text_->prompt().begin(), text_->prompt().end());
         return tell(text, token);
       };
       while (text_->next(on_text)) {
@@ -272,7 +282,7 @@ class TextAnswer::Events {
   TextAnswer& answer_;
   const TextRequest& request_;
   const size_t index_;
-  const std::vector<int32_t>& prompt_;
+  std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   const bool at_once_;
   LogprobLists lists_;

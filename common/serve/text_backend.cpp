@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "http/message.h"
+#include "serve/models.h"
 #include "wire/codes.h"
 
 namespace split::serve {
@@ -82,6 +83,10 @@ void add_timing(std::string& header, std::string_view name, std::string_view des
     if (c >= ' ' && c < 0x7f && c != '"' && c != '\\') header += c;
   }
   header += '"';
+}
+
+std::unique_ptr<Text> TextBackend::begin_words(const Json&, const GenerateOptions&) {
+  refuse_while_loading();
 }
 
 Generated TextBackend::generate(std::span<const int32_t> prompt, const GenerateOptions& options,

@@ -23,6 +23,8 @@ class Text {
   // Does what Generation::next and take do.
   virtual bool next(const OnText& on_text) = 0;
   virtual Generated take() = 0;
+  // Of one that began by its words: the ids that these are, as far as they are known.
+  virtual std::span<const int32_t> prompt() const { return {}; }
 };
 
 // One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
@@ -33,6 +35,10 @@ class TextBackend {
   // Its cost is counted when the text is gone; it goes before the backend.
   virtual std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
                                       const GenerateOptions& options) = 0;
+  // The same by a prompt's own words, of which somebody else makes ids: a completion's "prompt", or
+  // a chat's "messages" and what belongs to these. With max_tokens below 0 it ends where the
+  // context does. For models without a config alone.
+  virtual std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options);
   // One to its end.
   Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                      const OnText& on_text);
@@ -55,7 +61,8 @@ class TextBackend {
   virtual std::string server_timing() const { return {}; }
 };
 
-// Everything outlives the answers, streams included.
+// Everything outlives the answers, streams included. Without a config nothing else of the model is
+// known yet: its texts begin by their words alone.
 struct TextModel {
   std::string id;
   const ModelConfig* config = nullptr;
@@ -68,6 +75,7 @@ struct TextModel {
   const Sentences* sentences = nullptr;  // how texts become embeddings, where they may
   const ChatTemplate* chat = nullptr;    // how messages become a prompt; null: the model has none
   bool special_in_content = false;       // special tokens in messages are these, not plain text
+  bool own_template = false;             // `chat` is not to be the model's own
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/resources/memory_budget.h"
+#include "serve/models.h"
 #include "text/json/json_grammar.h"
 #include "wire/step.h"
 
@@ -223,6 +224,23 @@ std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_vi
   std::vector<std::vector<int32_t>> prompts;
   for (const Json& item : value) prompts.push_back(item.is_string() ? encode(item) : ids_of(item));
   return prompts;
+}
+
+TextRequest read_opened(Fields& fields, Json words, int max_tokens, MemoryShare& memory) {
+  constexpr uint64_t kHeld = 4 << 20;  // logits and scratch of 200,000 tokens
+  TextRequest request;
+  request.prompts.resize(1);
+  request.words = std::move(words);
+  request.options.max_tokens = max_tokens;
+  read_common(fields, request, memory);
+  const bool lists = fields.has("logprobs") && !fields.raw("logprobs").is_boolean();
+  const bool one = request.choices == 1 && fields.integer_or("best_of", 1, kMaxChoices, 1) == 1;
+  if (lists || !one || fields.has("response_format") || fields.boolean_or("echo", false) ||
+      !request.options.sampling.logit_bias.empty()) {
+    refuse_while_loading();
+  }
+  memory.take(kHeld);
+  return request;
 }
 
 void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory) {

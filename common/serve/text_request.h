@@ -11,7 +11,8 @@
 namespace split::serve {
 
 struct TextRequest {
-  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::vector<int32_t>> prompts;  // of one that begins by its words, one without ids
+  std::optional<Json> words = {};             // TextBackend::begin_words
   GenerateOptions options;
   int choices = 1;
   int best_of = 1;  // texts made for each prompt, of which the likeliest `choices` are given
@@ -49,6 +50,10 @@ std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_vi
 // A prompt of these ids, if it is one; errors name that field.
 std::vector<int32_t> checked_prompt(std::vector<int32_t> ids, std::string_view name,
                                     const ModelConfig& config);
+
+// Reads what a text that begins by these words has in common with others, behind what is its own,
+// and takes the memory that it will hold. Throws HttpError 503 `loading` for what needs the model.
+TextRequest read_opened(wire::Fields& fields, Json words, int max_tokens, MemoryShare& memory);
 
 // Refuses what would take too long or too much to list, and takes from `memory` what it will hold:
 // logits and scratch of each choice, and what is listed.
