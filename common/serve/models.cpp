@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "wire/codes.h"
 
 namespace split::serve {
 namespace {

@@ -7,8 +7,10 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/plain_words.h"
 #include "edge_client/cli/line_editor.h"
 #include "edge_client/cli/run.h"
+#include "edge_client/engine/request.h"
 #include "program/terminal.h"
 
 namespace split::edge {
@@ -36,14 +38,23 @@ std::string in_short(const Receipt& receipt) {
 
 class Loop {
  public:
-  explicit Loop(const PromptLoop& with) : with_(with), seed_(with.options.seed) {}
+  Loop(Engine& engine, const World& world, Interrupt& interrupt, ToldLines& lines,
+       CloudNotice& notice, const GenerateOptions& generate)
+      : engine_(engine),
+        world_(world),
+        interrupt_(interrupt),
+        lines_(lines),
+        notice_(notice),
+        generate_(generate),
+        follows_(engine.follows()),
+        seed_(options().seed) {}
 
   void run() {
-    LineEditor editor(with_.world.input, with_.world.console.err, with_.interrupt,
-                      history_file(with_.world.environment));
-    const std::shared_ptr<void> end(nullptr, [this](void*) { with_.lines.through({}); });
-    with_.lines.through([&editor](const std::string& line) { editor.tell(line); });
-    if (!with_.options.quiet) say(kHello);
+    LineEditor editor(world_.input, world_.console.err, interrupt_,
+                      history_file(world_.environment));
+    const std::shared_ptr<void> end(nullptr, [this](void*) { lines_.through({}); });
+    lines_.through([&editor](const std::string& line) { editor.tell(line); });
+    if (!options().quiet) say(kHello);
     const std::string prompt = marked(Mark::kBold, kPrompt);
     std::string line;
     for (;;) {
@@ -52,28 +63,39 @@ class Loop {
       if (outcome == LineEditor::Outcome::kCancelled || line.empty()) continue;
       try {
         if (line.starts_with(':') ? !obey(line) : !meant_as_command(line) && answer(line)) return;
-      } catch (const http::HttpError& error) {
-        with_.world.console.err(told_error(error.message, with_.world.console));
+      } catch (const RemoteError& error) {
+        const bool silent = error.transient() && error.status == 0;
+        world_.console.err(
+            told_error(cat(silent ? "the cloud does not answer: " : "", plain_words(error.what())),
+                       world_.console));
       } catch (const Error& error) {
-        with_.world.console.err(told_error(error.what(), with_.world.console));
+        world_.console.err(told_error(error.what(), world_.console));
       }
     }
   }
 
  private:
   std::string marked(Mark mark, std::string_view text) const {
-    return split::marked(with_.world.console.err_colors(), mark, text);
+    return split::marked(world_.console.err_colors(), mark, text);
   }
-  void say(std::string_view line) { with_.world.console.err(cat(line, "\n")); }
+  void say(std::string_view line) { world_.console.err(cat(line, "\n")); }
   bool obey(std::string_view line);
   bool meant_as_command(std::string_view line);
+  void cut(const std::string& value);
   void save(const std::string& name);
   bool answer(const std::string& line);
 
-  const PromptLoop& with_;
-  std::shared_ptr<PlacedModel> chosen_;  // by :cut
-  std::optional<uint64_t> seed_;         // none: drawn for each
-  std::string last_, text_;              // the last prompt, and what came behind it
+  const Options& options() const { return engine_.options(); }
+
+  Engine& engine_;
+  const World& world_;
+  Interrupt& interrupt_;
+  ToldLines& lines_;
+  CloudNotice& notice_;
+  const GenerateOptions generate_;
+  const bool follows_;            // the cut may move by itself
+  std::optional<uint64_t> seed_;  // none: drawn for each
+  std::string last_, text_;       // the last prompt, and what came behind it
 };
 
 // Says what a word is that was typed by habit.
@@ -84,6 +106,22 @@ bool Loop::meant_as_command(std::string_view line) {
     return true;
   }
   return false;
+}
+
+void Loop::cut(const std::string& value) {
+  if (follows_ && value == "auto") {
+    engine_.choose_cut();
+    return say("the cut moves by itself from now on");
+  }
+  const int layers = engine_.loaded()->model.config().layers;
+  const auto cut = parse_u64(value, 0, static_cast<uint64_t>(layers));
+  if (!cut && value != "cloud") {
+    throw Error(ErrorKind::kInput, cat(":cut: expected 0..", layers,
+                                       follows_ ? ", cloud or auto, got " : " or cloud, got ",
+                                       value.empty() ? "nothing" : shown(value)));
+  }
+  engine_.move_cut(cut ? static_cast<int>(*cut) : Move::kCloud);
+  say(cat("texts run at cut ", engine_.present()->place.name(), " from now on"));
 }
 
 void Loop::save(const std::string& name) {
@@ -110,9 +148,7 @@ bool Loop::obey(std::string_view line) {
     if (last_.empty()) throw Error(ErrorKind::kInput, ":again: there is no text yet");
     answer(std::string(last_));
   } else if (command == ":cut") {
-    chosen_ = with_.place(value);
-    say(chosen_ ? cat("texts run at cut ", chosen_->place.name(), " from now on")
-                : "the cut moves by itself from now on");
+    cut(value);
   } else if (command == ":seed") {
     const auto seed = parse_u64(value, 0, INT64_MAX);
     if (!value.empty() && !seed) throw Error(ErrorKind::kInput, ":seed: expected a whole number");
@@ -128,29 +164,32 @@ bool Loop::obey(std::string_view line) {
 
 // True when nobody reads its texts any more.
 bool Loop::answer(const std::string& line) {
-  const Options& asked = with_.options;
-  const ModelConfig& config = with_.shared.model.config();
-  const auto prompt = prompt_ids(config, with_.shared.tokenizer, line, !asked.no_special);
-  GenerateOptions options = with_.generate;
+  const Options& asked = engine_.options();
+  const LoadedModel& model = *engine_.loaded();
+  const auto prompt = prompt_ids(model.model.config(), &*model.tokenizer, line, !asked.no_special);
+  GenerateOptions options = generate_;
   options.sampling.seed = seed_ ? *seed_ : drawn_seed();
   options.seeded = seed_.has_value();
   last_ = line;
   text_.clear();
   bool unread = false;
-  SplitWork work(with_.shared, chosen_ ? chosen_ : with_.split());
-  const Interrupt::Diversion stop(with_.interrupt, [&work] { work.cancel(); });
-  const Interrupt::Hook end(with_.interrupt, [&work] { work.cancel(); });
-  const Console& console = with_.world.console;
+  EngineRequest work(engine_, nullptr, "");
+  const Interrupt::Diversion stop(interrupt_, [&work] { work.cancel(); });
+  const Interrupt::Hook end(interrupt_, [&work] { work.cancel(); });
+  const Console& console = world_.console;
   Generated text;
   try {
-    text = work.generate(prompt, options, [&](std::string_view piece, const ScoredToken*) {
+    const auto begun = work.begin(prompt, options);
+    const auto put = [&](std::string_view piece, const ScoredToken*) {
       text_ += piece;
       if (asked.json || piece.empty()) return true;
-      with_.wrote(piece);
+      notice_.wrote(piece);
       unread = !console.out(piece);
       return !unread;
-    });
-  } catch (const http::HttpError&) {
+    };
+    while (begun->next(put)) continue;
+    text = begun->take();
+  } catch (const RemoteError&) {
     if (!work.cancelled()) throw;
     text.finish_reason = "cancelled";
   }
@@ -163,7 +202,7 @@ bool Loop::answer(const std::string& line) {
     return unread;
   }
   console.out("\n");
-  with_.wrote("\n");
+  notice_.wrote("\n");
   const std::vector<Move>& moves = receipt.counts.moves;
   for (size_t i = 0; i < moves.size() && !asked.quiet; ++i) {
     const std::string words = rescue_words(moves, i, receipt.exact);
@@ -175,6 +214,9 @@ bool Loop::answer(const std::string& line) {
 
 }  // namespace
 
-void run_prompt_loop(const PromptLoop& loop) { Loop(loop).run(); }
+void run_prompt_loop(Engine& engine, const World& world, Interrupt& interrupt, ToldLines& lines,
+                     CloudNotice& notice, const GenerateOptions& generate) {
+  Loop(engine, world, interrupt, lines, notice, generate).run();
+}
 
 }  // namespace split::edge

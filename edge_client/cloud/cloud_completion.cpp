@@ -9,16 +9,16 @@
 namespace split::edge {
 namespace {
 
-Json request_of(const std::string& model, Json prompt, const GenerateOptions& options) {
+Json request_of(const std::string& model, Json words, const GenerateOptions& options) {
   const SamplingOptions& sampling = options.sampling;
-  Json body = {{"model", model},
-               {"prompt", std::move(prompt)},
-               {"max_tokens", options.max_tokens},
-               {"temperature", sampling.temperature},
-               {"top_p", sampling.top_p},
-               {"seed", sampling.seed},
-               {"stream", true},
-               {"return_token_ids", true}};
+  Json body = std::move(words);
+  body["model"] = model;
+  if (options.max_tokens >= 0) body["max_tokens"] = options.max_tokens;
+  body["temperature"] = sampling.temperature;
+  body["top_p"] = sampling.top_p;
+  body["seed"] = sampling.seed;
+  body["stream"] = true;
+  body["return_token_ids"] = true;
   if (sampling.top_k != 0) body["top_k"] = sampling.top_k;
   if (sampling.repetition_penalty != 1) {
     body["repetition_penalty"] = sampling.repetition_penalty;
@@ -53,6 +53,7 @@ std::string session_path(const std::string& model, const std::string& session) {
 
 // Events beside those of tokens: the end, the usage, an error.
 constexpr size_t kOtherEvents = 16;
+constexpr int kMostUnasked = 1 << 18;  // tokens of a text whose bound only the server knows
 
 // Bytes of a stream that has what was asked for: an event for each token, with its likeliest ones.
 uint64_t most_bytes(const GenerateOptions& options) {
@@ -220,7 +221,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }
   }
-  const std::string body = request_of(model, prompt, options).dump();
+  const std::string body = request_of(model, Json{{"prompt", prompt}}, options).dump();
   Retry retry(retry_options, waiter);
   size_t shown_bytes = 0, most_tokens = 0;
   bool lost = false, begun = false;
@@ -260,15 +261,15 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
 
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
                    const OnText& on_text, Opened& opened, SplitCounts& counts) {
-  Json body = request_of(model, opening.prompt, opening.options);
-  body["special"] = opening.special;
+  const Json body = request_of(model, opening.words, opening.options);
+  GenerateOptions options = opening.options;
+  if (options.max_tokens < 0) options.max_tokens = kMostUnasked;
   const std::string path = session_path(model, opened.session);
   const OnText until_ready = [&](std::string_view text, const ScoredToken* token) {
     opened.text_bytes += text.size();
     return on_text(text, token) && !opening.ready();
   };
-  TokenStream stream(nullptr, opening.options, 0, until_ready, counts.traffic, counts.steps,
-                     &opened);
+  TokenStream stream(nullptr, options, 0, until_ready, counts.traffic, counts.steps, &opened);
   ++counts.trips;
   stream.read(remote, path, body.dump());
   opened.finish_reason = stream.finish().finish_reason;
@@ -284,7 +285,7 @@ std::string stream_on_session(Remote& remote, const std::string& model, const St
     if (token != nullptr) goes_on = on_token(*token);
     return goes_on;
   };
-  Json body = request_of(model, asked.ids, asked.options);
+  Json body = request_of(model, Json{{"prompt", asked.ids}}, asked.options);
   if (asked.can) body["can"] = *asked.can;
   uint64_t steps = 0;  // which the text counts
   TokenStream stream(nullptr, asked.options, 0, on_text, asked.counts->traffic, steps);

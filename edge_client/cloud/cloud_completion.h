@@ -2,6 +2,7 @@
 // ids that come back are decoded here, so that bytes, stop strings and output are the same.
 #pragma once
 
+#include "base/json.h"
 #include "edge_client/cloud/remote.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/split/cloud_link.h"
@@ -17,13 +18,13 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
                             const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
                             size_t layers, SplitCounts& counts);
 
-// Begins a text on a session with the prompt's own words, which the server makes ids of: nothing of
-// the model is known here yet. Ends with the stream, or where `ready` says that it is; then the
-// text goes on as any that was begun. One try. Throws RemoteError.
+// Begins a text on a session with the prompt's own words, a completion's "prompt" or a chat's
+// "messages" and what belongs to these, which the server makes ids of: nothing of the model is
+// known here yet. Ends with the stream, or where `ready` says that it is; then the text goes on as
+// any that was begun. One try. Throws RemoteError.
 struct Opening {
-  std::string prompt;  // UTF-8
-  bool special = true;
-  GenerateOptions options;
+  Json words;
+  GenerateOptions options;  // with max_tokens below 0 as many as the server gives
   std::function<bool()> ready;
 };
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,

@@ -13,8 +13,7 @@ constexpr size_t kMostEnded = 1024;  // a server forgets idle sessions by itself
 RemotePool::RemotePool(Connect connect, std::chrono::milliseconds timeout)
     : connect_(std::move(connect)),
       timeout_(timeout),
-      goodbye_(connect_(std::min(timeout, Remote::kGoodbye))),
-      thread_(started([this] { say_goodbyes(); })) {
+      goodbye_(connect_(std::min(timeout, Remote::kGoodbye))) {
   idle_.reserve(kMostIdle);
 }
 
@@ -24,7 +23,7 @@ RemotePool::~RemotePool() {
     stopping_ = true;
   }
   changed_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::shared_ptr<Remote> RemotePool::take() {
@@ -37,11 +36,11 @@ std::shared_ptr<Remote> RemotePool::take() {
     }
   }
   if (!remote) remote = connect_(timeout_);
-  const auto back = [this](Remote* lent) { give_back(std::unique_ptr<Remote>(lent)); };
+  const auto back = [this](Remote* lent) { put(std::unique_ptr<Remote>(lent)); };
   return {remote.release(), back};
 }
 
-void RemotePool::give_back(std::unique_ptr<Remote> remote) noexcept {
+void RemotePool::put(std::unique_ptr<Remote> remote) noexcept {
   remote->set_trace({});
   remote->on_silence({});
   const std::lock_guard lock(mutex_);
@@ -52,6 +51,7 @@ void RemotePool::dismiss(const std::string& session) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (ended_.size() >= kMostEnded) return;
+    if (!thread_.joinable() && !try_start(thread_, [this] { say_goodbyes(); })) return;
     ended_.push_back(session);
   }
   changed_.notify_one();

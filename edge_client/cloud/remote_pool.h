@@ -24,15 +24,15 @@ class RemotePool {
   RemotePool(const RemotePool&) = delete;
   RemotePool& operator=(const RemotePool&) = delete;
 
-  // Comes back here with the last that has it.
+  // Comes back here with the last that has it. The one used last is taken first.
   std::shared_ptr<Remote> take();
+  void put(std::unique_ptr<Remote> remote) noexcept;
   const std::string& origin() const { return goodbye_->origin(); }
 
   // Ends the session on the server, soon.
   void dismiss(const std::string& session) noexcept;
 
  private:
-  void give_back(std::unique_ptr<Remote> remote) noexcept;
   void say_goodbyes();
 
   const Connect connect_;
@@ -43,7 +43,7 @@ class RemotePool {
   std::deque<std::string> ended_;
   bool stopping_ = false;
   std::unique_ptr<Remote> goodbye_;  // of the thread
-  std::thread thread_;
+  std::thread thread_;               // once there is a goodbye to say
 };
 
 }  // namespace split::edge

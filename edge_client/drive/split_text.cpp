@@ -40,7 +40,10 @@ void SplitText::keep() {
 
 void SplitText::take_up(const Opened& opened) {
   size_t known = opened.text_bytes;
+  bool at_start = opened.skips_spaces;
   const OnText on_text = [&](std::string_view text, const ScoredToken*) {
+    if (at_start) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    at_start &= text.empty();
     const size_t had = std::min(known, text.size());
     known -= had;
     late_ += text.substr(had);

@@ -22,6 +22,7 @@ struct Opened {
   size_t text_bytes = 0;            // that the reader has
   std::string finish_reason;        // where it has ended
   bool lost = false;                // the cloud, before this machine knew of the model
+  bool skips_spaces = false;        // those that it begins with
 };
 
 // The parts that it runs with; all of them outlive the call.

@@ -25,10 +25,10 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-Arrival::Arrival(Loader& loader, ArrivalOptions options)
-    : loader_(loader), options_(std::move(options)) {
+Arrival::Arrival(Loader& loader, ArrivalOptions options, EngineObserver& observer)
+    : loader_(loader), options_(std::move(options)), observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
-  options_.tell("no thread is left for the weights; texts stay on the cloud");
+  say("no thread is left for the weights; texts stay on the cloud");
   begun_ = true;
 }
 
@@ -58,6 +58,8 @@ std::shared_ptr<PlacedModel> Arrival::wait_for(int cut) {
     changed_.wait(lock);
   }
 }
+
+void Arrival::say(const std::string& line) { observer_.said(cat("--cut auto: ", line)); }
 
 void Arrival::text_runs(bool runs) {
   const Lock lock(mutex_);
@@ -105,24 +107,23 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   if (chosen.steps == 0) {
     const bool memory = chosen.limit == Limit::kMemory;
     if (options_.grow.max_weights > 0) {
-      options_.tell(cat("the weights are ", human_bytes(chosen.all), ", more than ",
-                        memory ? "the memory that is free, " : "--max-weights ",
-                        human_bytes(chosen.most), ": texts stay on the cloud"));
+      say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
+              memory ? "the memory that is free, " : "--max-weights ", human_bytes(chosen.most),
+              ": texts stay on the cloud"));
     }
     return nullptr;
   }
   const std::string over = loader_.over_cache_limit(chosen.bytes);
-  if (!over.empty()) options_.tell(over);
+  if (!over.empty()) say(over);
   const uint64_t missing = loader_.missing_bytes(growth.steps);
   if (missing > 0) {
-    options_.tell(
-        cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
+    say(cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
-  if (options_.begins) options_.begins(info, growth.steps);
+  observer_.coming(info, growth.steps);
   GrowOptions grow = options_.grow;
   grow.forecasts = options_.forecasts;
   grow.told = [this](const GrowthNote& note) {
-    if (options_.grow.told) options_.grow.told(note);
+    observer_.grew(note);
     const Lock lock(mutex_);
     changed_.notify_all();
   };
@@ -135,10 +136,9 @@ void Arrival::run() {
   try {
     placed = begin();
   } catch (const Error& error) {
-    if (!ends_.interrupted())
-      options_.tell(cat(plain_words(error.what()), "; texts stay on the cloud"));
+    if (!ends_.interrupted()) say(cat(plain_words(error.what()), "; texts stay on the cloud"));
   }
-  if (placed && options_.grows) options_.grows(placed);
+  if (placed) observer_.grows(placed);
   Lock lock(mutex_);
   begun_ = true;
   placed_ = placed;
@@ -217,8 +217,7 @@ void Arrival::look(const PlacedModel& placed, int cut) {
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
   if (at->rounds()) exact = false;
   at->exact = exact;
-  const auto& told = begins ? options_.landed : options_.offered;
-  if (told) told({at, exact, whole_at(placed)});
+  observer_.landed({at, exact, whole_at(placed)}, begins);
   if (cut == 0) loader_.remember(*at);
 }
 

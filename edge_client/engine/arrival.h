@@ -11,38 +11,23 @@
 #include <string>
 #include <thread>
 
-#include "edge_client/weights/loader.h"
+#include "edge_client/engine/observer.h"
 
 namespace split::edge {
 
-// A place where texts may go on from now on.
-struct Landed {
-  std::shared_ptr<PlacedModel> at;
-  std::optional<bool> exact;  // with the cloud's bits; none: it did not answer
-  // When all weights are expected, where they come.
-  std::optional<std::chrono::steady_clock::time_point> whole_at = {};
-};
-
 struct ArrivalOptions {
-  GrowOptions grow;
+  GrowOptions grow;                // but what it tells, which the observer hears
   wire::ModelInfo info = {};       // that texts run by meanwhile
   Forecasts* forecasts = nullptr;  // told of what is measured
   Goal goal = Goal::kFast;         // each stage is a place, or only all
-  // Called before the first byte, with what is to come, in its order.
-  std::function<void(const wire::ModelInfo&, const std::vector<GrowthStep>&)> begins = {};
-  // Called once the weights come.
-  std::function<void(const std::shared_ptr<PlacedModel>&)> grows = {};
-  std::function<void(const Landed&)> landed = {};  // one after the other
-  // The same of what is no place by the goal, where texts could go on all the same.
-  std::function<void(const Landed&)> offered = {};
-  std::function<void(const std::string&)> tell = {};
 };
 
-// All that it calls, its thread calls. Any thread, but its end.
+// Its thread tells the observer, of one after the other. Any thread, but its end.
 class Arrival {
  public:
-  // Begins. The loader outlives it, and nobody else calls its load() or grow() meanwhile.
-  Arrival(Loader& loader, ArrivalOptions options);
+  // Begins. The loader and the observer outlive it, and nobody else calls the loader's load() or
+  // grow() meanwhile.
+  Arrival(Loader& loader, ArrivalOptions options, EngineObserver& observer);
   // Ends what is on its way; what is whole stays in the cache.
   ~Arrival();
   Arrival(const Arrival&) = delete;
@@ -57,6 +42,7 @@ class Arrival {
  private:
   using Lock = std::unique_lock<std::mutex>;
   void run();
+  void say(const std::string& line);
   std::shared_ptr<PlacedModel> begin();
   wire::ModelInfo ask();
   std::optional<bool> compare(const PlacedModel& placed);
@@ -67,6 +53,7 @@ class Arrival {
 
   Loader& loader_;
   const ArrivalOptions options_;
+  EngineObserver& observer_;
   Interrupt ends_;
   uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
   std::chrono::steady_clock::time_point began_ = {};  // they

@@ -44,15 +44,6 @@ void on_own_thread(const std::function<void()>& call) {
 
 }  // namespace
 
-// The options outlive the service that reads them.
-struct Placements::Placed {
-  Placed(Options wanted, const Console& console, const Flags::Environment& environment,
-         Interrupt& interrupt, EdgeMetrics& metrics)
-      : options(std::move(wanted)), service(options, console, environment, interrupt, metrics) {}
-  const Options options;
-  Service service;
-};
-
 Placements::Placements(const Options& options, const Console& console,
                        const Flags::Environment& environment, Interrupt& interrupt)
     : console_(console),
@@ -63,8 +54,9 @@ Placements::Placements(const Options& options, const Console& console,
   observe();
 }
 
-std::shared_ptr<Placements::Placed> Placements::make(const Options& options) {
-  return std::make_shared<Placed>(options, console_, environment_, interrupt_, metrics_);
+std::shared_ptr<Service> Placements::make(Options options) {
+  return std::make_shared<Service>(std::move(options), console_, environment_, interrupt_,
+                                   metrics_);
 }
 
 // Sets the metrics that describe what answers begin with now.
@@ -88,41 +80,20 @@ void Placements::load() {
 void Placements::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  now_->service.stop();
+  now_->stop();
 }
 
 std::shared_ptr<Service> Placements::present() const {
   const std::lock_guard lock(mutex_);
-  return {now_, &now_->service};
+  return now_;
 }
 
-// A text's own model outlives what it begins.
-serve::TextModel Placements::find(const std::string& id) const {
-  const std::shared_ptr<Service> service = present();
-  serve::TextModel model = service->find(id);
-  model.begin = [service, begin = std::move(model.begin)] { return begin(); };
-  return model;
-}
-
-serve::TextModel Placements::unsplit(const std::string& id) const {
-  const std::shared_ptr<Service> service = present();
-  serve::TextModel model = service->unsplit(id);
-  model.begin = [service, begin = std::move(model.begin)] { return begin(); };
-  return model;
-}
-
-serve::TextModel Placements::find_writer(const std::string& id, const std::string& owner) const {
-  const std::shared_ptr<Service> service = present();
-  serve::TextModel model = service->find_writer(id, owner);
-  model.begin = [service, begin = std::move(model.begin)] { return begin(); };
-  return model;
-}
-
-Options Placements::options_of(const Wish& wish, const Placed& now) const {
-  Options options = now.options;
-  const std::optional<Placement> place = now.service.place();
-  const bool other = wish.model && *wish.model != now.service.id();
-  options.model = wish.model.value_or(now.service.id());
+Options Placements::options_of(const Wish& wish, const Service& now) const {
+  Options options = now.options();
+  const std::shared_ptr<PlacedModel> split = now.engine().present();
+  const Placement& place = split->place;
+  const bool other = wish.model && *wish.model != now.id();
+  options.model = wish.model.value_or(now.id());
   if (wish.head) {
     if (*wish.head != "edge" && *wish.head != "cloud") {
       wire::Fields::refuse("head", "expected \"edge\" or \"cloud\"");
@@ -145,12 +116,12 @@ Options Placements::options_of(const Wish& wish, const Placed& now) const {
   if (wish.chosen && options.head_on_cloud) {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
-  const bool follows = wish.chosen || (now.service.follows() && !wish.cut);
+  const bool follows = wish.chosen || (now.engine().follows() && !wish.cut);
   options.auto_cut = follows && !options.head_on_cloud;
   options.all_on_cloud = options.auto_cut;
   options.cut.reset();  // where another model has its default
   std::optional<int> cut = wish.cut;
-  if (!cut && !follows && !other && place) cut = place->all_on_cloud ? Move::kCloud : place->cut;
+  if (!cut && !follows && !other) cut = place.all_on_cloud ? Move::kCloud : place.cut;
   if (cut == Move::kCloud) {
     options.all_on_cloud = true;
   } else {
@@ -161,37 +132,33 @@ Options Placements::options_of(const Wish& wish, const Placed& now) const {
 
 void Placements::place(const Wish& wish) {
   const std::lock_guard placing(placing_);
-  std::shared_ptr<Placed> now;
-  {
-    const std::lock_guard lock(mutex_);
-    now = now_;
-  }
-  if (!now->service.ready()) now->service.find("");  // throws
+  const std::shared_ptr<Service> now = present();
+  if (!now->ready()) now->find("");  // throws
   if (wish.moves_only()) {
-    if (wish.chosen) now->service.choose_cut();
-    if (wish.cut) now->service.move_cut(*wish.cut);
+    if (wish.chosen) now->choose_cut();
+    if (wish.cut) now->move_cut(*wish.cut);
     return;
   }
-  const std::shared_ptr<Placed> next = make(options_of(wish, *now));
+  const std::shared_ptr<Service> next = make(options_of(wish, *now));
   try {
-    on_own_thread([&] { next->service.load(); });
+    on_own_thread([&] { next->load(); });
   } catch (const Error& error) {
     throw_as_answer(error);
   }
   const std::lock_guard lock(mutex_);
-  if (stopping_) next->service.stop();
+  if (stopping_) next->stop();
   now_ = next;
 }
 
 std::string Placements::status() const {
   std::vector<std::string> devices;
-  std::shared_ptr<Placed> now;
+  std::shared_ptr<Service> now;
   {
     const std::lock_guard lock(mutex_);
     devices = devices_;
     now = now_;
   }
-  return now->service.status(devices);
+  return now->status(devices);
 }
 
 }  // namespace split::edge

@@ -35,11 +35,6 @@ class Placements {
 
   // The one that answers. Whoever holds it may go on with it.
   std::shared_ptr<Service> present() const;
-  // As Service's; what is begun by them keeps its service.
-  serve::TextModel find(const std::string& id) const;
-  serve::TextModel unsplit(const std::string& id) const;
-  serve::TextModel find_writer(const std::string& id, const std::string& owner) const;
-
   // Downloads what is missing; answers begin there from then on. Throws HttpError and Error.
   void place(const Wish& wish);
 
@@ -47,9 +42,8 @@ class Placements {
   std::string status() const;
 
  private:
-  struct Placed;
-  std::shared_ptr<Placed> make(const Options& options);
-  Options options_of(const Wish& wish, const Placed& now) const;
+  std::shared_ptr<Service> make(Options options);
+  Options options_of(const Wish& wish, const Service& now) const;
   void observe();
 
   const Console& console_;
@@ -59,7 +53,7 @@ class Placements {
   std::mutex placing_;  // one after the other
 
   mutable std::mutex mutex_;  // of all below
-  std::shared_ptr<Placed> now_;
+  std::shared_ptr<Service> now_;
   std::vector<std::string> devices_;  // that a wish may name
   bool stopping_ = false;
 };

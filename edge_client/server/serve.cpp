@@ -96,11 +96,11 @@ const std::vector<int>& statuses(bool of_a_chat) {
 // OpenAI's routes, and Ollama's on them.
 std::vector<http::Route> model_routes(Placements& placements) {
   const serve::FindModel find = [&placements](const std::string& id) {
-    return placements.find(id);
+    return placements.present()->find(id);
   };
-  const auto writer = [&placements](const Request& request) -> serve::FindModel {
-    return [&placements, owner = owner_of(request)](const std::string& id) {
-      return placements.find_writer(id, owner);
+  const auto writer = [&placements](const Request& request, bool opens = false) {
+    return [&placements, owner = owner_of(request), opens](const std::string& id) {
+      return placements.present()->find_writer(id, owner, opens);
     };
   };
   const http::Handler completions = [writer](const Request& request) {
@@ -134,13 +134,19 @@ std::vector<http::Route> model_routes(Placements& placements) {
        .summary = "Completes texts, as OpenAI's route of this name does.",
        .statuses = statuses(false),
        .body = serve::completion_fields(),
-       .handler = completions},
+       .handler =
+           [writer](const Request& request) {
+             return serve::completions(request, writer(request, true));
+           }},
       {.method = "POST",
        .path = "/v1/chat/completions",
        .summary = "Answers messages, as OpenAI's route of this name does.",
        .statuses = statuses(true),
        .body = serve::chat_fields(),
-       .handler = chat},
+       .handler =
+           [writer](const Request& request) {
+             return serve::chat_completions(request, writer(request, true));
+           }},
       {.method = "POST",
        .path = "/v1/responses",
        .summary = "Answers with text, as OpenAI's route of this name does.",
@@ -167,7 +173,7 @@ std::vector<http::Route> split_routes(Placements& placements) {
   // The same words as a completion's or a chat's, and nothing of them here: what the split is
   // compared with.
   const serve::FindModel alone = [&placements](const std::string& id) {
-    return placements.unsplit(id);
+    return placements.present()->unsplit(id);
   };
   return {
       {.method = "GET",
@@ -261,7 +267,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
       placements.load();
       memory.set_limit(options.memory_budget > 0 ? options.memory_budget
                                                  : memory_left_for_requests(options.kv_budget));
-      say(placements.present()->plan());
+      say(placements.present()->engine().plan());
       say("ready");
     } catch (...) {
       failure = std::current_exception();

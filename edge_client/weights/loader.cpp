@@ -83,15 +83,19 @@ Loader::Loader(const Options& options, const Console& console,
       console_(console),
       environment_(environment),
       interrupt_(interrupt),
-      remote_(options.server, {std::chrono::seconds(options.timeout), options.min_rate},
-              {options.api_key, options.ca_cert, environment}),
-      hook_(interrupt, [this] { remote_.cancel(); }) {
+      remote_(connect(std::chrono::seconds(options.timeout))) {
+  hook_.emplace(interrupt, [this] { remote_->cancel(); });
   retry_.budget = std::chrono::seconds(options.retry_for);
 }
 
+std::unique_ptr<Remote> connect(const Options& options, const Flags::Environment& environment,
+                                std::chrono::milliseconds timeout) {
+  return std::make_unique<Remote>(options.server, Patience(timeout, options.min_rate),
+                                  Credentials{options.api_key, options.ca_cert, environment});
+}
+
 std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const {
-  return std::make_unique<Remote>(options_.server, Patience(timeout, options_.min_rate),
-                                  remote_.credentials());
+  return edge::connect(options_, environment_, timeout);
 }
 
 bool Loader::cloud_lives() const {
@@ -192,7 +196,7 @@ void Loader::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
       std::move(device), *model_, split.place.range, formats(split.info), options_.profile, blobs,
       std::make_unique<BlobLoad>(
           cache(),
-          blob_origin(split.info, remote_.origin(), remote_.patience(), remote_.credentials()),
+          blob_origin(split.info, remote_->origin(), remote_->patience(), remote_->credentials()),
           blobs, load, interrupt_),
       kv, options_.device.threads, begins);
   split.profile = profile_name(options_.profile);
@@ -213,7 +217,7 @@ std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& inf
   }
   try {
     const SeenModels models = seen_models();
-    const auto seen = models.recall({remote_.origin(), info.id, whole_query()});
+    const auto seen = models.recall({remote_->origin(), info.id, whole_query()});
     if (seen && same_model(seen->info, info) && has_all(models.cache(), seen->info)) {
       return seen->info;
     }
@@ -340,7 +344,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
   shape.wire = wire_of(info);
   return std::make_unique<Forecasts>(
-      PlanMemory(cache, {remote_.origin(), info.id, here}), std::move(shape),
+      PlanMemory(cache, {remote_->origin(), info.id, here}), std::move(shape),
       Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut}, std::move(missing));
 }
 
@@ -353,7 +357,7 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
   const CutBlobs blobs{blobs_of(*model_, info, last.range, formats(info))};
   if (missing_of(blobs, cache())[0] > 0) return std::nullopt;
   const std::unique_ptr<PlacedModel> block = load(last, info);
-  return is_exact(*asking_, info, *block->batcher());
+  return is_exact(*remote_, info, *block->batcher());
 }
 
 // Lets texts move that may: those of a server, which can be asked to, and those that have a
@@ -378,7 +382,7 @@ void Loader::allow_moves(PlacedModel& split) {
   if (bound != Bound::kNone) return stay(words_of(bound));
   if (scheduled) {
     split.exact = split.wire == DType::kF32 &&
-                  retried([&] { return is_exact(*asking_, split.info, *split.batcher()); });
+                  retried([&] { return is_exact(*remote_, split.info, *split.batcher()); });
     if (options_.exact && !*split.exact) {
       return stay("this machine's bits are not the server's (--exact)");
     }

@@ -90,6 +90,10 @@ struct Growth {
   std::vector<GrowthStep> steps;
 };
 
+// A connection to the options' server.
+std::unique_ptr<Remote> connect(const Options& options, const Flags::Environment& environment,
+                                std::chrono::milliseconds timeout);
+
 // One thread at a time.
 class Loader {
  public:
@@ -171,10 +175,10 @@ class Loader {
   DType wire_of(const wire::ModelInfo& info);
   // The formats that weights are downloaded in. Any thread.
   StageFormats formats(const wire::ModelInfo& info) const;
-  Remote& remote() { return *asking_; }
-  // Gives the connection that there is away, for a text that does not wait; asks over another one
-  // from now on. Once.
-  Remote& lend();
+  Remote& remote() { return *remote_; }
+  // Gives the connection that there is away, for a text; asks over another one from now on. While
+  // nobody else asks.
+  std::unique_ptr<Remote> hand_over();
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
   // Whether the server gives a sign of life within two seconds, or did a moment ago. Any thread.
@@ -238,11 +242,8 @@ class Loader {
   const Console& console_;
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
-  Remote remote_;
-  std::unique_ptr<Remote> beside_;  // once that is lent
-  Remote* asking_ = &remote_;
-  std::optional<Interrupt::Hook> beside_hook_;
-  Interrupt::Hook hook_;
+  std::unique_ptr<Remote> remote_;
+  std::optional<Interrupt::Hook> hook_;  // of that
   RetryOptions retry_;
   std::string id_;
   std::atomic<bool> described_ = false;  // a description was of this config,

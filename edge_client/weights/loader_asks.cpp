@@ -34,7 +34,7 @@ std::optional<SeenModels::Key> Loader::key_alone() const {
     alone = place_alone(local);
   }
   if (!alone || options_.plan) return std::nullopt;
-  return SeenModels::Key{remote_.origin(), options_.model,
+  return SeenModels::Key{remote_->origin(), options_.model,
                          manifest_query(*alone, options_.formats)};
 }
 
@@ -43,10 +43,10 @@ void Loader::ask_begun(const std::function<void()>& ask) {
   const auto budget = retry_.budget;
   const std::shared_ptr<void> again(nullptr, [&](void*) {
     retry_.budget = budget;
-    asking_->on_silence({});
+    remote_->on_silence({});
   });
   retry_.budget = {};
-  asking_->on_silence([this] { return !cloud_lives(); });
+  remote_->on_silence([this] { return !cloud_lives(); });
   try {
     return ask();
   } catch (const RemoteError& error) {
@@ -76,7 +76,7 @@ bool Loader::recall(const RemoteError& error, bool aloud) {
     throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
   }
   if (seen_ && aloud && !options_.quiet) {
-    console_.err(cat(remote_.origin(), " does not answer: ", shown(seen_->info.id),
+    console_.err(cat(remote_->origin(), " does not answer: ", shown(seen_->info.id),
                      " is as last seen there, on ", utc_text(seen_->seconds), "\n"));
   }
   return seen_.has_value();
@@ -89,8 +89,8 @@ void Loader::remember(const PlacedModel& split) const {
                           .count();
   const SeenModel model{split.info, files_, now};
   try {
-    seen_models().remember({remote_.origin(), split.info.id, split.query}, model);
-    if (options_.model.empty()) seen_models().remember({remote_.origin(), "", split.query}, model);
+    seen_models().remember({remote_->origin(), split.info.id, split.query}, model);
+    if (options_.model.empty()) seen_models().remember({remote_->origin(), "", split.query}, model);
   } catch (const Error& error) {  // full, or only read
     if (error.kind() != ErrorKind::kIo) throw;
   }
@@ -122,13 +122,13 @@ std::string Loader::wanted_id() {
   };
   const std::vector<std::string> ids = retried(start, [&] {
     try {
-      return asking_->models();
+      return remote_->models();
     } catch (const RemoteError& error) {
       // A proxy takes the path away, and whoever leaves it there is asked for something else.
       const bool below =
-          remote_.origin().find('/', remote_.origin().find("//") + 2) != std::string::npos;
+          remote_->origin().find('/', remote_->origin().find("//") + 2) != std::string::npos;
       if (error.code == wire::codes::kDamaged && below && ++damaged == kDamagedAlways) {
-        throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(),
+        throw Error(ErrorKind::kRemote, cat("[server] ", remote_->origin(),
                                             ": no server below this path; is the path right?"));
       }
       if (error.status == 404) {
@@ -147,7 +147,7 @@ std::string Loader::wanted_id() {
   if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
-  throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(), " has no model ",
+  throw Error(ErrorKind::kRemote, cat("[server] ", remote_->origin(), " has no model ",
                                       shown(options_.model), ", it has ", all.substr(0, 400)));
 }
 
@@ -155,17 +155,18 @@ void Loader::select_id() {
   if (id_.empty()) id_ = wanted_id();
 }
 
-Remote& Loader::lend() {
-  beside_ = connect(remote_.patience().timeout);
-  beside_hook_.emplace(interrupt_, [this] { beside_->cancel(); });
-  asking_ = beside_.get();
-  return remote_;
+std::unique_ptr<Remote> Loader::hand_over() {
+  std::unique_ptr<Remote> next = connect(remote_->patience().timeout);
+  hook_.reset();
+  std::swap(next, remote_);
+  hook_.emplace(interrupt_, [this] { remote_->cancel(); });
+  return next;
 }
 
 void Loader::select_model() {
   select_id();
   config_json_ =
-      seen_ ? seen_->info.config_json : retried([&] { return asking_->file(id_, kConfigFile); });
+      seen_ ? seen_->info.config_json : retried([&] { return remote_->file(id_, kConfigFile); });
   try {
     model_ = make_model(config_json_, options_.context);
   } catch (const Error& error) {
@@ -177,9 +178,9 @@ void Loader::select_model() {
 // Formats that a server is still making are good ones.
 void Loader::expect_formats() {
   if (!model_) select_model();
-  asking_->set_manifest_query(whole_query());
+  remote_->set_manifest_query(whole_query());
   try {
-    const wire::ModelInfo info = asking_->model(id_);
+    const wire::ModelInfo info = remote_->model(id_);
     expect_config(info);
     blobs_of(*model_, info, StageRange(), formats(info));
   } catch (const RemoteError& error) {
@@ -199,8 +200,8 @@ Placement Loader::place(const Options& options, const CloudSessions& sessions, b
 // config.json comes before the description that has its hash: a request less to wait for.
 void Loader::expect_own_config() {
   if (seen_) return;
-  asking_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
-  expect_config(retried([&] { return asking_->model(id_); }));
+  remote_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
+  expect_config(retried([&] { return remote_->model(id_); }));
 }
 
 // Throws Error(kIntegrity) where the description is not of the config that the model was made of.
@@ -211,7 +212,7 @@ void Loader::expect_config(const wire::ModelInfo& info) const {
     why = "another \"config\" in the model's description";
   }
   if (why.empty()) return;
-  if (described_) throw model_changed(remote_.origin(), id_);
+  if (described_) throw model_changed(remote_->origin(), id_);
   refuse_file(kConfigFile, why);
 }
 
@@ -228,7 +229,7 @@ std::string Loader::difference(const wire::ModelInfo& info, std::string_view nam
 }
 
 void Loader::refuse_file(std::string_view name, std::string_view why) const {
-  throw Error(ErrorKind::kIntegrity, cat("[server] ", remote_.origin(), ": file ", shown(name),
+  throw Error(ErrorKind::kIntegrity, cat("[server] ", remote_->origin(), ": file ", shown(name),
                                          " of the model ", shown(id_), ": ", why));
 }
 
@@ -246,9 +247,9 @@ void Loader::take_context(const wire::ModelInfo& info) const {
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
-  asking_->set_manifest_query(place == nullptr ? "?ready=true"
+  remote_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
-  wire::ModelInfo info = manifest(*asking_, interrupt_, retry_, !options_.quiet);
+  wire::ModelInfo info = manifest(*remote_, interrupt_, retry_, !options_.quiet);
   described_ = true;
   return info;
 }
@@ -340,7 +341,7 @@ std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
 std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
   for (int tries = kTries;; --tries) {
     std::string text =
-        seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
+        seen_ ? seen_->files[name] : retried([&] { return remote_->file(info.id, name); });
     const std::string why = difference(info, name, text);
     if (why.empty()) return files_[name] = std::move(text);
     if (tries == 1 || seen_) refuse_file(name, why);

@@ -1,7 +1,7 @@
 // An edge or a cloud whose device fails in the middle of a text.
 #include <gtest/gtest.h>
 
-#include "edge_client/server/split_work.h"
+#include "edge_client/engine/request.h"
 #include "run/text/generate.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"
@@ -60,18 +60,23 @@ struct Fixture {
     return split;
   }
   std::vector<std::vector<int32_t>> answers(const std::shared_ptr<edge::PlacedModel>& split) {
-    const edge::RetryOptions retry;
-    edge::RemotePool pool(
-        [&](auto timeout) { return std::make_unique<edge::Remote>(cloud.url(), timeout); },
-        std::chrono::seconds(60));
-    const edge::SplitWork::Shared shared{*golden.model, nullptr, retry, pool, {}};
+    edge::Options options;
+    options.server = cloud.url();
+    options.all_on_cloud = true;
+    options.cache = cache.path.string();
+    World world;
+    world.environment = [](const char*) -> const char* { return nullptr; };
+    edge::EngineObserver nobody;
+    edge::Engine engine(options, world.console, world.environment, interrupt, nobody);
+    engine.load();
     std::vector<std::vector<int32_t>> all(kAnswers);
     std::vector<std::thread> threads;
     for (std::vector<int32_t>& one : all) {
       threads.emplace_back([&] {
-        edge::SplitWork work(shared, split);
-        const auto goes_on = [](std::string_view, const ScoredToken*) { return true; };
-        one = work.generate(prompt, wanted(), goes_on).tokens;
+        edge::EngineRequest work(engine, split);
+        const auto text = work.begin(prompt, wanted());
+        while (text->next([](std::string_view, const ScoredToken*) { return true; })) continue;
+        one = text->take().tokens;
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -1,0 +1,413 @@
+#include "edge_client/engine/engine.h"
+
+#include <thread>
+
+#include "base/resources/threads.h"
+#include "edge_client/place/plan_report.h"
+#include "edge_client/weights/exactness.h"
+#include "edge_client/weights/plan/measure.h"
+#include "step/names.h"
+#include "wire/codes.h"
+#include "wire/fields.h"
+
+namespace split::edge {
+namespace {
+
+void expect_running_can_move(const PlacedModel& now) {
+  if (now.deepest) return;
+  throw Refused(wire::codes::kNotSupported,
+                "answers that run have one cut for good: of this cloud's sessions, or with --head "
+                "cloud");
+}
+
+}  // namespace
+
+Engine::Engine(const Options& options, const Console& console,
+               const Flags::Environment& environment, Interrupt& interrupt,
+               EngineObserver& observer)
+    : options_(options),
+      observer_(observer),
+      loader_(options, console, environment, interrupt),
+      pool_([this](auto timeout) { return loader_.connect(timeout); },
+            loader_.remote().patience().timeout),
+      // A terminal's pages hold one text whose cut moves.
+      keeps_turns_(options.serve || !options.auto_cut),
+      turns_([this](const std::string& session) { pool_.dismiss(session); }),
+      answers_(options.exact),
+      rescuer_(loader_, options.exact) {
+  loader_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
+  loader_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
+                     [this](bool again) { observer_.found(again); });
+}
+
+Engine::~Engine() {
+  rescuer_.comes_by(nullptr);
+  answers_.on_busy({});
+}
+
+void Engine::meet() {
+  const std::lock_guard loading(loading_);
+  if (!loader_.id().empty()) return;
+  loader_.select_id();
+  loader_.expect_flags();
+  if (!options_.auto_cut || loader_.recalled()) return;
+  seen_alone_ = loader_.is_seen_alone();
+  const std::lock_guard lock(mutex_);
+  now_.opens = loader_.id();
+}
+
+void Engine::open_beside() {
+  const std::lock_guard loading(loading_);
+  opened_ = true;
+  pool_.put(loader_.hand_over());
+}
+
+std::function<bool()> Engine::is_lost() const {
+  if (!seen_alone_) return {};
+  return [this] { return !loader_.cloud_lives(); };
+}
+
+void Engine::load() {
+  meet();
+  const std::lock_guard loading(loading_);
+  try {
+    load_first();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    now_.failed = std::current_exception();
+    throw;
+  }
+}
+
+// With the loader held.
+void Engine::load_first() {
+  Loader::Begin first;
+  std::optional<LoadedModel> known;
+  const auto ask = [&] {
+    loader_.select_model();
+    first = loader_.begin();
+    known.emplace(LoadedModel{
+        loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}});
+    if (options_.serve) known->chat = loader_.chat(first.info);
+  };
+  opened_ ? loader_.ask_begun(ask) : ask();
+  if (opened_ && loader_.recalled()) first.place = loader_.place(options_);  // lost since it began
+  observer_.begins(first, *known);
+  const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
+  loader_.remember(*split);
+  // They are kept in the cache, which a text on the cloud does without.
+  if (options_.serve || split->place.local() || loader_.has_cache()) {
+    forecasts_ = loader_.forecasts(split->info);
+  }
+  if (options_.serve && !options_.auto_cut) measure(split->info);  // else the arrival does
+  {
+    const std::lock_guard lock(mutex_);
+    now_.split = split;
+    if (split->place.all_on_cloud) now_.on_cloud = split;
+  }
+  pool_.put(loader_.hand_over());  // it knows which model the server has
+  observer_.ready(*split);
+  {
+    const std::lock_guard lock(mutex_);
+    now_.loaded.emplace(std::move(*known));
+  }
+  if (options_.auto_cut && split->place.all_on_cloud) follow();
+}
+
+bool Engine::settled() const {
+  const std::lock_guard lock(mutex_);
+  return now_.loaded || now_.failed;
+}
+
+const LoadedModel& Engine::await_loaded(Waiter& waiter) const {
+  constexpr std::chrono::milliseconds kLook{20};
+  while (!settled()) {
+    if (!waiter.wait(kLook)) throw RemoteError("[edge] it is cancelled", 0, "");
+  }
+  const std::lock_guard lock(mutex_);
+  if (now_.failed) std::rethrow_exception(now_.failed);
+  return *now_.loaded;
+}
+
+const LoadedModel* Engine::loaded() const {
+  const std::lock_guard lock(mutex_);
+  return now_.loaded ? &*now_.loaded : nullptr;
+}
+
+std::string Engine::opens() const {
+  const std::lock_guard lock(mutex_);
+  return now_.opens;
+}
+
+std::shared_ptr<PlacedModel> Engine::opened_on() const {
+  const std::lock_guard lock(mutex_);
+  return now_.on_cloud;
+}
+
+bool Engine::follows() const {
+  const std::lock_guard lock(mutex_);
+  return now_.follows;
+}
+
+// Looks at the line and the cloud as they are now. A plan waits for nobody.
+void Engine::measure(const wire::ModelInfo& info) {
+  if (loader_.recalled()) return;
+  try {
+    measure_cloud(loader_.remote(), info, static_cast<uint32_t>(loader_.config().channels),
+                  *forecasts_);
+  } catch (const RemoteError&) {
+  }
+}
+
+void Engine::Coming::said(const std::string& line) { engine_.observer_.said(line); }
+
+void Engine::Coming::coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) {
+  Engine& engine = engine_;
+  std::vector<std::string> order;
+  for (const GrowthStep& step : steps) {
+    order.insert(order.end(), step.stages.begin(), step.stages.end());
+  }
+  const Loader& loader = engine.loader_;
+  engine.progress_.expect(stage_blobs(loader.model(), info, order, loader.formats(info)));
+  const std::lock_guard lock(engine.mutex_);
+  const bool head = order[1] == names::kHead;  // behind the norm
+  engine.now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
+  engine.now_.coming_info = info;
+}
+
+void Engine::Coming::grows(const std::shared_ptr<PlacedModel>& model) {
+  engine_.answers_.grow_beside(model);
+  engine_.count_growth();
+}
+
+void Engine::Coming::grew(const GrowthNote& note) {
+  engine_.count_growth();
+  engine_.observer_.grew(note);
+  if (!note.done) return;
+  const std::lock_guard lock(engine_.mutex_);
+  engine_.now_.coming.reset();
+}
+
+void Engine::Coming::landed(const Landed& place, bool goes_on) {
+  if (goes_on) return engine_.go_on_at(place);
+  engine_.watch_once(place);
+  engine_.answers_.offer(place);
+}
+
+// The weights come beside the answers. With the loader held.
+void Engine::follow() {
+  wire::ModelInfo info;
+  {
+    const std::lock_guard lock(mutex_);
+    now_.follows = true;
+    if (now_.split->place.all_on_cloud) now_.on_cloud = now_.split;
+    info = now_.split->info;
+  }
+  const auto say = [this](const std::string& line) { coming_.said(cat("--cut auto: ", line)); };
+  if (forecasts_) answers_.choose_by(*forecasts_, say);
+  if (arrival_) return;
+  ArrivalOptions arrival;
+  arrival.goal = options_.goal;
+  arrival.info = std::move(info);
+  arrival.forecasts = forecasts_.get();
+  arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
+  arrival.grow.on_bytes = progress_.on_bytes();
+  arrival_.emplace(loader_, std::move(arrival), coming_);
+  rescuer_.comes_by(&*arrival_);
+  arrival_->text_runs(!answers_.list().empty());
+  answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
+}
+
+void Engine::count_growth() {
+  FetchCounts more;
+  {
+    const std::lock_guard lock(mutex_);
+    const FetchCounts now = answers_.grown_bytes();
+    more = {now.downloaded - now_.counted.downloaded, now.from_cache - now_.counted.from_cache};
+    now_.counted = now;
+  }
+  observer_.loaded(more);
+}
+
+// On the thread of the arrival.
+void Engine::go_on_at(const Landed& place) {
+  watch_once(place);
+  {
+    const std::lock_guard lock(mutex_);
+    now_.landed = place;
+    if (!now_.follows) return answers_.offer(place);
+  }
+  answers_.go_on_at(place);  // first: by what that knows the next answer begins
+  const std::lock_guard lock(mutex_);
+  if (now_.follows) now_.split = place.at;
+}
+
+// Before the first text runs on the weights that come.
+void Engine::watch_once(const Landed& place) {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(now_.watched, true)) watch(*place.at->batcher());
+}
+
+void Engine::choose_cut() {
+  const std::lock_guard loading(loading_);
+  expect_running_can_move(*present());
+  follow();
+  std::optional<Landed> place;
+  {
+    const std::lock_guard lock(mutex_);
+    place = now_.landed;
+    if (!place && now_.on_cloud) now_.split = now_.on_cloud;
+  }
+  if (place) go_on_at(*place);
+  turns_.stay_on(place ? place->at->batcher() : nullptr);
+}
+
+// With the loader held.
+std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::ModelInfo info) {
+  if (place.local()) {
+    progress_.expect(stage_blobs(loader_.model(), info, place.range, loader_.formats(info)));
+  }
+  const std::shared_ptr<void> leave(nullptr, [this](void*) {
+    const std::lock_guard lock(mutex_);
+    now_.coming.reset();
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    now_.coming = place;
+    now_.coming_info = info;
+  }
+  std::shared_ptr<PlacedModel> split = loader_.load(place, info, progress_.on_bytes());
+  observer_.loaded(split->fetched);
+  if (split->batcher() != nullptr) watch(*split->batcher());
+  return split;
+}
+
+// Before anything of an answer runs on it.
+void Engine::watch(Batcher& batcher) {
+  observer_.runs_on(batcher);
+  batcher.on_pages_spent([this, &batcher] { return turns_.make_room(batcher); });
+}
+
+std::shared_ptr<PlacedModel> Engine::present() const {
+  if (std::shared_ptr<PlacedModel> next = answers_.next()) return next;
+  const std::lock_guard lock(mutex_);
+  return now_.split;
+}
+
+EngineState Engine::state() const {
+  EngineState state;
+  state.device_asked = options_.device.device;
+  state.origin = pool_.origin();
+  const std::shared_ptr<PlacedModel> split = present();
+  const Forecasts* forecasts = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    state.split = split;
+    state.coming = now_.coming;
+    state.follows = now_.follows;
+    if (split || now_.coming) {
+      state.info = split ? split->info : now_.coming_info;
+      state.config = &loader_.config();
+      state.formats = loader_.formats(state.info);
+    }
+    if (now_.split) {
+      state.fetched =
+          now_.split->place.all_on_cloud ? answers_.grown_bytes() : now_.split->counts();
+    }
+    forecasts = split ? forecasts_.get() : nullptr;
+  }
+  state.progress = progress_.counts(std::chrono::steady_clock::now());
+  state.answers = answers_.list();
+  state.grown = answers_.grown();
+  state.goal = options_.goal;
+  state.exact = answers_.exact();
+  if (!state.exact && split) state.exact = split->exact;
+  if (split && split->rounds()) state.exact = false;
+  if (forecasts != nullptr) state.plan = to_json(forecasts->plan(split->info.id, state.exact));
+  return state;
+}
+
+std::string Engine::plan() const {
+  Receipt receipt;
+  describe(receipt, *present(), loader_.config(), pool_.origin());
+  return receipt.plan();
+}
+
+void Engine::move_cut(int cut, bool running) {
+  const std::lock_guard loading(loading_);
+  const std::shared_ptr<PlacedModel> now = present();
+  const int layers = loader_.config().layers;
+  if (cut > layers) {
+    wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
+  }
+  if (running) expect_running_can_move(*now);
+  {
+    const std::lock_guard lock(mutex_);
+    now_.follows = false;
+  }
+  answers_.go_on_at(std::nullopt);
+  const bool same = cut == (now->place.all_on_cloud ? Move::kCloud : now->place.cut);
+  const std::shared_ptr<PlacedModel> split = same ? now : placed_at(cut);
+  if (running) move_running(cut, split);
+  {
+    const std::lock_guard lock(mutex_);
+    now_.split = split;
+  }
+  turns_.stay_on(split->batcher());  // what was kept elsewhere has that model's weights too
+}
+
+// The model for answers that begin there. With the loader held.
+std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
+  const std::shared_ptr<PlacedModel> now = present();
+  if (cut != Move::kCloud && arrival_) {
+    if (const auto placed = arrival_->wait_for(cut)) {
+      return std::make_shared<PlacedModel>(placed->at(cut));
+    }
+  }
+  Options options = options_;
+  options.all_on_cloud = cut == Move::kCloud;
+  options.cut.reset();
+  if (!options.all_on_cloud) options.cut = cut;
+  const Placement wanted = edge::place(options, loader_.model());
+  // A driver's compilers want more stack than a request's thread has.
+  std::shared_ptr<PlacedModel> split;
+  std::exception_ptr error;
+  std::thread loads = started([&] {
+    try {
+      split = load_split(wanted, loader_.manifest(&wanted));
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  loads.join();
+  bool same = true;
+  try {
+    if (error) std::rethrow_exception(error);
+    same = same_model(split->info, now->info);
+  } catch (const RemoteError& refused) {
+    if (refused.code != wire::codes::kModelMismatch) throw;
+    same = false;
+  }
+  if (!same) {
+    throw Refused(wire::codes::kModelMismatch,
+                  "the cloud has another model under this name now: start edge_client anew");
+  }
+  loader_.remember(*split);
+  return split;
+}
+
+// With the loader held.
+void Engine::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
+  Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
+  const bool exact =
+      !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info, *tail));
+  if (tail != nullptr) answers_.set_exact(exact);
+  if (options_.exact && !exact) {
+    throw Refused("not_exact",
+                  "a move could change a running answer: this machine's bits are not the cloud's "
+                  "(--exact)");
+  }
+  answers_.move(cut, split);
+}
+
+}  // namespace split::edge

@@ -1,0 +1,396 @@
+#include "edge_client/engine/request.h"
+
+#include <csignal>
+
+#include "base/log.h"
+#include "text/utf8.h"
+
+namespace split::edge {
+namespace {
+
+double ms_between(std::chrono::steady_clock::time_point start,
+                  std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - start).count();
+}
+
+}  // namespace
+
+// One text or its states, while it is computed.
+class EngineRequest::Running {
+ public:
+  // `split` may come later, for whatever needs more than a connection.
+  Running(EngineRequest& work, std::shared_ptr<PlacedModel> split, size_t prompt_tokens)
+      : work_(work) {
+    if (split) run_on(std::move(split));
+    const std::lock_guard lock(work_.mutex_);
+    auto& all = work_.now_;
+    if (work_.running_.empty()) all.since = Clock::now();
+    if (all.texts++ == 0) all.waited_before = work_.engine_.observer().waited_ms();
+    work_.running_.push_back(this);
+    work_.now_.prompt_tokens += prompt_tokens;
+  }
+  ~Running() {
+    const bool answered = counts.trips > 0 && counts.moves.empty();
+    if (answered) work_.engine_.rescuer().cloud_answers();
+    const std::lock_guard lock(work_.mutex_);
+    std::erase(work_.running_, this);
+    work_.now_.ended += counts;
+    if (work_.running_.empty()) work_.now_.ms += ms_between(work_.now_.since, Clock::now());
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  void run_on(std::shared_ptr<PlacedModel> split) {
+    split_ = std::move(split);
+    remote_.reset();  // what was asked on it may not have been heard to its end
+    remote_ = connect();
+    link_.emplace(remote_, options());
+    Engine& engine = work_.engine_;
+    OwnTurns* const turns = engine.turns();
+    if (turns != nullptr && work_.owner_) {
+      turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
+    }
+    const auto beside = [this] { return std::make_unique<ModelLink>(connect(), options()); };
+    if (split_->moves()) {
+      moving_.emplace(engine.rescuer().moving(split_, beside));
+      moving_->options.stays = [&engine](const Quicker& there, double token_ms) {
+        engine.observer().stays(there, token_ms);
+      };
+      remote_->on_silence(engine.rescuer().is_lost(split_));
+    }
+  }
+  SplitRun run(const Opened* opened = nullptr) {
+    const LoadedModel& model = *work_.engine_.loaded();
+    return {*link_,
+            split_->place,
+            split_->batcher(),
+            model.model,
+            model.tokens(),
+            work_.engine_.retry(),
+            work_.interrupt_,
+            {cat(Hex{reinterpret_cast<uintptr_t>(&work_)}),
+             [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }},
+            moving_ ? &*moving_ : nullptr,
+            opened,
+            turns_ ? &*turns_ : nullptr};
+  }
+  // The connection of a text that is opened by its words.
+  Remote& opens_over() {
+    remote_ = connect();
+    remote_->on_silence(work_.engine_.is_lost());
+    return *remote_;
+  }
+  // It has another token.
+  void token() {
+    const auto now = Clock::now();
+    work_.engine_.observer().token(told_, counts, ms_between(last_, now) / 1e3, first_);
+    first_ = false;
+    last_ = now;
+    tell_moves();
+    const std::lock_guard lock(work_.mutex_);
+    told_ = counts;
+    auto& all = work_.now_;
+    const double waited = work_.engine_.observer().waited_ms() - all.waited_before;
+    ++all.tokens;
+    all.watch.token(counts, ms_between(all.since, now) - waited);
+    if (all.first_token_ms) return;
+    all.first_token_ms = ms_between(all.since, now);
+    all.first = counts;
+  }
+  const SplitCounts& told() const { return told_; }
+
+  SplitCounts counts;  // of the thread that computes
+
+ private:
+  void tell_moves() {
+    for (; moves_told_ < counts.moves.size(); ++moves_told_) {
+      work_.engine_.observer().moved(
+          counts.moves[moves_told_],
+          rescue_words(counts.moves, moves_told_, work_.moved_exactly(counts)));
+    }
+  }
+  std::shared_ptr<Remote> connect() {
+    std::shared_ptr<Remote> remote = ended_by(work_.interrupt_, work_.engine_.pool().take());
+    if (split_) remote->set_manifest_query(split_->query);
+    remote->set_trace(work_.trace_);
+    return remote;
+  }
+  LinkOptions options() {
+    Engine& engine = work_.engine_;
+    LinkOptions options =
+        link_options(*split_, engine.loaded()->model.config(), engine.retry(), work_.interrupt_);
+    if (!work_.owner_) return options;  // one text, which takes its leave itself
+    options.goodbye = [&engine](const std::string& session) { engine.pool().dismiss(session); };
+    if (OwnTurns* const turns = engine.turns()) {
+      options.give_up = [turns] { return turns->give_sessions(); };
+    }
+    return options;
+  }
+
+  EngineRequest& work_;
+  std::shared_ptr<PlacedModel> split_;
+  std::shared_ptr<Remote> remote_;
+  std::optional<ModelLink> link_;
+  std::optional<Moving> moving_;
+  std::optional<TurnsOf> turns_;
+  SplitCounts told_;  // as of the last token
+  Clock::time_point last_ = Clock::now();
+  bool first_ = true;
+  size_t moves_told_ = 0;
+};
+
+class EngineRequest::RunningText : public Text {
+ public:
+  RunningText(EngineRequest& work, std::span<const int32_t> prompt, const GenerateOptions& options)
+      : work_(work),
+        prompt_(prompt.begin(), prompt.end()),
+        one_(work, work.split_for(options), prompt.size()) {
+    begin(options, nullptr);
+  }
+  bool next(const OnText& on_text) override {
+    return text_->next([&](std::string_view text, const ScoredToken* token) {
+      if (token != nullptr) one_.token();
+      return on_text(text, token) && !work_.cancelled();
+    });
+  }
+  Generated take() override {
+    Generated made = text_->take();
+    entry_.reset();
+    // Rows of both sides are as good as new only where these give the same bits.
+    if (one_.counts.moves.empty() || work_.moved_exactly(one_.counts).value_or(false))
+      text_->keep();
+    return made;
+  }
+  std::span<const int32_t> prompt() const override { return prompt_; }
+
+ protected:
+  explicit RunningText(EngineRequest& work) : work_(work), one_(work, nullptr, 0) {}
+  void begin(const GenerateOptions& options, const Opened* opened) {
+    text_.emplace(one_.run(opened), prompt_, options, one_.counts);
+    if (text_->forward() != nullptr) {
+      entry_.emplace(work_.engine_.answers(), *text_->forward(), options.repeats());
+    }
+  }
+
+  EngineRequest& work_;
+  std::vector<int32_t> prompt_;
+  Running one_;
+  std::optional<SplitText> text_;
+
+ private:
+  std::optional<Answers::Entry> entry_;
+};
+
+// A text that the cloud begins by its words, until the model is loaded here.
+class EngineRequest::OpenedText : public RunningText {
+ public:
+  OpenedText(EngineRequest& work, Json words, const GenerateOptions& options, bool waits)
+      : RunningText(work), words_(std::move(words)), options_(options), waits_(waits) {
+    opened_.session = random_session_id();
+  }
+  bool next(const OnText& on_text) override {
+    const OnText all = [&](std::string_view text, const ScoredToken* token) {
+      if (at_start_) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+      at_start_ &= text.empty();
+      const size_t known = std::min(known_bytes_, text.size());
+      known_bytes_ -= known;
+      return on_text(text.substr(known), token);
+    };
+    if (text_) return RunningText::next(all);
+    if (begun_) {
+      go_on();
+      return true;
+    }
+    begun_ = true;
+    open(on_text);
+    return waits_ ? !stopped_ : !ended();
+  }
+  Generated take() override {
+    if (text_) return RunningText::take();
+    Generated made;
+    made.text = std::move(said_);
+    made.finish_reason = opened_.finish_reason;
+    for (const ScoredToken& token : opened_.tokens) made.tokens.push_back(token.id);
+    if (options_.logprobs >= 0) made.scored = std::move(opened_.tokens);
+    if (stopped_) made.finish_reason = "cancelled";
+    return made;
+  }
+  std::span<const int32_t> prompt() const override {
+    return opened_.prompt.empty() ? prompt_ : opened_.prompt;
+  }
+
+ private:
+  bool ended() const { return stopped_ || !opened_.finish_reason.empty(); }
+  // Whatever came before the cloud was lost goes on as any other text does.
+  void open(const OnText& on_text) {
+    Engine& engine = work_.engine_;
+    const auto put = [&](std::string_view text, const ScoredToken* token) {
+      said_ += text;
+      if (token != nullptr) one_.token();
+      stopped_ = !on_text(text, token) || work_.cancelled();
+      return !stopped_;
+    };
+    const auto ready = [&engine] { return engine.settled(); };
+    try {
+      open_on_cloud(one_.opens_over(), engine.opens(), {words_, options_, ready}, put, opened_,
+                    one_.counts);
+    } catch (const RemoteError& error) {
+      if (work_.cancelled() || opened_.tokens.empty()) throw;
+      opened_.lost = error.loses();
+    }
+    const std::lock_guard lock(work_.mutex_);
+    work_.now_.prompt_tokens += opened_.prompt.size();
+  }
+  // Once the model is here.
+  void go_on() {
+    Engine& engine = work_.engine_;
+    const LoadedModel& model = engine.await_loaded(work_.interrupt_);
+    const ModelConfig& config = model.model.config();
+    prompt_ = opened_.prompt;
+    check_prompt(config, prompt_);
+    if (options_.max_tokens < 0) {
+      options_.max_tokens = config.context - static_cast<int>(prompt_.size());
+    }
+    const bool bare = words_.contains("messages") && !model.chat;
+    if (bare) options_.min_tokens = std::max(options_.min_tokens, 1);  // as any chat without one
+    const std::shared_ptr<PlacedModel> there = engine.opened_on();
+    opened_.skips_spaces = bare;
+    at_start_ = bare && (!there || said_.empty());
+    one_.run_on(there ? there : engine.present());
+    work_.is_on(there ? there : engine.present());
+    begin(work_.with_drafts(options_), there ? &opened_ : nullptr);
+    if (!there) known_bytes_ = opened_.text_bytes;  // the same text from its start
+  }
+
+  const Json words_;
+  GenerateOptions options_;
+  const bool waits_;
+  Opened opened_;
+  std::string said_;
+  size_t known_bytes_ = 0;  // of the text to come, that the reader has
+  bool begun_ = false, stopped_ = false;
+  bool at_start_ = false;  // of a text whose first spaces are skipped
+};
+
+EngineRequest::EngineRequest(Engine& engine, std::shared_ptr<PlacedModel> split,
+                             std::optional<std::string> owner)
+    : engine_(engine),
+      owner_(std::move(owner)),
+      trace_(log_trace()),
+      split_(split ? std::move(split) : engine.present()) {}
+
+EngineRequest::~EngineRequest() {
+  if (now_.ended.steps == 0) return;
+  const Receipt receipt = counted();
+  std::optional<double> error;
+  if (foreseen(split_.get())) {
+    error = engine_.forecasts()->learn(receipt, now_.watch, now_.drafts);
+  }
+  engine_.count_growth();
+  engine_.observer().ended(receipt, error);
+}
+
+// One that was opened has none until the engine has one.
+std::shared_ptr<PlacedModel> EngineRequest::split() const {
+  const std::lock_guard lock(mutex_);
+  return split_;
+}
+
+void EngineRequest::is_on(const std::shared_ptr<PlacedModel>& split) {
+  const std::lock_guard lock(mutex_);
+  if (!split_) split_ = split;
+}
+
+// Several texts that share their steps are not what one was foreseen to take.
+bool EngineRequest::foreseen(const PlacedModel* split) const {
+  return split != nullptr && engine_.forecasts() != nullptr && now_.texts == 1 && now_.tokens > 0 &&
+         !split->place.head_on_cloud;
+}
+
+// One that somebody may expect again does not begin where the weights came to, if that changes
+// bits.
+std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
+  std::shared_ptr<PlacedModel> split = this->split();
+  const bool other = split->growing && split->exact == false && options.repeats();
+  return other ? std::make_shared<PlacedModel>(split->at(Move::kCloud)) : split;
+}
+
+GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
+  GenerateOptions with = options;
+  const std::shared_ptr<PlacedModel> split = this->split();
+  const bool head_here = split->place.local() || split->deepest;
+  if (with.drafts.most == 0 && head_here && !split->place.head_on_cloud) {
+    with.drafts = engine_.drafts();
+  }
+  const std::lock_guard lock(mutex_);
+  now_.drafts = with.drafts.most > 0;
+  return with;
+}
+
+std::unique_ptr<EngineRequest::Text> EngineRequest::begin(std::span<const int32_t> prompt,
+                                                          const GenerateOptions& options) {
+  if (!split()) is_on(engine_.present());  // it was not loaded when this was made
+  return std::make_unique<RunningText>(*this, prompt, with_drafts(options));
+}
+
+std::unique_ptr<EngineRequest::Text> EngineRequest::begin_words(Json words,
+                                                                const GenerateOptions& options,
+                                                                bool waits) {
+  return std::make_unique<OpenedText>(*this, std::move(words), options, waits);
+}
+
+std::vector<float> EngineRequest::states(std::span<const int32_t> tokens) {
+  Running one(*this, split(), tokens.size());
+  return final_states(one.run(), tokens, one.counts);
+}
+
+EmbeddedTexts EngineRequest::embed(std::span<const std::vector<int32_t>> texts,
+                                   const Sentences& sentences) {
+  size_t tokens = 0;
+  for (const auto& ids : texts) tokens += ids.size();
+  Running one(*this, split(), tokens);
+  return embed_texts(one.run(), texts, sentences, one.counts);
+}
+
+// Whether texts with these moves are the cloud's.
+std::optional<bool> EngineRequest::moved_exactly(const SplitCounts& counts) const {
+  Receipt receipt;
+  receipt.counts.moves = counts.moves;
+  receipt.exact = exact(split().get());
+  engine_.rescuer().describe(receipt);
+  return receipt.exact;
+}
+
+std::optional<bool> EngineRequest::exact(const PlacedModel* split) const {
+  return split != nullptr && split->exact ? split->exact : engine_.answers().exact();
+}
+
+void EngineRequest::cancel() noexcept { interrupt_.raise(SIGTERM); }
+
+Receipt EngineRequest::counted() const {
+  Receipt receipt;
+  const std::lock_guard lock(mutex_);
+  const LoadedModel* const model = engine_.loaded();
+  if (split_ && model != nullptr) {
+    describe(receipt, *split_, model->model.config(), engine_.pool().origin());
+  } else {
+    receipt.server = engine_.pool().origin();
+    receipt.cut = "cloud";
+  }
+  receipt.counts = now_.ended;
+  for (const Running* one : running_) receipt.counts += one->told();
+  // Wall-clock time, while concurrent texts each count their own.
+  receipt.counts.ms = now_.ms + (running_.empty() ? 0 : ms_between(now_.since, Clock::now()));
+  receipt.prompt_tokens = now_.prompt_tokens;
+  receipt.tokens = now_.tokens;
+  receipt.first_token_ms = now_.first_token_ms.value_or(0);
+  receipt.first = now_.first;
+  receipt.exact = exact(split_.get());
+  receipt.end_at_last_move();
+  if (model != nullptr) describe_place(receipt, engine_.answers(), model->model.config());
+  engine_.rescuer().describe(receipt);
+  if (foreseen(split_.get())) engine_.forecasts()->describe(receipt, now_.watch, now_.drafts);
+  return receipt;
+}
+
+}  // namespace split::edge

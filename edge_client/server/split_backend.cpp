@@ -1,0 +1,94 @@
+#include "edge_client/server/split_backend.h"
+
+#include "base/plain_words.h"
+#include "http/message.h"
+#include "serve/models.h"
+
+namespace split::edge {
+
+namespace {
+
+// Its message is one tame line, and the reader is this machine's user.
+[[noreturn]] void throw_as_answer(const RemoteError& error) {
+  if (error.transient()) {
+    const std::string message =
+        cat(error.status == 0 ? "the cloud does not answer: " : "", plain_words(error.what()));
+    throw http::HttpError(503, "cloud_unavailable", message, {}, {{"Retry-After", "1"}});
+  }
+  throw http::HttpError(502, "cloud_error", error.what());
+}
+
+template <typename Call>
+auto answered(const Call& call) {
+  try {
+    return call();
+  } catch (const RemoteError& error) {
+    throw_as_answer(error);
+  }
+}
+
+class BackendText : public serve::Text {
+ public:
+  // Of one that is `opened` by its words, the cloud's verdict on these is the answer.
+  explicit BackendText(std::unique_ptr<EngineRequest::Text> text, bool opened = false)
+      : text_(std::move(text)), opened_(opened) {}
+  bool next(const OnText& on_text) override {
+    try {
+      return text_->next(on_text);
+    } catch (const RemoteError& error) {
+      if (opened_ && error.status == 404) serve::refuse_while_loading();  // it knows no such texts
+      if (!opened_ || (error.status != 400 && error.status != 501)) throw_as_answer(error);
+      throw http::HttpError(error.status, error.code, error.said);
+    }
+  }
+  Generated take() override { return text_->take(); }
+  std::span<const int32_t> prompt() const override { return text_->prompt(); }
+
+ private:
+  const std::unique_ptr<EngineRequest::Text> text_;
+  const bool opened_;
+};
+
+}  // namespace
+
+std::unique_ptr<serve::Text> SplitBackend::begin(std::span<const int32_t> prompt,
+                                                 const GenerateOptions& options) {
+  return std::make_unique<BackendText>(work_.begin(prompt, options));
+}
+
+std::unique_ptr<serve::Text> SplitBackend::begin_words(const Json& words,
+                                                       const GenerateOptions& options) {
+  return std::make_unique<BackendText>(work_.begin_words(words, options), true);
+}
+
+std::vector<float> SplitBackend::states(std::span<const int32_t> tokens) {
+  return answered([&] { return work_.states(tokens); });
+}
+
+serve::TextBackend::Embedded SplitBackend::embed(Texts texts, const Sentences& sentences) {
+  if (!sentences.meant()) return TextBackend::embed(texts, sentences);
+  EmbeddedTexts made = answered([&] { return work_.embed(texts, sentences); });
+  return {std::move(made.values), made.trips};
+}
+
+std::string SplitBackend::server_timing() const {
+  const Receipt now = work_.counted();
+  std::string header;
+  serve::add_timing(header, "cut", now.cut);
+  serve::add_timing(header, "device", now.device);
+  if (now.counts.steps == 0) return header;  // of a stream
+  const Traffic& traffic = now.counts.traffic;
+  if (traffic.stream_ms > 0) {
+    const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
+    serve::add_timing(header, "cloud_and_line", both);
+  } else {
+    serve::add_timing(header, "cloud", traffic.cloud_ms);
+    serve::add_timing(header, "wire", traffic.wire_ms);
+  }
+  serve::add_timing(header, "edge", now.counts.edge_ms);
+  if (now.tokens > 0) serve::add_timing(header, "first_token", now.first_token_ms);
+  serve::add_timing(header, "total", now.counts.ms);
+  return header;
+}
+
+}  // namespace split::edge
