@@ -104,7 +104,6 @@ class Run : public EngineObserver {
   std::string said_;             // by the user: the prompt
   std::vector<int32_t> prompt_;  // as ids, unless the cloud makes these
   bool opens_ = false, loops_ = false;
-  GenerateOptions generate_;
   std::string before_;  // the text, at a terminal: its prompt
   Receipt told_;        // what an engine does not know of a run
   Clock::time_point start_ = Clock::now();
@@ -232,8 +231,8 @@ void Run::go(const std::string& prompt) {
 
 // JSON comes at the end, in one piece.
 void Run::print_text() {
-  generate_ = generate_options();
-  told_.max_tokens = generate_.max_tokens;
+  const GenerateOptions options = generate_options();
+  told_.max_tokens = options.max_tokens;
   if (!options_.json) lines_.begin_text();
   EngineRequest work(engine_);
   const Interrupt::Hook end(interrupt_, [&work] { work.cancel(); });
@@ -241,10 +240,12 @@ void Run::print_text() {
     return put_text(piece, token);
   };
   std::unique_ptr<EngineRequest::Text> text;
-  const auto begin = [&] { text = work.begin(prompt_, generate_); };
+  const auto begin = [&] { text = work.begin(prompt_, options); };
   const auto begin_anew = [&] {
     opens_ = false;
+    met_ms_ = 0;
     text.reset();
+    start_clock();
     prompt_ = ids_of_prompt(engine_.await_loaded(interrupt_));
     begin();
   };
@@ -259,7 +260,7 @@ void Run::print_text() {
     };
     const Json words{{"prompt", said_}, {"special", !options_.no_special}};
     if (try_start(beside, learn)) {
-      text = work.begin_words(words, generate_, true);
+      text = work.begin_words(words, options, true);
     } else {
       learn();
     }

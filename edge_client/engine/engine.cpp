@@ -30,8 +30,6 @@ Engine::Engine(const Options& options, const Console& console,
       loader_(options, console, environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
-      // A terminal's pages hold one text whose cut moves.
-      keeps_turns_(options.serve || !options.auto_cut),
       turns_([this](const std::string& session) { pool_.dismiss(session); }),
       answers_(options.exact),
       rescuer_(loader_, options.exact) {
@@ -51,19 +49,22 @@ void Engine::meet() {
   loader_.select_id();
   loader_.expect_flags();
   if (!options_.auto_cut || loader_.recalled()) return;
-  seen_alone_ = loader_.is_seen_alone();
+  const bool seen_alone = loader_.is_seen_alone();
   const std::lock_guard lock(mutex_);
+  now_.seen_alone = seen_alone;
   now_.opens = loader_.id();
 }
 
 void Engine::open_beside() {
   const std::lock_guard loading(loading_);
-  opened_ = true;
   pool_.put(loader_.hand_over());
+  const std::lock_guard lock(mutex_);
+  now_.opened = true;
 }
 
 std::function<bool()> Engine::is_lost() const {
-  if (!seen_alone_) return {};
+  const std::lock_guard lock(mutex_);
+  if (!now_.seen_alone) return {};
   return [this] { return !loader_.cloud_lives(); };
 }
 
@@ -90,8 +91,13 @@ void Engine::load_first() {
         loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}});
     if (options_.serve) known->chat = loader_.chat(first.info);
   };
-  opened_ ? loader_.ask_begun(ask) : ask();
-  if (opened_ && loader_.recalled()) first.place = loader_.place(options_);  // lost since it began
+  bool opened = false;
+  {
+    const std::lock_guard lock(mutex_);
+    opened = now_.opened;
+  }
+  opened ? loader_.ask_begun(ask) : ask();
+  if (opened && loader_.recalled()) first.place = loader_.place(options_);  // lost since it began
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   loader_.remember(*split);

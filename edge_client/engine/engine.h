@@ -90,7 +90,8 @@ class Engine {
   EngineObserver& observer() { return observer_; }
   const RetryOptions& retry() const { return loader_.retry(); }
   RemotePool& pool() { return pool_; }
-  OwnTurns* turns() { return keeps_turns_ ? &turns_ : nullptr; }
+  // None of a terminal's texts whose cut moves: its pages hold one.
+  OwnTurns* turns() { return options_.serve || !options_.auto_cut ? &turns_ : nullptr; }
   Answers& answers() { return answers_; }
   Rescuer& rescuer() { return rescuer_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
@@ -125,9 +126,7 @@ class Engine {
   EngineObserver& observer_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;
-  bool opened_ = false, seen_alone_ = false;
   RemotePool pool_;
-  const bool keeps_turns_;
   OwnTurns turns_;
   DraftMemory draft_memory_;
   StageProgress progress_;
@@ -138,6 +137,8 @@ class Engine {
   mutable std::mutex mutex_;  // of:
   struct {
     std::string opens;
+    bool opened = false;      // a text, beside load()
+    bool seen_alone = false;  // its model, which may do without the cloud
     std::optional<LoadedModel> loaded;
     std::exception_ptr failed;
     std::shared_ptr<PlacedModel> split;

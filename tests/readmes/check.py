@@ -220,11 +220,15 @@ def check_comments():
 
 
 def check_layers(readme):
-    """The picture of the layers is that of CMakeLists.txt."""
-    layers = re.findall(r'^split_layer\((\w+) DEPS ([\w ]+?)(?: LIBS.*)?$', open(os.path.join(ROOT, 'CMakeLists.txt'), encoding='utf-8').read(), re.M)
-    picture = [tuple(re.split(r' +<- ', line)) for line in readme.blocks[0][2].split('\n')]
+    """The picture of the layers, its one block of such lines, is that of CMakeLists.txt."""
+    folder = os.path.dirname(readme.path) if readme.path.startswith('edge_client/') else ''
+    text = open(os.path.join(ROOT, folder, 'CMakeLists.txt'), encoding='utf-8').read()
+    layers = [(name, deps.replace('edge_', '')) for name, deps in
+              re.findall(r'^(?:split|edge)_layer\((\w+) DEPS ([\w ]+?)(?: LIBS.*)?$', text, re.M)]
+    number, block = next((number, block) for number, _, block in readme.blocks if ' <- ' in block)
+    picture = [tuple(re.split(r' +<- ', line)) for line in block.split('\n')]
     if sorted(layers) != sorted(picture):
-        readme.fail(readme.blocks[0][0], f'CMakeLists.txt has the layers {sorted(layers)}')
+        readme.fail(number, f'CMakeLists.txt has the layers {sorted(layers)}')
 
 
 def output(*words):
@@ -416,6 +420,7 @@ def main():
         check_commits(readme)
     check_comments()
     check_layers(readmes['common/README.md'])
+    check_layers(readmes['edge_client/README.md'])
     check_speed(readmes['README.md'])
     if len(readmes['README.md'].prose) + sum(text.count('\n') + 3 for _, _, text in readmes['README.md'].blocks) > 131:
         errors.append('README.md: more than 130 lines; replace lines and add none')
