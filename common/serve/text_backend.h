@@ -23,7 +23,7 @@ class Text {
   // Does what Generation::next and take do.
   virtual bool next(const OnText& on_text) = 0;
   virtual Generated take() = 0;
-  // Of one that began by its words: the ids that these are, as far as they are known.
+  // Returns the ids of a text that began by its words, as far as they are known.
   virtual std::span<const int32_t> prompt() const { return {}; }
 };
 
@@ -35,9 +35,9 @@ class TextBackend {
   // Its cost is counted when the text is gone; it goes before the backend.
   virtual std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
                                       const GenerateOptions& options) = 0;
-  // The same by a prompt's own words, of which somebody else makes ids: a completion's "prompt", or
-  // a chat's "messages" and what belongs to these. With max_tokens below 0 it ends where the
-  // context does. For models without a config alone.
+  // Begins a text by a prompt's own words, of which somebody else makes ids: a completion's
+  // "prompt", or a chat's "messages" and what belongs to these. With max_tokens below 0 it ends
+  // where the context does. For models without a config alone.
   virtual std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options);
   // One to its end.
   Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,

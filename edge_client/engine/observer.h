@@ -1,5 +1,5 @@
-// What an engine tells while it works, of the cloud, of weights and of texts. Whoever drives it
-// tells it on its own thread, several at once; no call may block.
+// Hears what an engine tells while it works, of the cloud, of weights and of texts. Whoever drives
+// it tells it on its own thread, several at once; no call may block.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct Landed {
   std::optional<std::chrono::steady_clock::time_point> whole_at = {};
 };
 
-// What is known of the model once it is loaded, for good.
+// Holds what is known of the model once it is loaded, for good.
 struct LoadedModel {
   const Model& model;
   std::optional<Tokenizer> tokenizer;

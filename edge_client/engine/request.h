@@ -38,15 +38,15 @@ class EngineRequest {
     virtual std::span<const int32_t> prompt() const = 0;
   };
   std::unique_ptr<Text> begin(std::span<const int32_t> prompt, const GenerateOptions& options);
-  // The same of a prompt's words (cloud_completion.h), while the engine opens(): the cloud begins
-  // it, and it goes on as any other once the model is loaded here. With max_tokens below 0 it ends
-  // where the context does. `waits`: for the model, where it ends before that is loaded.
+  // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): the cloud
+  // begins it, and it goes on as any other once the model is loaded here. With max_tokens below 0
+  // it ends where the context does. `waits`: for the model, where it ends before that is loaded.
   std::unique_ptr<Text> begin_words(Json words, const GenerateOptions& options, bool waits = false);
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);
   // In one trip, where the model was made for embeddings. Throws RemoteError.
   EmbeddedTexts embed(std::span<const std::vector<int32_t>> texts, const Sentences& sentences);
-  // What runs ends soon, and so does what is begun later.
+  // Ends what runs soon, and so what is begun later.
   void cancel() noexcept;
   bool cancelled() const { return interrupt_.signal() != 0; }
   Receipt counted() const;  // what it cost so far, and how that was foreseen

@@ -35,7 +35,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   serve::TextModel find(const std::string& id, const std::string& owner = {});
   // The same model, everything on the cloud.
   serve::TextModel unsplit(const std::string& id);
-  // The same as find(), of a model that writes texts. Throws HttpError 400 `no_head` too. With
+  // Finds a model that writes texts. Throws HttpError 400 `no_head` too. With
   // `opens`, before it is loaded, it may be one whose texts begin by their words alone.
   serve::TextModel find_writer(const std::string& id, const std::string& owner = {},
                                bool opens = false);

@@ -29,7 +29,7 @@ auto answered(const Call& call) {
 
 class BackendText : public serve::Text {
  public:
-  // Of one that is `opened` by its words, the cloud's verdict on these is the answer.
+  // Where the text is `opened` by its words, the cloud's verdict on these is the answer.
   explicit BackendText(std::unique_ptr<EngineRequest::Text> text, bool opened = false)
       : text_(std::move(text)), opened_(opened) {}
   bool next(const OnText& on_text) override {
