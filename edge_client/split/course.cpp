@@ -1,13 +1,9 @@
 #include "edge_client/split/course.h"
-#include "wire/codes.h"
 
 #include <algorithm>
 
 namespace split::edge {
 namespace {
-
-// The text is to go on without the cloud.
-struct CloudLost {};
 
 // The last rows, as far as they were generated.
 uint32_t last_answer(const SequenceHistory& history) {
@@ -36,11 +32,12 @@ Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& r
                SplitCounts& counts, Requester requester, const MoveOptions* moves)
     : retry_(retry),
       counts_(counts),
-      sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)) {
+      sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)),
+      cloud_(sides_, flow_, retry, counts) {
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
   CHECK(sides_.on_cloud() || head_here() || moves->targets.empty());
-  lane_.emplace(sides_, *moves, retry);
+  cloud_.lane = &lane_.emplace(sides_, *moves, retry);
 }
 
 std::vector<std::string> Course::leave() {
@@ -75,16 +72,9 @@ void Course::forget_rows(uint32_t past) {
   counts_.work.cloud_layer_rows -= rows * led_layers_;
 }
 
-// The cloud answers: what was lost is back.
-void Course::went_on() {
-  counts_.survived += std::exchange(losing_, false) ? 1 : 0;
-  counts_.replays += std::exchange(begins_again_, false) ? 1 : 0;
-}
-
 void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt,
                    bool lost) {
-  losing_ = begins_again_ = lost;
-  counts_.losses += lost ? 1 : 0;
+  if (lost) cloud_.was_lost();
   sides_.cloud.session = session;
   sides_.cloud.open = true;
   if (ids.size() <= prompt) return;
@@ -109,7 +99,8 @@ uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
     rows = std::min(rows, turn.cloud.rows.below(sides_.cut));
   }
   if (sides_.cut < sides_.layers()) {
-    if (!turn.tail || &turn.tail->batcher() != &tail->batcher()) return 0;
+    const bool same = tail != nullptr && turn.tail && &turn.tail->batcher() == &tail->batcher();
+    if (!same) return 0;
     rows = std::min(rows, turn.tail->rows_from(sides_.cut));
   }
   return rows;
@@ -194,18 +185,18 @@ Task<void> Course::run_head() {
                           .hidden = hidden,
                           .width = static_cast<uint32_t>(sides_.channels()),
                           .wanted = Wanted::kAll};
-  asked_ = flow_.now();
+  cloud_.is_asked();
   for (Backoff backoff(retry_); !head_here();) {
     std::optional<RemoteError> error;
     const Send asked{Send::kForward, {}, rows, &counts_.traffic};
     try {
       results_ = co_await asked;
-      cloud_answered();
+      cloud_.answered();
       co_return;
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    if (!co_await is_lost(*error, backoff)) continue;
+    if (!co_await cloud_.is_lost(*error, backoff)) continue;
     backoff.gave_up();
     leave_cloud(sides_.history.size());
   }
@@ -229,8 +220,7 @@ void Course::note(Move move) {
 }
 
 void Course::leave_cloud(uint32_t rows) {
-  begins_again_ = false;
-  went_on();
+  cloud_.is_left();
   note(lane_->leave_cloud(out_, rows));
 }
 
@@ -282,7 +272,7 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     while (sides_.held()) co_await Wait{};
     forget_tail(past);
   }
-  asked_ = flow_.now();
+  cloud_.is_asked();
   for (Backoff backoff(retry_);;) {
     options.generated = ids_.size() - prompt;
     options.max_tokens = static_cast<int>(end - ids_.size());
@@ -293,20 +283,12 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    const bool lost = co_await is_lost(*error, backoff);
+    const bool lost = co_await cloud_.is_lost(*error, backoff);
     if (lost) backoff.gave_up();
     if (lost) leave_cloud(sides_.history.size());
     if (lost || to_switch()) co_return;
-    begins_again_ = sides_.history.size() > 0;
+    if (sides_.history.size() > 0) cloud_.begins_again();
   }
-}
-
-// The cloud said what it wishes for, and how many guesses a step may have.
-void Course::heed_load() {
-  const auto& load = flow_.load();
-  if (!load) return;
-  most_guesses_ = static_cast<uint32_t>(load->draft);
-  if (lane_) lane_->wish(load->want);
 }
 
 // Whether a text that is streamed is to meet its lane.
@@ -316,12 +298,12 @@ bool Course::to_switch() const {
 
 Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
   ++counts_.trips;
-  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, can()};
+  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can()};
   sides_.cloud.open = true;  // it may be, from now on
   StreamEvent event = co_await asked;
   for (; event.token; event = co_await NextToken{}) {
     backoff.succeeded();
-    heed_load();
+    cloud_.heed_load();
     streamed(*event.token, prompt);
     if (to_switch()) co_return;
   }
@@ -340,7 +322,7 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.work.heads;
   ++counts_.work.cloud_heads;
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
-  cloud_answered();
+  cloud_.answered();
   sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
   counts_.cloud_layer_rows += rows.size() * static_cast<uint64_t>(sides_.layers());
   ids_.push_back(token.id);
@@ -401,7 +383,7 @@ Task<void> Course::pass(SequenceRows rows) {
     std::vector<float> hidden;
     if (sides_.cut > 0) {
       // Without blocks of ours only the rows whose result is wanted need to travel.
-      hidden = co_await from_cloud(piece, keeps_rows || rows.wanted == Wanted::kAll);
+      hidden = co_await cloud_.ask(piece, keeps_rows || rows.wanted == Wanted::kAll);
       ours = sides_.behind(sides_.cut, piece, hidden);
     }
     if (keeps_rows) {
@@ -443,91 +425,12 @@ Task<void> Course::run_here(SequenceRows rows, float* out, SequenceId sequence) 
       piece.range.to = sides_.layers();
       std::vector<float> hidden;
       if (sides_.cut > 0) {
-        hidden = co_await from_cloud(piece, true);
+        hidden = co_await cloud_.ask(piece, true);
         piece = sides_.behind(sides_.cut, piece, hidden);
       }
       co_await run_here(piece, nullptr, sequence);
     }
   }
-}
-
-// Asks for what leaves the cloud's blocks, for every row or for the last alone; for the rows before
-// them first where the session lacks them.
-Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
-  rows.range = {.to = sides_.cut};
-  rows.wanted = every ? Wanted::kAll : Wanted::kLast;
-  CloudSide& cloud = sides_.cloud;
-  asked_ = flow_.now();
-  for (Backoff backoff(retry_);;) {
-    std::optional<RemoteError> error;
-    try {
-      if (!cloud.open) {
-        cloud.rows.cut_back(0);
-        const Send begun{
-            Send::kOpen, cloud.session, {.range = {.to = sides_.deepest}}, &counts_.traffic};
-        co_await begun;
-        cloud.open = true;
-      }
-      for (bool again = false;;) {
-        SequenceRows next = rows;
-        if (const uint32_t there = cloud.rows.below(sides_.cut); there < rows.past) {
-          begins_again_ |= !std::exchange(again, true);
-          next = sides_.history.piece(there, rows.past);
-          next.range = rows.range;
-          next.wanted = Wanted::kLast;
-        }
-        const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can()};
-        std::vector<float> hidden = co_await asked;
-        heed_load();
-        cloud_answered();
-        cloud.rows.step(next.past, next.past + next.count(), sides_.cut);
-        ++counts_.trips;
-        counts_.cloud_layer_rows += uint64_t{next.count()} * static_cast<uint64_t>(sides_.cut);
-        if (next.past == rows.past) co_return hidden;
-      }
-    } catch (const RemoteError& refused) {
-      error = refused;
-    }
-    if (error && co_await is_lost(*error, backoff)) throw CloudLost();
-  }
-}
-
-void Course::cloud_answered() {
-  asked_ = flow_.now();
-  sides_.cloud.reachable = true;
-  went_on();
-  if (lane_) lane_->cloud_answered();
-}
-
-// The time from which on the cloud is lost, if it does not answer.
-Moment Course::lost_at() const {
-  constexpr std::chrono::milliseconds kPatience{1500};
-  return asked_ + std::min(kPatience, retry_.budget);
-}
-
-// Prepares for another try and waits for it, or throws `error`. True where the text goes on here,
-// alone.
-Task<bool> Course::is_lost(const RemoteError& error, Backoff& backoff) {
-  if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
-  const bool gone = error.status == 0 || error.code == wire::codes::kModelMismatch;
-  if (gone && !sides_.interrupted && lane_) {
-    const bool lost = error.status == 0 && flow_.now() >= lost_at();
-    if (lost && lane_->may_be_rescued() && !lane_->can_leave_cloud()) {
-      std::shared_ptr<TailSide> whole;
-      co_await Rescue{&whole};
-      lane_->rescued(std::move(whole));
-    }
-    if (lane_->can_leave_cloud()) co_return true;
-  }
-  sides_.cloud.reachable = error.status != 0 || sides_.interrupted;
-  const bool passes = sides_.cloud.heed(error, 0, sides_.cut) || error.transient();
-  if (sides_.interrupted) throw error;
-  const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
-  const bool leaves = lane_ && lane_->may_be_rescued() && flow_.now() < lost_at();
-  co_await Wait{leaves ? std::min(again, lost_at()) : again};
-  if (sides_.interrupted) throw error;
-  backoff.again(error);
-  co_return false;
 }
 
 }  // namespace split::edge

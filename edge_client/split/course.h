@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/split/cloud_rows.h"
 #include "edge_client/split/kept_turns.h"
 #include "edge_client/split/lane.h"
 
@@ -82,7 +83,7 @@ class Course {
   uint32_t most_rows(uint32_t past) const {
     const uint32_t out = past + 1 - std::min(past, sides_.prompt_rows);
     const uint32_t due = lane_ ? std::max(1u, lane_->tokens_until_due(out)) : UINT32_MAX;
-    return sides_.cut == 0 ? due : std::min(due, 1 + most_guesses_);
+    return sides_.cut == 0 ? due : std::min(due, cloud_.most_rows());
   }
   // Tokens out at the last step.
   uint32_t tokens_out() const { return out_; }
@@ -92,7 +93,6 @@ class Course {
  private:
   void lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers);
   void forget_rows(uint32_t past);
-  void went_on();
   Task<void> run_rows(SequenceRows rows);
   Task<void> run_head();
   Task<void> meet_lane();
@@ -106,32 +106,23 @@ class Course {
   Task<void> stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff);
   void streamed(const ScoredToken& token, size_t prompt);
   bool to_switch() const;
-  std::optional<int> can() const { return lane_ ? lane_->can() : std::nullopt; }
-  void heed_load();
   uint32_t add_lag(SequenceRows& rows);
   Task<void> pass(SequenceRows rows);
   Task<void> run_here(SequenceRows rows, float* out, SequenceId sequence);
-  Task<std::vector<float>> from_cloud(SequenceRows rows, bool every);
-  Task<bool> is_lost(const RemoteError& error, Backoff& backoff);
-  Moment lost_at() const;
-  void cloud_answered();
 
   const RetryOptions retry_;
   SplitCounts& counts_;
 
   TwoSides sides_;
-  Flow flow_;                 // behind the sides, as
-  std::optional<Lane> lane_;  // is this
+  CloudRows cloud_;
+  Flow flow_;                 // ends before the sides do,
+  std::optional<Lane> lane_;  // and so does the lane
   uint32_t out_ = 0;
-  Moment asked_{};                          // the cloud, which has not answered since, if it was to
-  uint32_t kept_rows_ = 0;                  // of the prompt, that are there
-  std::optional<uint32_t> answer_before_;   // tokens of the chat's last answer
-  uint64_t led_layers_ = 0;                 // of the cloud, of the last rows that it has
-  bool losing_ = false;                     // the cloud, and it is not back
-  bool begins_again_ = false;               // a session or a stream
-  uint32_t most_guesses_ = UINT32_MAX - 1;  // that the cloud takes in a step
-  std::vector<Move> moves_;                 // behind which no token is yet
-  Moment moved_{};                          // the first of these
+  uint32_t kept_rows_ = 0;                 // of the prompt, that are there
+  std::optional<uint32_t> answer_before_;  // tokens of the chat's last answer
+  uint64_t led_layers_ = 0;                // of the cloud, of the last rows that it has
+  std::vector<Move> moves_;                // behind which no token is yet
+  Moment moved_{};                         // the first of these
   uint64_t bytes_before_ = 0;
   std::vector<int32_t> ids_;  // of a text that is streamed
   std::string finish_reason_;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -63,8 +64,10 @@ class Flow {
   // Throws what the task threw, once.
   Action next(Moment now);
   // Brings what the cloud answered, or why what was asked for failed, before next().
-  void give(std::vector<float> values) { values_ = std::move(values); }
-  void give(StreamEvent event) { event_ = std::move(event); }
+  template <typename Answer>
+  void give(Answer answer) {
+    std::get<Answer>(answers_) = std::move(answer);
+  }
   // And what it said of its load meanwhile, if it did.
   void hear(const std::optional<CloudSays>& load) {
     if (load) load_ = load;
@@ -78,13 +81,12 @@ class Flow {
  private:
   template <typename T>
   friend class Task;
+  template <typename Answer>
   friend struct Asking;
-  friend struct AskingToken;
   friend struct TaskPromiseBase;
 
   std::optional<Action> asked_;
-  std::vector<float> values_;
-  StreamEvent event_;
+  std::tuple<std::vector<float>, StreamEvent> answers_;  // of each kind, the last
   std::optional<CloudSays> load_;
   std::exception_ptr error_;
   Moment now_{};
@@ -93,6 +95,7 @@ class Flow {
 };
 
 // `co_await Send{...}` and the like: returns what the cloud answered, or throws what failed.
+template <typename Answer>
 struct Asking {
   Action action;
   Flow* flow = nullptr;
@@ -104,23 +107,19 @@ struct Asking {
     flow->at_ = at;
     flow->asked_ = std::move(action);
   }
-  std::vector<float> await_resume() {
+  Answer await_resume() {
     if (flow->error_) std::rethrow_exception(std::exchange(flow->error_, nullptr));
-    return std::exchange(flow->values_, {});
+    return std::exchange(std::get<Answer>(flow->answers_), {});
   }
 };
-struct AskingToken : Asking {
-  StreamEvent await_resume() {
-    if (flow->error_) std::rethrow_exception(std::exchange(flow->error_, nullptr));
-    return std::exchange(flow->event_, {});
-  }
-};
-inline AskingToken operator co_await(Stream action) { return {{std::move(action)}}; }
-inline AskingToken operator co_await(NextToken action) { return {{action}}; }
-inline Asking operator co_await(Send action) { return {std::move(action)}; }
-inline Asking operator co_await(Compute action) { return {action}; }
-inline Asking operator co_await(Rescue action) { return {action}; }
-inline Asking operator co_await(Wait action) { return {action}; }
+using AskingToken = Asking<StreamEvent>;
+using AskingRows = Asking<std::vector<float>>;
+inline AskingToken operator co_await(Stream action) { return {std::move(action)}; }
+inline AskingToken operator co_await(NextToken action) { return {action}; }
+inline AskingRows operator co_await(Send action) { return {std::move(action)}; }
+inline AskingRows operator co_await(Compute action) { return {action}; }
+inline AskingRows operator co_await(Rescue action) { return {action}; }
+inline AskingRows operator co_await(Wait action) { return {action}; }
 
 struct TaskPromiseBase {
   Flow* flow = nullptr;

@@ -9,21 +9,6 @@
 #include "edge_client/place/plan_report.h"
 
 namespace split::edge {
-namespace {
-
-std::string number(float value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
-std::string list(std::span<const int32_t> ids) {
-  std::string out = "[";
-  for (const int32_t id : ids) out += cat(out.size() > 1 ? "," : "", id);
-  return out + "]";
-}
-
-}  // namespace
-
 std::string Receipt::plan() const {
   return cat(model, ": ", cloud_stages, " on ", server, "; ", edge_stages,
              device == "none" ? " here" : cat(" on ", device));
@@ -40,6 +25,17 @@ double Receipt::tokens_per_second() const {
 }
 
 namespace {
+
+std::string number(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+std::string list(std::span<const int32_t> ids) {
+  std::string out = "[";
+  for (const int32_t id : ids) out += cat(out.size() > 1 ? "," : "", id);
+  return out + "]";
+}
 
 // Ms that tokens waited for, by where they went.
 struct Spent {
@@ -105,6 +101,41 @@ std::string ending(const Receipt& r) {
   return r.finish_reason == "stop" ? ", ended by itself" : "";
 }
 
+// Enough digits for the cents of a million tokens, and for one token's part of them.
+std::string money(double dollars) {
+  return cat("$", fixed(dollars, dollars >= 0.01 || dollars == 0 ? 2 : 7));
+}
+
+std::string cost_words(const AnswerCost& cost, bool all_on_cloud) {
+  std::string words = cat(money(cost.cloud), " for the cloud's time, ", money(cost.egress),
+                          " for what it sent, ", money(cost.weights), " for weights");
+  if (all_on_cloud) return words;
+  if (cost.all_cloud) words += cat("; all on the cloud: ", money(*cost.all_cloud));
+  words += cost.break_even_tokens
+               ? cat("; the weights have paid after ", fixed(*cost.break_even_tokens, 0), " tokens")
+               : cat("; a split here never pays at $", fixed(cost.prices.egress_gb, 2), "/GB");
+  return words;
+}
+
+// "1 loss survived, waited 1.71 s for the cloud; 1 replay"
+std::string loss_words(const Receipt& r) {
+  const SplitCounts& counts = r.counts;
+  std::string words;
+  if (counts.losses > 0) {
+    words = cat(counts.losses, counts.losses == 1 ? " loss" : " losses");
+    words += counts.survived == counts.losses ? " survived"
+             : counts.survived == 0           ? ", not survived"
+                                              : cat(", ", counts.survived, " survived");
+  }
+  if (r.waited_ms > 0) {
+    words += cat(words.empty() ? "" : ", ", "waited ", time_words(r.waited_ms), " for the cloud");
+  }
+  if (counts.replays > 0) {
+    words += cat("; ", counts.replays, counts.replays == 1 ? " replay" : " replays");
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string forecast_words(const Forecast& forecast) {
@@ -129,49 +160,6 @@ std::string forecast_words(const Forecast& forecast) {
   if (forecast.here_ms) words += cat("; all here would take ", ms(*forecast.here_ms));
   return words;
 }
-
-namespace {
-
-// Enough digits for the cents of a million tokens, and for one token's part of them.
-std::string money(double dollars) {
-  return cat("$", fixed(dollars, dollars >= 0.01 || dollars == 0 ? 2 : 7));
-}
-
-std::string cost_words(const AnswerCost& cost, bool all_on_cloud) {
-  std::string words = cat(money(cost.cloud), " for the cloud's time, ", money(cost.egress),
-                          " for what it sent, ", money(cost.weights), " for weights");
-  if (all_on_cloud) return words;
-  if (cost.all_cloud) words += cat("; all on the cloud: ", money(*cost.all_cloud));
-  words += cost.break_even_tokens
-               ? cat("; the weights have paid after ", fixed(*cost.break_even_tokens, 0), " tokens")
-               : cat("; a split here never pays at $", fixed(cost.prices.egress_gb, 2), "/GB");
-  return words;
-}
-
-}  // namespace
-
-namespace {
-
-// "1 loss survived, waited 1.71 s for the cloud; 1 replay"
-std::string loss_words(const Receipt& r) {
-  const SplitCounts& counts = r.counts;
-  std::string words;
-  if (counts.losses > 0) {
-    words = cat(counts.losses, counts.losses == 1 ? " loss" : " losses");
-    words += counts.survived == counts.losses ? " survived"
-             : counts.survived == 0           ? ", not survived"
-                                              : cat(", ", counts.survived, " survived");
-  }
-  if (r.waited_ms > 0) {
-    words += cat(words.empty() ? "" : ", ", "waited ", time_words(r.waited_ms), " for the cloud");
-  }
-  if (counts.replays > 0) {
-    words += cat("; ", counts.replays, counts.replays == 1 ? " replay" : " replays");
-  }
-  return words;
-}
-
-}  // namespace
 
 std::string to_text(const Receipt& r) {
   std::string out;
