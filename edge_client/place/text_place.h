@@ -1,6 +1,6 @@
-// What the place of one running text depends on, kept as it comes: its tokens' times, the weights
-// on this machine, the cloud's wishes, its moves so far. Where the text is to go on, next_place()
-// says from that. Knows no clock: it is told the time.
+// Facts on which the place of one running text depends, kept as they come: its tokens' times, the
+// weights on this machine, the cloud's wishes, its moves so far. Where the text is to go on,
+// next_place() says from them. Knows no clock: it is told the time.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class TextPlace {
  public:
   explicit TextPlace(const PlaceInput& known) : in(known) {}
 
-  // What is known by now. Whoever moves the text keeps its rows and what is prepared.
+  // Facts by now. Whoever moves the text keeps its rows and what is prepared.
   PlaceInput in;
 
   // The text will have so many tokens at most, and about as many as `alike` where texts like it had

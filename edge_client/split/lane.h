@@ -131,7 +131,7 @@ class Lane {
   uint32_t rows_there() const;
   bool weights_there() const;
 
-  // What the target took so far.
+  // Costs of the target so far.
   struct Work {
     uint64_t rows = 0, bytes = 0, layer_rows = 0;  // the last of the cloud
     uint32_t last_lag = UINT32_MAX;
