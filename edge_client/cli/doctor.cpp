@@ -260,7 +260,7 @@ std::string Doctor::speed() {
 
 std::string Doctor::plan() {
   const PlanReport report = forecasts_->plan(info_.id, {});
-  const std::vector<Place> places = price_places(report.input, report.correction);
+  const std::vector<Place> places = price_places(report.input);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   const Place& best = places[pick.place];
   return cat(plan_words(places, report.input), "; best for --goal ", goal_name(report.goal), ": ",
@@ -270,7 +270,7 @@ std::string Doctor::plan() {
 // Where the options put a text, and whether it is the cloud's own.
 std::string Doctor::text() {
   const PlanReport report = forecasts_->plan(info_.id, {});
-  const std::vector<Place> places = price_places(report.input, report.correction);
+  const std::vector<Place> places = price_places(report.input);
   const Place& at = places.at(place_->all_on_cloud ? 0 : 1 + static_cast<size_t>(place_->cut));
   std::string words = cat("at cut ", place_->name(), ": ");
   words += at.token_ms && at.first_token_ms

@@ -35,7 +35,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
   if (!options.json && !person) world.console.out(download_table(loader.model(), info));
   if (!options.json && !person && !options.measure) return;
   const ShardCache cache(cache_root(options.cache, world.environment));
-  PlanReport report{info.id, options.goal, options.pace, {}, planned(loader, info, cache), {}};
+  PlanReport report{info.id, options.goal, options.pace, {}, planned(loader, info, cache)};
   std::string here = "this machine";
   if (options.measure) {
     const std::unique_ptr<Forecasts> forecasts = loader.forecasts(info);
@@ -51,9 +51,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
                   [&](const Shard& shard) { bits = own_bits(shard, info, loader.formats(info)); });
     report.exact = loader.is_exact_here(info, bits);
     forecasts->measured(network, edge, load);
-    const PlanFacts facts = forecasts->facts();
-    facts.put_into(report.input, options.drafts.most > 0);
-    report.correction = facts.correction;
+    report.input.know(forecasts->facts(), options.drafts.most > 0);
     if (load) report.input.want = load->want;
   }
   if (options.json) {
@@ -64,7 +62,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
     world.console.out(wrapped(to_text(report, here), world.console.columns));
     return;
   }
-  const std::vector<Place> places = price_places(report.input, report.correction);
+  const std::vector<Place> places = price_places(report.input);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   world.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
                         places[pick.place].name(), " (", name_of(pick.why), ").\n"));

@@ -18,10 +18,9 @@ std::string rounded_ms(double ms) { return fixed(ms, ms < 10 ? 1 : 0); }
 
 }  // namespace
 
-std::optional<FastChoice::Now> FastChoice::at(PlanInput input, const Correction& correction,
-                                              int lowest, Time now) {
+std::optional<FastChoice::Now> FastChoice::at(PlanInput input, int lowest, Time now) {
   input.lowest = lowest;
-  const std::vector<Place> places = price_places(input, correction);
+  const std::vector<Place> places = price_places(input);
   const Place &cloud = places[0], &here = places[1];
   if (!here.token_ms) return std::nullopt;
   Now chosen;

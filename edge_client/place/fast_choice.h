@@ -28,7 +28,7 @@ class FastChoice {
   // The weights from the cut `lowest` on are here; what has landed is chosen at once. None where
   // nobody knows what these take. Where nobody knows that of the cloud, texts begin here once all
   // weights are.
-  std::optional<Now> at(PlanInput input, const Correction& correction, int lowest, Time now);
+  std::optional<Now> at(PlanInput input, int lowest, Time now);
   // A text has ended: where it lost the cloud, the next ones begin here for a while, if all weights
   // are; longer each time, until one is on the cloud again.
   void ended(bool lost_cloud, bool on_cloud, Time now);

@@ -25,15 +25,6 @@ void learn(Drafted& habit, const Drafted& seen) {
 
 }  // namespace
 
-void PlanFacts::put_into(PlanInput& input, bool drafts) const {
-  input.network = network;
-  input.edge = edge;
-  input.cloud = cloud;
-  input.prices = prices;
-  input.split = drafts ? split : Drafted{};
-  input.local = drafts ? local : Drafted{};
-}
-
 std::optional<double> Forecast::error() const {
   if (!predicted.token_ms || !actual.token_ms || !(*actual.token_ms > 0)) return std::nullopt;
   return std::abs(*predicted.token_ms - *actual.token_ms) / *actual.token_ms;
@@ -74,12 +65,11 @@ Drafted AnswerWatch::drafted() const {
           std::max(1.0, static_cast<double>(tokens_) / steps)};
 }
 
-Why why_there(const EndedInput& text, PlanInput input, const Correction& correction, Goal goal,
-              double pace) {
+Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace) {
   if (text.moved) return *text.moved;
   if (!text.chosen && !text.lowest) return Why::kAsked;
   input.lowest = text.lowest.value_or(0);
-  const std::vector<Place> places = price_places(input, correction);
+  const std::vector<Place> places = price_places(input);
   const Pick pick = pick_place(places, input, goal, pace);
   const Place& picked = places[pick.place];
   if (picked.cut == text.cut) return pick.why;
@@ -95,11 +85,10 @@ Why why_there(const EndedInput& text, PlanInput input, const Correction& correct
   return stayed ? Why::kFastest : Why::kOnlyFit;
 }
 
-Forecast forecast_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
-                     const AnswerWatch& watch) {
+Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const AnswerWatch& watch) {
   Forecast forecast;
   forecast.cut = cut;
-  const Place place = price_places(input, facts.correction).at(index_of(cut));
+  const Place place = price_places(input).at(index_of(cut));
   forecast.predicted = {place.first_token_ms, place.token_ms, place.cloud_ms,
                         static_cast<double>(place.bytes_per_token), place.dollars_per_million};
   TokenCosts& actual = forecast.actual;
@@ -118,6 +107,7 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
            const AnswerWatch& watch) {
   if (watch.tokens() < kLeastTokens) return;
   PlanInput at = input;
+  at.correction = {};
   const Drafted seen = watch.drafted();
   // The steps as they were; how many guesses they had is a lesson of its own.
   at.split = at.local = seen;
@@ -140,15 +130,14 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   if (seen.rows > 1) learn(*cut == 0 ? facts.local : facts.split, seen);
 }
 
-AnswerCost cost_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
-                   const SplitCounts& counts, uint64_t weights, size_t prompt_tokens,
-                   size_t tokens) {
+AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,
+                   uint64_t weights, size_t prompt_tokens, size_t tokens) {
   AnswerCost cost;
   cost.prices = input.prices.value_or(Prices{});
   cost.cloud = dollars(cost.prices, counts.traffic.cloud_ms + counts.traffic.stream_ms, 0);
   cost.egress = dollars(cost.prices, 0, static_cast<double>(counts.traffic.bytes_down));
   cost.weights = dollars(cost.prices, 0, static_cast<double>(weights));
-  const std::vector<Place> places = price_places(input, facts.correction);
+  const std::vector<Place> places = price_places(input);
   if (input.cloud && places[0].cloud_ms) {
     const double prompt =
         static_cast<double>(prompt_tokens) * input.layers * input.cloud->prompt_row_ms;

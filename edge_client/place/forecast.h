@@ -11,18 +11,6 @@
 
 namespace split::edge {
 
-// All that is known of a server, a model there and this machine, for plans.
-struct PlanFacts {
-  std::optional<Network> network;
-  std::optional<Speed> edge, cloud;
-  std::optional<Prices> prices;
-  Correction correction;
-  Drafted split, local;
-
-  // The same facts in a plan's input, whose shape and bytes stay.
-  void put_into(PlanInput& input, bool drafts) const;
-};
-
 // The costs of a token at one place, as a receipt names them; none where nobody knows.
 struct TokenCosts {
   std::optional<double> first_token_ms, token_ms, cloud_ms, bytes, dollars_per_million;
@@ -88,19 +76,16 @@ struct EndedInput {
   std::optional<int> lowest = {};
   std::optional<std::optional<int>> begins = {};
 };
-Why why_there(const EndedInput& text, PlanInput input, const Correction& correction, Goal goal,
-              double pace);
+Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace);
 
 // Compares what was foreseen with an answer that ran at `cut`.
-Forecast forecast_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
-                     const AnswerWatch& watch);
+Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const AnswerWatch& watch);
 // Moves the facts' corrections towards it; a text of few tokens says nothing.
 void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
            const AnswerWatch& watch);
 
 // The money of an answer whose counts these are, with `weights` bytes downloaded for it.
-AnswerCost cost_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
-                   const SplitCounts& counts, uint64_t weights, size_t prompt_tokens,
-                   size_t tokens);
+AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,
+                   uint64_t weights, size_t prompt_tokens, size_t tokens);
 
 }  // namespace split::edge

@@ -54,7 +54,7 @@ std::optional<Goal> goal_from_name(std::string_view name) {
 
 std::string to_json(const PlanReport& report) {
   const PlanInput& input = report.input;
-  const std::vector<Place> places = price_places(input, report.correction);
+  const std::vector<Place> places = price_places(input);
   const Pick pick = pick_place(places, input, report.goal, report.pace);
   const auto of_network = [&](double Network::*figure_of) -> std::optional<double> {
     if (!input.network || !((*input.network).*figure_of > 0)) return std::nullopt;
@@ -113,7 +113,7 @@ std::string words_of(const Place& place) {
 
 std::string to_text(const PlanReport& report, std::string_view device) {
   const PlanInput& input = report.input;
-  const std::vector<Place> places = price_places(input, report.correction);
+  const std::vector<Place> places = price_places(input);
   const Pick pick = pick_place(places, input, report.goal, report.pace);
   std::string out = cat(report.model, " on ", device);
   if (input.network) {

@@ -13,7 +13,6 @@ struct PlanReport {
   double pace = 10;           // tokens/s
   std::optional<bool> exact;  // whether every place gives the same text
   PlanInput input;
-  Correction correction;  // that answers taught
 };
 
 std::string_view goal_name(Goal goal);

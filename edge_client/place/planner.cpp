@@ -74,36 +74,36 @@ void Learnt::learn(double measured_ms, double taken_ms) {
 
 namespace {
 
-Place price_cloud(const PlanInput& input, const Correction& correction) {
+Place price_cloud(const PlanInput& input) {
   Place cloud;
   cloud.bytes_per_token = kStepBytesDown;  // of an event
   if (!input.cloud) return cloud;
   const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
   const double work = work_ms(*input.cloud, input.layers, true);
-  cloud.cloud_ms = correction.cloud.of(work);
-  cloud.token_ms = correction.stream.of(std::max({down, work, input.cloud->busy_step_ms}));
+  cloud.cloud_ms = input.correction.cloud.of(work);
+  cloud.token_ms = input.correction.stream.of(std::max({down, work, input.cloud->busy_step_ms}));
   if (input.network) {
-    cloud.first_token_ms =
-        correction.wire.of(input.network->rtt_ms) +
-        correction.stream.of(prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true));
+    cloud.first_token_ms = input.correction.wire.of(input.network->rtt_ms) +
+                           input.correction.stream.of(
+                               prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true));
   }
   return cloud;
 }
 
-Place price_here(const PlanInput& input, const Correction& correction) {
+Place price_here(const PlanInput& input) {
   Place here;
   here.cut = 0;
   here.cloud_ms = here.wire_ms = 0;
   if (!input.edge) return here;
-  here.edge_ms = correction.local.of(work_ms(*input.edge, input.layers, true, input.local.rows) /
-                                     input.local.tokens);
+  here.edge_ms = input.correction.local.of(
+      work_ms(*input.edge, input.layers, true, input.local.rows) / input.local.tokens);
   here.token_ms = here.edge_ms;
   here.first_token_ms =
-      correction.local.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
+      input.correction.local.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
   return here;
 }
 
-Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
+Place price_cut(const PlanInput& input, int cut) {
   const uint64_t row = input.row_bytes();
   const auto& [rows, tokens] = input.split;
   Place place;
@@ -112,7 +112,7 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
   place.bytes_per_token = static_cast<uint64_t>(down / tokens);
   if (input.cloud) {
     const double work = work_ms(*input.cloud, cut, input.head_on_cloud, rows);
-    place.cloud_ms = correction.cloud.of(work / tokens) + input.cloud->step_ms / tokens;
+    place.cloud_ms = input.correction.cloud.of(work / tokens) + input.cloud->step_ms / tokens;
   }
   if (input.network) {
     double trips = trip_ms(*input.network, static_cast<uint64_t>(down));
@@ -121,10 +121,10 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
       trips += trip_ms(*input.network, static_cast<uint64_t>(logits) + kStepBytesDown);
       place.bytes_per_token += static_cast<uint64_t>(logits / tokens);
     }
-    place.wire_ms = correction.wire.of(trips / tokens);
+    place.wire_ms = input.correction.wire.of(trips / tokens);
   }
   if (input.edge) {
-    place.edge_ms = correction.edge.of(
+    place.edge_ms = input.correction.edge.of(
         work_ms(*input.edge, input.layers - cut, !input.head_on_cloud, rows) / tokens);
   }
   if (!place.cloud_ms || !place.wire_ms || !place.edge_ms) return place;
@@ -132,19 +132,19 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
   // The session is opened first.
   const Network& network = *input.network;
   place.first_token_ms =
-      correction.wire.of(network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
-      correction.cloud.of(prompt_ms(*input.cloud, input.prompt_tokens, cut, false)) +
-      correction.edge.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true));
+      input.correction.wire.of(network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
+      input.correction.cloud.of(prompt_ms(*input.cloud, input.prompt_tokens, cut, false)) +
+      input.correction.edge.of(
+          prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true));
   return place;
 }
 
 }  // namespace
 
-std::vector<Place> price_places(const PlanInput& input, const Correction& correction) {
-  std::vector<Place> places{price_cloud(input, correction)};
+std::vector<Place> price_places(const PlanInput& input) {
+  std::vector<Place> places{price_cloud(input)};
   for (int cut = 0; cut <= input.layers; ++cut) {
-    Place& place = places.emplace_back(cut == 0 ? price_here(input, correction)
-                                                : price_cut(input, correction, cut));
+    Place& place = places.emplace_back(cut == 0 ? price_here(input) : price_cut(input, cut));
     place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
     place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
     place.fits = place.download_bytes <= input.most_bytes && cut >= input.lowest;

@@ -57,17 +57,41 @@ struct Drafted {
   double rows = 1, tokens = 1;
 };
 
-// The facts that a plan is made of. A speed that nobody has measured is absent.
-struct PlanInput {
+// A correction that answers taught: a factor, and what comes to each token whatever its work is.
+struct Learnt {
+  double factor = 1, extra_ms = 0;
+
+  // Never below a tenth of what was measured; no work stays none.
+  double of(double measured_ms) const;
+  // Moves towards what was taken where so much had been measured: by most of it the first time,
+  // then by less, for an answer may have been disturbed. Work of less than a millisecond teaches
+  // what is extra, more work the factor.
+  void learn(double measured_ms, double taken_ms);
+};
+// The parts of a token at a cut have one each; a stream's token and that of a text here alone are
+// seen whole.
+struct Correction {
+  Learnt edge, wire, cloud;
+  Learnt stream, local;
+};
+
+// All that is known of a server, a model there and this machine, for plans. What nobody has
+// measured is absent.
+struct PlanFacts {
+  std::optional<Network> network;
+  std::optional<Speed> edge, cloud;
+  std::optional<Prices> prices;
+  Correction correction;
+  Drafted split, local;  // steps at a cut, and of a text that runs here alone
+};
+
+// The input of a plan: the model's shape, the text's wishes, and the facts.
+struct PlanInput : PlanFacts {
   int layers = 0;
   int64_t channels = 0;
   double head_blocks = 0;    // the head's multiplications, in those of a block
   DType wire = DType::kF32;  // of hidden states on their way
   uint32_t prompt_tokens = 32;
-  std::optional<Network> network;
-  std::optional<Speed> edge, cloud;
-  std::optional<Prices> prices;
-  Drafted split, local;  // steps at a cut, and of a text that runs here alone
   // Bytes of the weights that each cut 0..layers needs here, and of those that are not here yet.
   std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
@@ -76,6 +100,11 @@ struct PlanInput {
   bool head_on_cloud = false;        // of a text at a cut, which then takes another trip
   uint64_t logits_bytes = 0;         // of a row that comes from there
 
+  // Takes the facts; without `drafts` no step checks guesses.
+  void know(const PlanFacts& facts, bool drafts) {
+    static_cast<PlanFacts&>(*this) = facts;
+    if (!drafts) split = local = {};
+  }
   uint64_t row_bytes() const { return tensor_bytes(wire, {1, channels}).value_or(0); }
 };
 
@@ -97,26 +126,8 @@ bool can_be_picked(const Place& place);
 // A text changes its place for the sake of speed only where its tokens take a tenth less there.
 bool is_better(double ms, double than_ms);
 
-// A correction that answers taught: a factor, and what comes to each token whatever its work is.
-struct Learnt {
-  double factor = 1, extra_ms = 0;
-
-  // Never below a tenth of what was measured; no work stays none.
-  double of(double measured_ms) const;
-  // Moves towards what was taken where so much had been measured: by most of it the first time,
-  // then by less, for an answer may have been disturbed. Work of less than a millisecond teaches
-  // what is extra, more work the factor.
-  void learn(double measured_ms, double taken_ms);
-};
-// The parts of a token at a cut have one each; a stream's token and that of a text here alone are
-// seen whole.
-struct Correction {
-  Learnt edge, wire, cloud;
-  Learnt stream, local;
-};
-
 // The cloud first, and then the cuts 0..layers.
-std::vector<Place> price_places(const PlanInput& input, const Correction& correction = {});
+std::vector<Place> price_places(const PlanInput& input);
 
 enum class Goal : uint8_t { kFast, kOffload };
 

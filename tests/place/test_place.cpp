@@ -265,7 +265,7 @@ TEST(Place, AReceiptSaysWhyATextEndedThere) {
     plan.cloud = Speed{.block_ms = 5, .head_ms = 1};
     plan.edge = Speed{.block_ms = edge_ms, .head_ms = 1};
     plan.download_bytes = plan.missing_bytes = {3, 2, 1};
-    EXPECT_EQ(name_of(why_there(text, plan, {}, goal, 10)), name_of(expected)) << rule;
+    EXPECT_EQ(name_of(why_there(text, plan, goal, 10)), name_of(expected)) << rule;
   }
 }
 

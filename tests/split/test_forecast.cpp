@@ -30,7 +30,7 @@ PlanFacts facts() {
 
 PlanInput with(const PlanFacts& facts, bool drafts = true) {
   PlanInput input = shape();
-  facts.put_into(input, drafts);
+  input.know(facts, drafts);
   return input;
 }
 
@@ -51,7 +51,7 @@ AnswerWatch watched(int tokens, double ms, double cloud_ms, double wire_ms) {
 
 TEST(Forecast, ComparesWithWhatTheTextTook) {
   const PlanFacts known = facts();
-  const Forecast forecast = forecast_of(with(known), known, 2, watched(10, 24, 3, 12));
+  const Forecast forecast = forecast_of(with(known), 2, watched(10, 24, 3, 12));
   // 10.1 on the way, two blocks of 1 there, two of 2 and the head here.
   EXPECT_NEAR(*forecast.predicted.token_ms, 10.1 + 2 + 4 + 3, 1e-9);
   EXPECT_NEAR(*forecast.actual.token_ms, 24, 1e-9);
@@ -87,7 +87,7 @@ TEST(Forecast, LearnsEachPartOfASplitToken) {
   learn(known, with(known), 2, watch);
   EXPECT_NEAR(learnt.cloud.of(2), 2.8 + 0.3 * 0.2, 1e-9);
   for (int i = 0; i < 30; ++i) learn(known, with(known), 2, watch);
-  EXPECT_LT(*forecast_of(with(known), known, 2, watch).error(), 1e-3);
+  EXPECT_LT(*forecast_of(with(known), 2, watch).error(), 1e-3);
 }
 
 TEST(Forecast, TheWaitForOthersStepsIsNoLesson) {
@@ -95,15 +95,13 @@ TEST(Forecast, TheWaitForOthersStepsIsNoLesson) {
   known.cloud->step_ms = 40;  // a busy cloud
   known.cloud->busy_step_ms = 30;
   // A token of two blocks there waits; one of a stream is in each of those steps.
-  EXPECT_NEAR(*forecast_of(with(known), known, 2, watched(10, 64, 43, 12)).predicted.token_ms,
-              19.1 + 40, 1e-9);
-  EXPECT_NEAR(*forecast_of(with(known), known, {}, watched(10, 64, 0, 0)).predicted.token_ms, 30,
+  EXPECT_NEAR(*forecast_of(with(known), 2, watched(10, 64, 43, 12)).predicted.token_ms, 19.1 + 40,
               1e-9);
+  EXPECT_NEAR(*forecast_of(with(known), {}, watched(10, 64, 0, 0)).predicted.token_ms, 30, 1e-9);
   learn(known, with(known), 2, watched(10, 64, 43, 12));
   EXPECT_NEAR(known.correction.cloud.of(2), 2.8, 1e-9);
   known.cloud->step_ms = 0;  // and then an idle one
-  EXPECT_NEAR(*forecast_of(with(known), known, 2, watched(10, 24, 3, 12)).predicted.cloud_ms, 2.8,
-              1e-9);
+  EXPECT_NEAR(*forecast_of(with(known), 2, watched(10, 24, 3, 12)).predicted.cloud_ms, 2.8, 1e-9);
 }
 
 TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
@@ -144,8 +142,8 @@ TEST(Forecast, LearnsHowManyGuessesPay) {
   EXPECT_NEAR(known.local.rows, 4, 1e-9);
   EXPECT_NEAR(known.local.tokens, 2, 1e-9);
   EXPECT_NEAR(known.correction.local.factor, 1, 1e-9);
-  EXPECT_NEAR(*price_places(with(known), known.correction)[1].token_ms, 10, 1e-9);
-  EXPECT_NEAR(*price_places(with(known, false), known.correction)[1].token_ms, 11, 1e-9);
+  EXPECT_NEAR(*price_places(with(known))[1].token_ms, 10, 1e-9);
+  EXPECT_NEAR(*price_places(with(known, false))[1].token_ms, 11, 1e-9);
 }
 
 TEST(Forecast, CountsTheMoneyOfAnAnswer) {
@@ -154,14 +152,14 @@ TEST(Forecast, CountsTheMoneyOfAnAnswer) {
   SplitCounts counts;
   counts.traffic.cloud_ms = 500;
   counts.traffic.bytes_down = 2'000'000;
-  const AnswerCost cost = cost_of(with(known), known, 2, counts, 1'000'000'000, 10, 20);
+  const AnswerCost cost = cost_of(with(known), 2, counts, 1'000'000'000, 10, 20);
   EXPECT_NEAR(cost.cloud, 500e-6, 1e-12);
   EXPECT_NEAR(cost.egress, 0.00018, 1e-12);
   EXPECT_NEAR(cost.weights, 0.09, 1e-12);
   EXPECT_NEAR(*cost.all_cloud, 20 * 5e-6 + 20 * 330 * 0.09e-9, 1e-12);
   EXPECT_TRUE(cost.break_even_tokens);
   known.prices = Prices{.hour = 0.01, .egress_gb = 0.09};
-  EXPECT_FALSE(cost_of(with(known), known, 2, counts, 0, 10, 20).break_even_tokens);
+  EXPECT_FALSE(cost_of(with(known), 2, counts, 0, 10, 20).break_even_tokens);
 }
 
 TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {

@@ -65,7 +65,7 @@ PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
   PlanInput input = shape_;
   input.prompt_tokens = static_cast<uint32_t>(std::max<size_t>(1, prompt_tokens));
   input.head_on_cloud = head_on_cloud_;
-  facts_.put_into(input, drafts);
+  input.know(facts_, drafts);
   return input;
 }
 
@@ -74,7 +74,7 @@ std::optional<FastChoice::Now> Forecasts::choose(int lowest, bool head_on_cloud)
   if (choice_.goal != Goal::kFast) return std::nullopt;
   lowest_ = lowest;
   head_on_cloud_ = head_on_cloud;
-  const auto now = fast_.at(input(kPlannedPrompt, true), facts_.correction, lowest, Clock::now());
+  const auto now = fast_.at(input(kPlannedPrompt, true), lowest, Clock::now());
   begins_.reset();
   if (now && !now->without_cloud) begins_ = now->begin;
   return now;
@@ -86,23 +86,22 @@ void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts
   if (cut && *cut > shape_.layers) return;
   const PlanInput planned = input(receipt.new_prompt_tokens(), drafts);
   if (facts_.cloud || facts_.edge) {
-    receipt.forecast = forecast_of(planned, facts_, cut, watch);
+    receipt.forecast = forecast_of(planned, cut, watch);
     receipt.forecast->goal = choice_.goal;
     EndedInput text{.chosen = choice_.chosen, .cut = cut, .lowest = lowest_, .begins = begins_};
     const auto& moves = receipt.counts.moves;
     if (!moves.empty()) text.moved = moves.back().why;
     if (watch.tokens() > 0) text.token_ms = watch.token_ms();
-    receipt.forecast->why = why_there(text, planned, facts_.correction, choice_.goal, choice_.pace);
+    receipt.forecast->why = why_there(text, planned, choice_.goal, choice_.pace);
     const bool fastest = receipt.forecast->why == Why::kFastest;
     if (fastest && lowest_ == 0 && cut != 0) {
-      receipt.forecast->here_ms = price_places(planned, facts_.correction)[1].token_ms;
+      receipt.forecast->here_ms = price_places(planned)[1].token_ms;
     }
   }
   if (!facts_.prices) return;
   const uint64_t fetched = receipt.fetched.downloaded;
-  receipt.cost =
-      cost_of(planned, facts_, cut, receipt.counts, fetched - std::min(fetched, charged_),
-              receipt.new_prompt_tokens(), receipt.tokens);
+  receipt.cost = cost_of(planned, cut, receipt.counts, fetched - std::min(fetched, charged_),
+                         receipt.new_prompt_tokens(), receipt.tokens);
 }
 
 std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch& watch,
@@ -126,7 +125,7 @@ PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact) 
   const std::lock_guard lock(mutex_);
   PlanInput next = input(kPlannedPrompt, true);
   next.missing_bytes = missing;
-  return {model, choice_.goal, choice_.pace, exact, std::move(next), facts_.correction};
+  return {model, choice_.goal, choice_.pace, exact, std::move(next)};
 }
 
 }  // namespace split::edge
