@@ -21,7 +21,7 @@ struct CloudSessions {
   bool stream = true;  // they keep the rows of a text that the cloud makes
 };
 
-// What keeps a text where it begins.
+// The reasons that keep a text where it begins.
 enum class Bound : uint8_t { kNone, kOneCut, kRowsLost };
 // `streams`: the text is the cloud's own at times.
 Bound bound_of(const CloudSessions& sessions, bool streams);

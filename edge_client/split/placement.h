@@ -30,7 +30,7 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const Options& options, const ModelConfig& config);
-// The same where place/begin.h chooses what the options leave open.
+// Leaves what the options do not say to place/begin.h, else as above.
 Placement place(const Options& options, const Model& model, const CloudSessions& sessions = {},
                 bool cloud_lost = false);
 // The head's multiplications for a row, in those of a block.

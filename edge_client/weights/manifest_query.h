@@ -1,5 +1,5 @@
-// What is asked and said of places in a manifest: the query that names what is loaded here, by
-// which the server knows what to make, and the abilities of its sessions.
+// The words of a manifest about places: the query that names what is loaded here, by which the
+// server knows what to make, and the abilities of its sessions.
 #pragma once
 
 #include <string>

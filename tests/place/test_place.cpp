@@ -269,7 +269,7 @@ TEST(Place, AReceiptSaysWhyATextEndedThere) {
   }
 }
 
-// Of norm and head, two blocks and the embedding; and of the norm and the upper block.
+// The steps are norm and head, two blocks and the embedding, or the norm and the upper block.
 TEST(Place, AsMuchComesAsFits) {
   constexpr uint64_t kAll = 160, kNoLimit = UINT64_MAX;
   struct Came {
