@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/resources/memory_budget.h"
 #include "serve/models.h"
+#include "text/json/in_order.h"
 #include "text/json/json_grammar.h"
 #include "wire/step.h"
 
@@ -131,9 +132,9 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
                           ? parse_json(schema->text(), kSchemaDepth, "the schema", &memory)
                           : Json();
     if (schema->is_string()) schema = &read;
-    SchemaGrammar made = json_schema_grammar(*schema);
+    SchemaGrammar made = json_schema_grammar(*schema, &memory);
     grammar = std::move(made.grammar);
-    asked = json_in_order(*schema);
+    asked = json_in_order(*schema, &memory);
     for (const std::string& one : made.loosened) {
       request.loosened += cat(request.loosened.empty() ? "" : ", ", one);
     }

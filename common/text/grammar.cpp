@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/resources/memory_budget.h"
 
 namespace split {
 namespace {
 
 // More than any schema that somebody wrote.
 constexpr size_t kMostRules = 1 << 15, kMostSymbols = 1 << 17;
+// A rule and where its alternatives begin, and a symbol, while their vectors grow; a text is copied
+// into sequences first.
+constexpr size_t kRuleBytes = 128, kSymbolBytes = 24, kLiteralBytes = 48;
 constexpr size_t kMostStacks = 1 << 12;  // of one place
 constexpr size_t kDeepStack = 150;       // three for each object or list around
 constexpr size_t kMostNodes = 1 << 11;   // 2 KB each
@@ -19,14 +23,22 @@ constexpr size_t kMostNodes = 1 << 11;   // 2 KB each
 
 }  // namespace
 
+void Grammar::refuse_size() { refuse("the schema is too large"); }
+
+void Grammar::pay(size_t bytes) {
+  if (memory_ != nullptr) memory_->take(bytes);
+}
+
 uint32_t Grammar::add_rule(bool nests) {
-  if (rules_.size() == kMostRules) refuse("the schema is too large");
+  if (rules_.size() == kMostRules) refuse_size();
+  pay(kRuleBytes);
   rules_.push_back({nests, {}});
   return static_cast<uint32_t>(rules_.size() - 1);
 }
 
 void Grammar::add(uint32_t rule, const Sequence& alternative) {
-  if (symbols_.size() + alternative.size() >= kMostSymbols) refuse("the schema is too large");
+  if (symbols_.size() + alternative.size() >= kMostSymbols) refuse_size();
+  pay((alternative.size() + 1) * kSymbolBytes);
   rules_.at(rule).alternatives.push_back(static_cast<uint32_t>(symbols_.size()));
   symbols_.insert(symbols_.end(), alternative.begin(), alternative.end());
   symbols_.push_back({});
@@ -39,8 +51,11 @@ Grammar::Symbol Grammar::bytes(const ByteSet& set) {
 }
 
 Grammar::Sequence Grammar::literal(std::string_view text) {
-  if (text.size() >= kMostSymbols) refuse("the schema is too large");
+  // Many texts that fit alone would take more than all symbols together before they are added.
+  if ((literals_ += text.size()) >= kMostSymbols) refuse_size();
+  pay(text.size() * kLiteralBytes);
   Sequence out;
+  out.reserve(text.size());
   for (const char c : text) {
     ByteSet set;
     set.set(static_cast<uint8_t>(c));

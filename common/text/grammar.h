@@ -19,6 +19,8 @@
 
 namespace split {
 
+class MemoryShare;
+
 using ByteSet = std::bitset<256>;
 
 // Built by one thread, then immutable. No rule may begin with itself.
@@ -30,6 +32,10 @@ class Grammar {
   };
   using Sequence = std::vector<Symbol>;
 
+  // `memory` pays for rules and symbols before they are made; adding them throws Error(kBusy) where
+  // it has no more.
+  explicit Grammar(MemoryShare* memory = nullptr) : memory_(memory) {}
+
   // A rule without alternatives yet. Rule 0 is the text. One that `nests` is no alternative any
   // more where a text is some 50 of them deep: whoever has it has another beside it. Throws
   // Error(kInput) past a bound.
@@ -39,6 +45,10 @@ class Grammar {
   static Symbol rule(uint32_t index) { return {Symbol::kRule, index}; }
   // Each byte of a text in turn.
   Sequence literal(std::string_view text);
+  // Throws what adding does past a bound.
+  [[noreturn]] static void refuse_size();
+  // Nothing is added any more.
+  void finish() { memory_ = nullptr; }
 
   // Where a text is: each stack holds offsets into the symbols, the next one last; an empty stack
   // is the end of the text. None: no text is like this.
@@ -56,12 +66,15 @@ class Grammar {
     bool nests = false;
     std::vector<uint32_t> alternatives;  // where they begin
   };
+  void pay(size_t bytes);
   void expand(Stack stack, State& out) const;
   static State sorted(State state);
 
   std::vector<ByteSet> sets_;
   std::vector<Symbol> symbols_;  // of all alternatives, each with a kEnd behind it
   std::vector<Rule> rules_;
+  size_t literals_ = 0;  // bytes of texts: each becomes a symbol at least
+  MemoryShare* memory_;
 };
 
 // A grammar in the tokens of a tokenizer, which outlives it. Keeps what it has computed: tokens of

@@ -78,6 +78,10 @@ def generation(main):
             main, most, b",".join(b'"%d":1' % i for i in range(1024)), b"a" * (size - 20000)),
         "schema of enums": lambda size: schema(size, lambda s, h: filled(s, h + b'{"enum":[', b'"a"', b"]}}}}")),
         "schema of texts": lambda size: schema(size, lambda s, h: text(s, h + b'{"enum":["', b"ab", b'"]}}}}')),
+        "schema of long texts": lambda size: schema(size, lambda s, h: filled(s, h + b'{"enum":[', b'"' + b"a" * 100_000 + b'"', b"]}}}}")),
+        "schema of long names": lambda size: schema(size, lambda s, h: h + b'{"properties":{' + b",".join(
+            b'"%d%s":{}' % (i, b"a" * 100_000) for i in range(s // 100_020)) + b"}}}}}"),
+        "schema of a long description": lambda size: schema(size, lambda s, h: text(s, h + b'{"type":"string","maxLength":8,"description":"', b"a ", b'"}}}}')),
         "schema of properties": lambda size: schema(size, lambda s, h: keys(s, h + b'{"type":"object","properties":{', b'{"type":"string"}', b"}}}}}")),
         "schema as text": lambda size: schema(size, lambda s, h: text(s, h + b'"{\\"enum\\":[0', b",0", b']}"}}}')),
         "unknown field": lambda size: filled(size, b'{%s,"unknown":[' % main, b"{}", b"]}"),
@@ -353,7 +357,8 @@ class Run:
 
 # Bodies that were worst: always asked.
 ALWAYS = {
-    "cloud": [("POST /v1/completions: 16 stops, n 16", "8 MB", 1), ("POST /v1/chat/completions: arguments of objects", "8 MB", AT_ONCE),
+    "cloud": [("POST /v1/completions: 16 stops, n 16", "8 MB", 1), ("POST /v1/completions: schema of long texts", "8 MB", AT_ONCE),
+              ("POST /v1/chat/completions: arguments of objects", "8 MB", AT_ONCE),
               ("POST /v1/models/demo/forward: all likeliest", "8 MB", AT_ONCE), ("POST /v1/embeddings: encoder: letters", "8 MB", AT_ONCE),
               ("POST /v1/sessions: objects", "8 MB", AT_ONCE), ("POST /tokenize: words", "64 MB", AT_ONCE)],
     "edge": [("POST /v1/responses: 16 stops, n 16", "8 MB", 1), ("POST /api/chat: arguments as text", "8 MB", AT_ONCE),

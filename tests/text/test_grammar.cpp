@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/resources/memory_budget.h"
+#include "text/json/in_order.h"
 #include "text/json/json_grammar.h"
 #include "text/sampler.h"
 
@@ -333,6 +335,60 @@ TEST(JsonGrammar, WhatIsNoSchemaIsRefusedByName) {
   std::string wide = R"({"enum":[0)";
   for (int i = 1; i < 600; ++i) wide += cat(",", i);
   EXPECT_FALSE(refusal(wide + "]}").empty());
+}
+
+TEST(JsonGrammar, IsPaidForBeforeItIsMade) {
+  const auto taken = [](const Json& schema, uint64_t budget) {
+    MemoryBudget all(budget);
+    MemoryShare share(&all);
+    json_schema_grammar(schema, &share);
+    const uint64_t grammar = share.bytes();
+    const std::string text = json_in_order(schema, &share);
+    EXPECT_GE(share.bytes() - grammar, text.size());
+    EXPECT_EQ(parsed(text), schema);
+    return grammar;
+  };
+  const auto error_of = [&](const Json& schema, uint64_t budget) {
+    try {
+      taken(schema, budget);
+    } catch (const Error& error) {
+      return cat(error.kind() == ErrorKind::kBusy ? "busy: " : "", error.what());
+    }
+    return std::string();
+  };
+  const Json least = parsed(R"({"const":"a"})");
+  std::string properties;
+  for (int i = 0; i < 200; ++i) {
+    properties +=
+        cat(i == 0 ? "" : ",", "\"name_", i, R"(":{"type":"string","maxLength":)", i, "}");
+  }
+  const Json many = parsed(cat(R"({"properties":{)", properties, "}}"));
+  // Some 20,000 rules, a few for each character that a text may have.
+  EXPECT_LT(taken(least, 1 << 20), 4096u);
+  EXPECT_GT(taken(many, 1 << 30), 1u << 20);
+  EXPECT_TRUE(error_of(many, 1 << 20).starts_with("busy: ")) << error_of(many, 1 << 20);
+  // Texts that fit alone and not together: seen before they are symbols, of which each has eight
+  // bytes.
+  const std::string one(100'000, 'a'), longer(1'000'000, '\n');
+  Json texts = Json::array();
+  for (int i = 0; i < 500; ++i) texts.push_back(cat(i, one));
+  const std::string too_large = "'response_format': the schema is too large";
+  EXPECT_EQ(error_of({{"enum", texts}}, 16 << 20), too_large);
+  EXPECT_EQ(error_of({{"const", longer}}, 4096), too_large);
+  EXPECT_EQ(error_of({{"const", Json{{longer, Json::array()}}}}, 4096), too_large);
+  EXPECT_EQ(error_of({{"properties", Json{{longer, Json::object()}}}}, 4096), too_large);
+  // What the grammar does not hold is in the text.
+  const Json described = {{"type", "null"}, {"description", longer}};
+  EXPECT_TRUE(error_of(described, 6 << 20).starts_with("busy: "));
+  EXPECT_EQ(error_of(described, 16 << 20), "");
+}
+
+TEST(JsonGrammar, AsTextItsMembersKeepTheirOrder) {
+  for (const char* text : {"null", "[]", "{}", R"([1,"a\nb",[true],{}])",
+                           R"({"b":{"z":1,"a":[]},"a":"\"","":-1.5})"}) {
+    const std::string in_order = json_in_order(parsed(text));
+    EXPECT_EQ(in_order, text);
+  }
 }
 
 TEST(TokenGrammar, AllowsWhatGoesOn) {

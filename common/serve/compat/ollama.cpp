@@ -8,7 +8,7 @@
 #include "base/resources/clock.h"
 #include "serve/compat/retold.h"
 #include "serve/models.h"
-#include "text/json/json_grammar.h"
+#include "text/json/in_order.h"
 #include "wire/fields.h"
 
 namespace split::serve {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "http/sse.h"
 #include "serve/compat/retold.h"
-#include "text/json/json_grammar.h"
+#include "text/json/in_order.h"
 #include "wire/fields.h"
 
 namespace split::serve {

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/resources/memory_budget.h"
 #include "text/json/exclusive.h"
+#include "text/json/in_order.h"
 #include "text/json/keywords.h"
 #include "text/json/rules.h"
 
@@ -21,6 +23,7 @@ constexpr int64_t kMostItems = 256;        // minItems and maxItems, to be held
 constexpr int64_t kMostLength = 1024;      // minLength and maxLength
 constexpr size_t kMostAlternatives = 512;  // of enums, anyOfs and properties of one schema
 constexpr size_t kMostReferences = 16;     // one within the other
+constexpr size_t kMostText = 1 << 17;      // of a name or a value; a grammar has as many symbols
 constexpr size_t kMostName = 32, kMostLoosened = 32;
 
 bool is_of_type(const Json& value, std::string_view type) {
@@ -39,6 +42,7 @@ bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
 
 class Builder {
  public:
+  explicit Builder(MemoryShare* memory) : rules_(memory), memory_(memory) {}
   SchemaGrammar schema(const Json& schema) {
     root_ = &schema;
     const Symbol text = value(schema);
@@ -71,6 +75,7 @@ class Builder {
   }
 
   JsonRules rules_;
+  MemoryShare* memory_;
   const Json* root_ = nullptr;
   std::set<std::string, std::less<>> loosened_;
   size_t alternatives_ = 0;
@@ -156,6 +161,7 @@ Symbol Builder::numbers(const Json& schema, bool whole) {
 // A schema that is around itself says what is in it once; further in there is any value.
 Symbol Builder::reference(const std::string& path) {
   if (const auto known = referred_.find(path); known != referred_.end()) return known->second;
+  if (memory_ != nullptr) memory_->take(4 * path.size());  // copies, and parts that are looked for
   if (!path.starts_with('#')) refuse_schema(cat("'$ref': expected #/..., got ", shown(path)));
   const Json* const found = find_reference(*root_, path);
   if (found == nullptr) refuse_schema(cat("'$ref': nothing is at ", shown(path)));
@@ -224,7 +230,9 @@ Symbol Builder::properties(const Json& schema) {
     const Json* const listed = names->find("enum");
     const auto is_listed = [&](const auto& one) {
       return listed != nullptr && listed->is_array() && listed->size() <= kMostAlternatives &&
-             std::ranges::find(*listed, Json(one.first)) != listed->end();
+             std::ranges::any_of(*listed, [&](const Json& name) {
+               return name.is_string() && name.text() == one.first;
+             });
     };
     const bool any = *names == true || *names == Json{{"type", "string"}};
     if (!any && !std::ranges::all_of(all, is_listed)) loosen("propertyNames");
@@ -234,6 +242,7 @@ Symbol Builder::properties(const Json& schema) {
   std::optional<Symbol> beyond;  // of those that no property describes, made once
   for (size_t i = all.size(); i-- > 0;) {
     const auto& [name, one] = all[i];
+    if (name.size() >= kMostText) Grammar::refuse_size();
     const bool described = i < named->size();
     if (!described && !beyond) beyond = value(*one);
     const Sequence member = JsonRules::join(
@@ -291,11 +300,11 @@ Symbol Builder::of_type(const Json& schema, std::string_view type) {
   refuse_schema(cat("'type': ", shown(type), " is none"));
 }
 
-std::vector<std::string> types_of(const Json& schema) {
+std::vector<std::string_view> types_of(const Json& schema) {
   const Json* const type = schema.find("type");
   if (type == nullptr) return {};
   if (type->is_string()) return {type->text()};
-  std::vector<std::string> types;
+  std::vector<std::string_view> types;
   if (type->is_array() && type->size() <= 7) {
     for (const Json& one : *type) {
       if (one.is_string()) types.push_back(one.text());
@@ -308,11 +317,14 @@ std::vector<std::string> types_of(const Json& schema) {
 
 // The values of enum or const that are of its types.
 Symbol Builder::listed(const Json& schema) {
-  const std::vector<std::string> types = types_of(schema);
+  const std::vector<std::string_view> types = types_of(schema);
   std::vector<Sequence> alternatives;
   const auto add = [&](const Json& one) {
-    const auto fits = [&](const std::string& type) { return is_of_type(one, type); };
-    if (types.empty() || std::ranges::any_of(types, fits)) alternatives.push_back(lit(one.dump()));
+    const auto fits = [&](std::string_view type) { return is_of_type(one, type); };
+    if (types.empty() || std::ranges::any_of(types, fits)) {
+      if (is_longer_than(kMostText, one)) Grammar::refuse_size();
+      alternatives.push_back(lit(one.dump()));
+    }
   };
   if (const Json* const fixed = schema.find("const")) {
     add(*fixed);
@@ -351,7 +363,7 @@ std::string_view Builder::says_all(const Json& schema) {
 }
 
 Symbol Builder::one_of_types(const Json& schema) {
-  std::vector<std::string> types = types_of(schema);
+  const std::vector<std::string_view> types = types_of(schema);
   if (types.empty()) {
     if (has_any(schema, {"properties", "required", "additionalProperties", "propertyNames"}))
       return properties(schema);
@@ -362,7 +374,7 @@ Symbol Builder::one_of_types(const Json& schema) {
     return number ? numbers(schema, false) : rules_.any_value();
   }
   std::vector<Sequence> alternatives;
-  for (const std::string& type : types) alternatives.push_back({of_type(schema, type)});
+  for (const std::string_view type : types) alternatives.push_back({of_type(schema, type)});
   return either(alternatives);
 }
 
@@ -384,25 +396,14 @@ Symbol Builder::value(const Json& schema) {
 
 }  // namespace
 
-std::string json_in_order(const Json& value) {
-  std::string out;
-  if (value.is_array()) {
-    for (const Json& one : value) out += cat(out.empty() ? "" : ",", json_in_order(one));
-    return cat("[", out, "]");
-  }
-  if (!value.is_object()) return value.dump();
-  for (const auto& [name, one] : value.members()) {
-    out += cat(out.empty() ? "" : ",", json_quote(name), ":", json_in_order(one));
-  }
-  return cat("{", out, "}");
-}
-
 Grammar json_object_grammar() {
   JsonRules rules;
   const JsonRules::Symbol text = rules.any_object();
   return rules.take(text);
 }
 
-SchemaGrammar json_schema_grammar(const Json& schema) { return Builder().schema(schema); }
+SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory) {
+  return Builder(memory).schema(schema);
+}
 
 }  // namespace split

@@ -24,8 +24,7 @@ struct SchemaGrammar {
 // the document, once around itself. Each text of the grammar is valid but for what is loosened; not
 // each valid text is of the grammar. Throws Error(kInput) that names what is no schema, or one of
 // nothing.
-SchemaGrammar json_schema_grammar(const Json& schema);
-// A schema as text whose members keep their order.
-std::string json_in_order(const Json& value);
+// `memory` pays for what is made.
+SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory = nullptr);
 
 }  // namespace split

@@ -215,6 +215,7 @@ JsonRules::Symbol JsonRules::array(const std::vector<Symbol>& first, Symbol item
 
 Grammar JsonRules::take(Symbol text) {
   grammar_.add(text_, {text});
+  grammar_.finish();
   return std::move(grammar_);
 }
 

@@ -12,6 +12,8 @@ namespace split {
 
 class JsonRules {
  public:
+  explicit JsonRules(MemoryShare* memory = nullptr) : grammar_(memory) {}
+
   using Symbol = Grammar::Symbol;
   using Sequence = Grammar::Sequence;
 

@@ -1,0 +1,16 @@
+// JSON as text whose members keep their order, and how long a text is before it is made.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/json.h"
+
+namespace split {
+
+// `memory` pays for it before it is made; throws Error(kBusy) where it has no more.
+std::string json_in_order(const Json& value, MemoryShare* memory = nullptr);
+// Whether its text takes more than so many bytes, found without making it.
+bool is_longer_than(size_t bytes, const Json& value);
+
+}  // namespace split
