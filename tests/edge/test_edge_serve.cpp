@@ -352,6 +352,44 @@ TEST(EdgeServe, TextIsTheSameWhenTheCloudFailsOrTheCutMoves) {
   EXPECT_EQ(edge.send("PUT", "/split/cut", Json::object()).status, 400);
 }
 
+// The cloud's model was replaced under its name: a cut is not moved to weights of both.
+TEST(EdgeServe, AReplacedModelIsNotMixedWithTheOneThatIsHere) {
+  Pair& pair = Pair::of("rand-a");
+  const auto prompt = pair.ids(1);
+  const auto expected = pair.alone(prompt, 0.9, 5, 12);
+  EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
+  edge.ready();
+  const auto with = [&](const std::function<void(Json&)>& edit) {
+    pair.cloud.reset({}, {}, [&pair, edit](const http::Request& request, int) {
+      http::Response response = pair.cloud.real(request);
+      Json json = Json::parse(response.body);
+      edit(json);
+      response.body = json.dump();
+      return std::optional(response);
+    });
+  };
+  const auto put = [&](const Json& cut) { return edge.send("PUT", "/split/cut", {{"cut", cut}}); };
+  // Other words, and other weights.
+  const std::function<void(Json&)> edits[] = {
+      [](Json& json) { json["files"].back()["sha256"] = std::string(64, 'a'); },
+      [](Json& json) { json["stages"][0]["blobs"][0]["sha256"] = std::string(64, 'a'); }};
+  for (const auto& edit : edits) {
+    with(edit);
+    for (const Json& cut : {Json(1), Json("cloud")}) {
+      const http::Reply reply = put(cut);
+      EXPECT_EQ(reply.status, 409) << reply.body;
+      EXPECT_EQ(Json::parse(reply.body)["error"]["code"], wire::codes::kModelMismatch);
+      EXPECT_NE(reply.body.find("the cloud has another model under this name now"),
+                std::string::npos)
+          << reply.body;
+      EXPECT_EQ(edge.status()["cut"], 2);
+    }
+  }
+  pair.cloud.reset({});
+  EXPECT_EQ(put(1).status, 200);
+  EXPECT_EQ(ids_in(edge.ask(kCompletions, body_of(prompt, 0.9, 5, 12))), expected);
+}
+
 // The client leaves while the cloud is silent: its session there ends at once, and with it all that
 // the answer held.
 TEST(EdgeServe, AClientThatGoesAwayFreesItsStep) {
