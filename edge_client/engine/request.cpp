@@ -6,15 +6,6 @@
 #include "text/utf8.h"
 
 namespace split::edge {
-namespace {
-
-double ms_between(std::chrono::steady_clock::time_point start,
-                  std::chrono::steady_clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - start).count();
-}
-
-}  // namespace
-
 // One text or its states, while it is computed.
 class EngineRequest::Running {
  public:

@@ -377,7 +377,7 @@ TEST(JsonGrammar, IsPaidForBeforeItIsMade) {
   EXPECT_EQ(error_of({{"const", longer}}, 4096), too_large);
   EXPECT_EQ(error_of({{"const", Json{{longer, Json::array()}}}}, 4096), too_large);
   EXPECT_EQ(error_of({{"properties", Json{{longer, Json::object()}}}}, 4096), too_large);
-  // What the grammar does not hold is in the text.
+  // The text has what the grammar does not hold.
   const Json described = {{"type", "null"}, {"description", longer}};
   EXPECT_TRUE(error_of(described, 6 << 20).starts_with("busy: "));
   EXPECT_EQ(error_of(described, 16 << 20), "");

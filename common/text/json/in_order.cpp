@@ -31,7 +31,7 @@ uint64_t most_of(const Json& value) {
   return bytes;
 }
 
-// What is left of so many bytes; less than 0 where it ends before all is seen.
+// Counts what is left of so many bytes; less than 0 where it ends before all is seen.
 int64_t left_of(int64_t bytes, const Json& value) {
   if (value.is_string()) return bytes - static_cast<int64_t>(value.text().size());
   --bytes;
