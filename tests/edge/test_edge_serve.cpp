@@ -372,13 +372,17 @@ TEST(EdgeServe, AReplacedModelIsNotMixedWithTheOneThatIsHere) {
   // Other words, and other weights.
   const std::function<void(Json&)> edits[] = {
       [](Json& json) { json["files"].back()["sha256"] = std::string(64, 'a'); },
-      [](Json& json) { json["stages"][0]["blobs"][0]["sha256"] = std::string(64, 'a'); }};
+      [](Json& json) {
+        Json& blob = json["stages"][0]["blobs"][0];
+        blob["sha256"] = std::string(64, 'a');
+        blob["chunks"] = {blob["sha256"]};
+      }};
   for (const auto& edit : edits) {
     with(edit);
     for (const Json& cut : {Json(1), Json("cloud")}) {
       const http::Reply reply = put(cut);
       EXPECT_EQ(reply.status, 409) << reply.body;
-      EXPECT_EQ(Json::parse(reply.body)["error"]["code"], wire::codes::kModelMismatch);
+      EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "model_mismatch");
       EXPECT_NE(reply.body.find("the cloud has another model under this name now"),
                 std::string::npos)
           << reply.body;
