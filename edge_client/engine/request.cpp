@@ -6,6 +6,7 @@
 #include "text/utf8.h"
 
 namespace split::edge {
+
 // One text or its states, while it is computed.
 class EngineRequest::Running {
  public:
