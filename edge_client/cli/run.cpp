@@ -73,7 +73,7 @@ class Run : public EngineObserver {
   void found(bool again) override { notice_.found(again); }
   double waited_ms() const override { return notice_.waited_ms(); }
   void begins(const Loader::Begin& where, const LoadedModel& model) override;
-  void ready(const PlacedModel& split) override;
+  void begun(const PlacedModel& split) override;
   void said(const std::string& line) override { lines_.tell(line); }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
   void moved(const Move& move, const std::string& words) override;
@@ -125,7 +125,7 @@ void Run::begins(const Loader::Begin& where, const LoadedModel& model) {
   if (!opens_ && !loops_ && !options_.jsonl) prompt_ = ids_of_prompt(model);
 }
 
-void Run::ready(const PlacedModel&) {
+void Run::begun(const PlacedModel&) {
   told_.load_ms = ms_since(start_);
   told_.load_peak_bytes = peak_memory();
   if (!options_.json) lines_.tell(engine_.plan());

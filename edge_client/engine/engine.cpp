@@ -112,7 +112,7 @@ void Engine::load_first() {
     if (split->place.all_on_cloud) now_.on_cloud = split;
   }
   pool_.put(loader_.hand_over());  // it knows which model the server has
-  observer_.ready(*split);
+  observer_.begun(*split);
   {
     const std::lock_guard lock(mutex_);
     now_.loaded.emplace(std::move(*known));

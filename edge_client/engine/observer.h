@@ -46,7 +46,7 @@ class EngineObserver {
   // Texts are to begin there; whoever throws gives the model up before its weights are loaded.
   virtual void begins(const Loader::Begin& /*where*/, const LoadedModel& /*model*/) {}
   // They are here, and texts begin on it.
-  virtual void ready(const PlacedModel& /*split*/) {}
+  virtual void begun(const PlacedModel& /*split*/) {}
   // A line for people, of what became of weights.
   virtual void said(const std::string& /*line*/) {}
   // Weights come beside texts: which, in their order, before the first byte; the model that grows

@@ -125,7 +125,7 @@ void Lane::enter(State state) {
 
 std::string Lane::state() const {
   constexpr std::array kNames = {"idle", "weights", "filling", "ready", "waiting"};
-  const std::string name = kNames.at(static_cast<size_t>(state_));
+  std::string name = kNames.at(static_cast<size_t>(state_));
   if (state_ != State::kFilling) return name;
   return cat(name, " ", std::min(rows_there(), sides_.sure_rows()), "/", sides_.sure_rows());
 }
