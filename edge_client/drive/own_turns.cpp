@@ -34,10 +34,13 @@ void OwnTurns::put(KeptTurn turn) {
   std::unique_lock lock(mutex_);
   const bool elsewhere = only_ && turn.tail && &turn.tail->batcher() != *only_;
   const bool keeps = !elsewhere && turn.history.size() >= kLeastRows;
-  if (keeps) turns_.push_back(std::move(turn));
+  if (!keeps) {
+    lock.unlock();
+    return give_up(std::move(turn));
+  }
+  turns_.push_back(std::move(turn));
   const bool full = turns_.size() > kMost;
   lock.unlock();
-  if (!keeps) return give_up(std::move(turn));
   if (!full) return;
   if (auto oldest = take_first([](const KeptTurn&) { return true; })) give_up(std::move(*oldest));
 }

@@ -216,7 +216,7 @@ void Course::note(Move move) {
     moved_ = flow_.now();
     bytes_before_ = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
   }
-  moves_.push_back(std::move(move));
+  moves_.push_back(move);
 }
 
 void Course::leave_cloud(uint32_t rows) {
