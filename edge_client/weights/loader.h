@@ -195,18 +195,7 @@ class Loader {
  private:
   template <typename Call>
   auto retried(const Call& call) {
-    return retried(retry_, call);
-  }
-  template <typename Call>
-  auto retried(const RetryOptions& options, const Call& call) {
-    Retry retry(options, interrupt_);
-    for (;;) {
-      try {
-        return call();
-      } catch (const RemoteError& error) {
-        retry.failed(error);
-      }
-    }
+    return edge::retried(retry_, interrupt_, call);
   }
   std::string wanted_id();
   std::string file(const wire::ModelInfo& info, const std::string& name);

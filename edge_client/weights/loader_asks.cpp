@@ -120,7 +120,7 @@ std::string Loader::wanted_id() {
   start.on_found = [&](bool again) {
     if (std::exchange(told, false)) retry_.on_found(again);
   };
-  const std::vector<std::string> ids = retried(start, [&] {
+  const std::vector<std::string> ids = edge::retried(start, interrupt_, [&] {
     try {
       return remote_->models();
     } catch (const RemoteError& error) {
