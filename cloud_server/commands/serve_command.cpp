@@ -172,7 +172,7 @@ int serve_command(Options options) {
   const bool local = http::is_loopback(options.host), tls = !options.tls_cert.empty();
   const std::string url = http::origin_of(tls, options.host, port);
   if (cloud.keys.empty() && (local || !options.allowed_hosts.empty())) {
-    server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
+    server.router().set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
   }
   if (!cloud.keys.empty() && !tls && !local) {
     log_warning(

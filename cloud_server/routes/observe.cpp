@@ -9,7 +9,7 @@ namespace split::cloud {
 
 void observe(http::Server& server, Cloud& cloud) {
   serve::Metrics& metrics = cloud.metrics;
-  serve::observe(server, metrics,
+  serve::observe(server.router(), metrics,
                  {"split_build_info", cloud.version,
                   [&cloud] {
                     std::vector<serve::Metrics::Labels> all;
@@ -21,6 +21,7 @@ void observe(http::Server& server, Cloud& cloud) {
                     return all;
                   },
                   write_log});
+  serve::observe_server(server, metrics, write_log);
   const serve::StepMetrics from_the_start(metrics);
   serve::observe_memory(metrics, cloud.memory);
   metrics.gauge("split_sessions", "Open sessions.",
@@ -29,7 +30,7 @@ void observe(http::Server& server, Cloud& cloud) {
                   [&cloud] { return static_cast<double>(cloud.sessions.evicted()); });
   serve::Counter& weights =
       metrics.counter("split_shard_bytes_total", "Bytes of weights sent, heads of answers too.");
-  server.add_observer([&weights](const http::Request&, const http::Answered& answered) {
+  server.router().add_observer([&weights](const http::Request&, const http::Answered& answered) {
     if (answered.route == kBlobRoute || answered.route == kStageRoute) {
       weights.add(answered.bytes_out);
     }

@@ -41,7 +41,7 @@ void add_routes(http::Server& server, Cloud& cloud) {
     std::ranges::move(routes, std::back_inserter(all));
   }
   for (http::Route& route : all) expect_models(cloud, route);
-  serve::add_routes(server, "SplitCompute cloud", cloud.version, std::move(all), {403});
+  serve::add_routes(server.router(), "SplitCompute cloud", cloud.version, std::move(all), {403});
   observe(server, cloud);
   if (!cloud.models.empty()) open_models(cloud);
 }

@@ -359,8 +359,9 @@ size_t longest_token(std::string_view text) {
 }  // namespace
 
 Json parse_json(std::string_view text, int max_depth, std::string_view where, MemoryShare* memory) {
-  // The parser has a token in a buffer that doubles, before it tells it.
-  if (memory != nullptr) memory->take(2 * longest_token(text));
+  // Before it tells a token the parser has it twice, as it stands and as it is meant, each in a
+  // buffer that doubles.
+  if (memory != nullptr) memory->take(4 * longest_token(text));
   Builder builder(max_depth, where, memory);
   CHECK(nlohmann::json::sax_parse(text, &builder));
   return builder.take();

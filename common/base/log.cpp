@@ -77,6 +77,7 @@ uint64_t take_dropped_lines() { return dropped.exchange(0, std::memory_order_rel
 
 void write_log(std::string_view line) {
   std::string before;
+  if (log_format() == LogFormat::kNone) return;
   if (log_format() != LogFormat::kPlain) {
     if (!log_has_room()) return;
     const uint64_t lost = take_dropped_lines();

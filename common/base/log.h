@@ -9,10 +9,11 @@
 
 namespace split {
 
-// kPlain: what a command says to its user. kText: what a server does, for people: each line begins
-// with "2026-01-31 12:00:00 ", local time. kJson: every event is one JSON object:
+// kNone: nothing, in a program of somebody else's. kPlain: what a command says to its user. kText:
+// what a server does, for people: each line begins with "2026-01-31 12:00:00 ", local time. kJson:
+// every event is one JSON object:
 // {"time","level","message" or "event","request",...}, the time in UTC.
-enum class LogFormat { kPlain, kText, kJson };
+enum class LogFormat { kNone, kPlain, kText, kJson };
 void set_log_format(LogFormat format);
 LogFormat log_format();
 

@@ -3,7 +3,7 @@
 // something; what system messages say stands before it, each with an empty line behind it.
 #pragma once
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "serve/text_request.h"
 
 namespace split::serve {

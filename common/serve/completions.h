@@ -2,7 +2,7 @@
 // the edge its pair.
 #pragma once
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {

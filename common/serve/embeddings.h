@@ -1,7 +1,7 @@
 // POST /v1/embeddings in OpenAI's shape, once for both programs (run/sentences.h makes them).
 #pragma once
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {

@@ -71,7 +71,7 @@ std::string request_line(const http::Request& request, const http::Answered& ans
 }
 
 bool is_news(const http::Answered& answered) {
-  if (log_format() == LogFormat::kPlain) return false;
+  if (log_format() < LogFormat::kText) return false;
   const http::Route* const route = answered.matched;
   if (route == nullptr) return true;
   return !route->on_loop &&
@@ -88,9 +88,13 @@ std::string refused_line(const http::Refused& refused) {
   return log_line("info", cat(refused.peer, " refused ", refused.status, " ", refused.code));
 }
 
+Counter& requests(Metrics& metrics, const std::string& route, int status) {
+  return metrics.counter(kRequests, kRequestsHelp, {{"route", route}, {"code", cat(status)}});
+}
+
 }  // namespace
 
-void observe(http::Server& server, Metrics& metrics, Observed program) {
+void observe(http::Router& router, Metrics& metrics, Observed program) {
   const Metrics::Labels build = {{"version", program.version},
                                  {"revision", std::string(source_revision())}};
   metrics.info(program.info,
@@ -102,35 +106,36 @@ void observe(http::Server& server, Metrics& metrics, Observed program) {
                    one.insert(one.begin(), build.begin(), build.end());
                  return all;
                });
-  metrics.gauge("split_connections", "Open connections.",
-                [&server] { return static_cast<double>(server.stats().connections); });
-  metrics.gauge("split_requests_in_flight", "Requests that are being answered.",
-                [&server] { return static_cast<double>(server.stats().inflight); });
   add_process_metrics(metrics);
-  const auto requests = [&metrics](const std::string& route, int status) -> Counter& {
-    return metrics.counter(kRequests, kRequestsHelp, {{"route", route}, {"code", cat(status)}});
-  };
   const auto duration = [&metrics](const std::string& route) -> Histogram& {
     return metrics.histogram("split_http_request_duration_seconds",
                              "From a request's last byte to its answer's last byte.",
                              {{"route", route}});
   };
   // Before anything is asked, so that a rate has somewhere to begin.
-  for (const http::Route& route : server.routes()) {
-    requests(route.path, route.statuses.front());
+  for (const http::Route& route : router.routes()) {
+    requests(metrics, route.path, route.statuses.front());
     duration(route.path);
   }
-  requests(kNoRoute, 404);
-  const auto write = std::make_shared<std::function<void(std::string_view)>>(program.write);
-  server.add_observer([=](const http::Request& request, const http::Answered& answered) {
+  requests(metrics, kNoRoute, 404);
+  router.add_observer([=, &metrics, write = std::move(program.write)](
+                          const http::Request& request, const http::Answered& answered) {
     const std::string route(answered.route.empty() ? kNoRoute : answered.route);
-    requests(route, answered.status).add();
+    requests(metrics, route, answered.status).add();
     duration(route).observe(seconds(answered.took));
-    if (is_news(answered)) (*write)(request_line(request, answered));
+    if (is_news(answered)) write(request_line(request, answered));
   });
-  server.on_refused([=](const http::Refused& refused) {
-    requests(kNoRoute, refused.status).add();
-    if (log_format() != LogFormat::kPlain) (*write)(refused_line(refused));
+}
+
+void observe_server(http::Server& server, Metrics& metrics,
+                    std::function<void(std::string_view)> write) {
+  metrics.gauge("split_connections", "Open connections.",
+                [&server] { return static_cast<double>(server.stats().connections); });
+  metrics.gauge("split_requests_in_flight", "Requests that are being answered.",
+                [&server] { return static_cast<double>(server.stats().inflight); });
+  server.on_refused([&metrics, write = std::move(write)](const http::Refused& refused) {
+    requests(metrics, kNoRoute, refused.status).add();
+    if (log_format() >= LogFormat::kText) write(refused_line(refused));
   });
 }
 

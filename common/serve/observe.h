@@ -21,10 +21,14 @@ struct Observed {
 };
 
 // Its info, split_http_requests_total{route,code}, split_http_request_duration_seconds {route},
-// split_connections, process_*; and a line of log for each request (base/log.h): none for routes of
-// the loop, which ask how the server is, and in kText none for frequent ones that went well. All
-// outlive the server, which has its routes already. Before run().
-void observe(http::Server& server, Metrics& metrics, Observed program);
+// process_*; and a line of log for each request (base/log.h): none for routes of the loop, which
+// ask how the server is, and in kText none for frequent ones that went well. All outlive the
+// router, which has its routes already.
+void observe(http::Router& router, Metrics& metrics, Observed program);
+// Beside that, of a server before run(): split_connections, split_requests_in_flight, and a line
+// and a count for each request that it refused before any route saw it.
+void observe_server(http::Server& server, Metrics& metrics,
+                    std::function<void(std::string_view)> write);
 
 // split_memory_budget_bytes, split_memory_used_bytes and split_memory_refusals_total.
 void observe_memory(Metrics& metrics, const MemoryBudget& budget);

@@ -130,7 +130,7 @@ std::string openapi_json(std::string_view title, std::string_view version,
          "\n";
 }
 
-void add_routes(http::Server& server, std::string_view title, std::string_view version,
+void add_routes(http::Router& router, std::string_view title, std::string_view version,
                 std::vector<http::Route> routes, const std::vector<int>& refusals) {
   const auto text = std::make_shared<std::string>();
   routes.push_back(
@@ -143,7 +143,7 @@ void add_routes(http::Server& server, std::string_view title, std::string_view v
     route.statuses.insert(route.statuses.end(), refusals.begin(), refusals.end());
   }
   *text = openapi_json(title, version, routes);
-  for (http::Route& route : routes) server.route(std::move(route));
+  for (http::Route& route : routes) router.add(std::move(route));
 }
 
 }  // namespace split::serve

@@ -1,5 +1,5 @@
 // GET /openapi.json: what a server's routes take and answer, as an OpenAPI 3.0 document made of the
-// routes themselves (http/server/route.h). Tests hold it against the server: the same required
+// routes themselves (http/route.h). Tests hold it against the server: the same required
 // fields, no field that is not read, no status that is not listed.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/server/server.h"
+#include "http/router.h"
 
 namespace split::serve {
 
@@ -21,8 +21,8 @@ std::string openapi_json(std::string_view title, std::string_view version,
                          std::span<const http::Route> routes);
 
 // Adds the routes and GET /openapi.json, which says what they and itself are. Once. `refusals`: the
-// statuses that the server's guard answers on any guarded route, beside kAnyStatuses.
-void add_routes(http::Server& server, std::string_view title, std::string_view version,
+// statuses that its guard answers on any guarded route, beside kAnyStatuses.
+void add_routes(http::Router& router, std::string_view title, std::string_view version,
                 std::vector<http::Route> routes, const std::vector<int>& refusals = {});
 
 }  // namespace split::serve

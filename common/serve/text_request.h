@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 #include "wire/fields.h"
 

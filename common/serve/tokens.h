@@ -1,7 +1,7 @@
 // POST /tokenize and POST /detokenize, as llama-server answers them. Once for both programs.
 #pragma once
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {

@@ -224,7 +224,7 @@ class OpenApi : public testing::Test {
 };
 
 TEST_F(OpenApi, HasEveryRouteAndNoOther) {
-  check().expect_routes(cloud.server().routes());
+  check().expect_routes(cloud.server().router().routes());
   EXPECT_EQ(json_of(cloud.ask().get("/openapi.json"))["info"]["version"], "test");
 }
 

@@ -33,8 +33,8 @@ class HttpGuard : public ::testing::Test {
         "GET", "/open", [](const Request&) { return Response::text(200, "open"); }, Access::kOpen);
     server.route("GET", "/who", [](const Request& r) { return Response::text(200, r.principal); });
     server.route("POST", "/echo/{n}", [](const Request& r) { return Response::text(200, r.body); });
-    server.set_guard(name_of);
-    server.add_observer([this](const Request& r, const Answered& a) {
+    server.router().set_guard(name_of);
+    server.router().add_observer([this](const Request& r, const Answered& a) {
       const std::lock_guard lock(mutex_);
       seen_.push_back({std::string(a.route), r.principal, a.status, a.bytes_in, a.bytes_out});
     });

@@ -64,11 +64,11 @@ class HttpLoop : public ::testing::Test {
           return Response::text(200, "held");
         },
         Access::kOpen);
-    server.set_guard([](const Headers& headers) -> std::string {
+    server.router().set_guard([](const Headers& headers) -> std::string {
       if (headers.get("Authorization")) return "ann";
       throw HttpError(401, "api_key_missing", "no");
     });
-    server.add_observer([this](const Request&, const Answered& answered) {
+    server.router().add_observer([this](const Request&, const Answered& answered) {
       if (answered.route == "/livez") ++seen_;
     });
   }

@@ -166,7 +166,7 @@ TEST_F(HttpMemory, AHandledBodyIsFreedBeforeItsAnswerIsSent) {
   std::atomic<size_t> capacity{SIZE_MAX};
   Running running({}, [&](Server& server) {
     add_routes(server);
-    server.add_observer(
+    server.router().add_observer(
         [&](const Request& request, const Answered&) { capacity = request.body.capacity(); });
   });
   last_words(running.port,

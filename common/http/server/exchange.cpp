@@ -51,11 +51,6 @@ class EventSink : public Sink {
 
 }  // namespace
 
-void Exchange::add_route(Route route) {
-  patterns_.push_back(split_pattern(route.path));
-  routes_.push_back(std::move(route));
-}
-
 void Exchange::add_cors(const Request& request, Response& response) const {
   if (options_.cors_origins.empty()) return;
   response.headers.add("Vary", "Origin");
@@ -85,73 +80,6 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   }
 }
 
-const Route* Exchange::find_route(const std::string& method,
-                                  const std::vector<std::string>& segments,
-                                  std::vector<std::string>& params, std::string& allowed) const {
-  const bool head = method == "HEAD";
-  for (size_t i = 0; i < routes_.size(); ++i) {
-    const Route& route = routes_[i];
-    auto found = match_path(patterns_[i], segments);
-    if (!found) continue;
-    if (route.method == method || (head && route.method == "GET")) {
-      params = std::move(*found);
-      return &route;
-    }
-    if (allowed.find(route.method) == std::string::npos) {
-      allowed += route.method == "GET" ? "GET, HEAD, " : route.method + ", ";
-    }
-  }
-  return nullptr;
-}
-
-Response Exchange::render(const HttpError& error, std::string_view segment) const {
-  for (size_t i = 0; i < routes_.size(); ++i) {
-    if (routes_[i].plain_errors && patterns_[i].front() == segment) {
-      return plain_error_response(error);
-    }
-  }
-  return error_response(error);
-}
-
-std::optional<HttpError> Exchange::refusal(const RequestHead& head) const {
-  if (!guard_) return std::nullopt;
-  std::vector<std::string> params;
-  std::string allowed;
-  const Route* const route = find_route(head.method, head.segments, params, allowed);
-  if (route == nullptr || route->access == Access::kOpen) return std::nullopt;
-  try {
-    guard_(head.headers);
-    return std::nullopt;
-  } catch (...) {
-    return current_exception_as_error();
-  }
-}
-
-Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments, bool late,
-                            Answered& answered) const {
-  std::string allowed;
-  if (const Route* const route =
-          find_route(request.method, segments, request.path_params, allowed)) {
-    answered.matched = route;
-    answered.route = route->path;
-    if (late && route->access != Access::kOpen) {
-      throw HttpError(503, "stopping", "this server is stopping", {}, {{"Retry-After", "1"}});
-    }
-    if (guard_ && route->access == Access::kGuarded) request.principal = guard_(request.headers);
-    return route->handler(request);
-  }
-  if (request.method == "OPTIONS" && (request.path == "*" || !allowed.empty())) {
-    Response response;
-    response.status = 204;
-    response.headers = {{"Allow", request.path == "*" ? "GET, HEAD, POST, PUT, DELETE, OPTIONS"
-                                                      : allowed + "OPTIONS"}};
-    return response;
-  }
-  if (allowed.empty()) throw HttpError(404, "not_found", "there is nothing at this path");
-  throw HttpError(405, "method_not_allowed", cat("this path does not take ", request.method), {},
-                  {{"Allow", allowed + "OPTIONS"}});
-}
-
 Selection Exchange::select(const Request& request, Response& response, Headers& fields) const {
   const uint64_t size = size_of(response.pieces);
   if (!response.owner || response.status != 200) return {response.status, 0, size};
@@ -176,7 +104,7 @@ Selection Exchange::select(const Request& request, Response& response, Headers& 
 
 bool Exchange::is_for_loop(const RequestHead& head) const {
   return (head.method == "GET" || head.method == "HEAD") && head.content_length == 0 &&
-         std::ranges::any_of(routes_, [&](const Route& route) {
+         std::ranges::any_of(router_.routes(), [&](const Route& route) {
            return route.on_loop && route.method == "GET" && route.path == head.path;
          });
 }
@@ -215,11 +143,11 @@ void Exchange::begin(Connection& connection) const {
       throw HttpError(400, "damaged", "the request changed on its way here: send it again");
     }
     request.headers = std::move(head.headers);
-    response = dispatch(request, head.segments, connection.late, answer.answered);
+    response = router_.answer(request, head.segments, connection.late, answer.answered);
     if (response.stream) request.memory->take(kStreamBytes);
   } catch (...) {  // the one place where a handler's exception becomes an answer
-    response = render(current_exception_as_error(),
-                      head.segments.empty() ? "" : std::string_view(head.segments.front()));
+    response = router_.render(current_exception_as_error(),
+                              head.segments.empty() ? "" : std::string_view(head.segments.front()));
   }
   release_body(request.body);
   if (checked == Check::kFits && head.method != "HEAD" && !response.owner && !response.stream) {
@@ -291,7 +219,7 @@ bool Exchange::end(Connection& connection) const {
   const LogScope scope(answer.request.id);
   answer.answered.bytes_out = answer.out.sent();
   answer.answered.took = Clock::now() - answer.start;
-  for (const Observer& observer : observers_) observer(answer.request, answer.answered);
+  router_.tell(answer.request, answer.answered);
   return answer.keep && !answer.failed && !stopping_;
 }
 

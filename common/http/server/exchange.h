@@ -1,4 +1,4 @@
-// One request: finds its route, calls the handler and says what is to be sent. Between these steps
+// One request: asks the router for its answer and says what is to be sent. Between these steps
 // the connection's answer lies with whoever sends it (server_loop.h).
 #pragma once
 
@@ -25,18 +25,11 @@ class Exchange {
            const std::atomic<bool>& stopping)
       : options_(options), proxies_(proxies), stopping_(stopping) {}
 
-  void add_route(Route route);
-  void set_guard(Guard guard) { guard_ = std::move(guard); }
-  void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
+  Router& router() { return router_; }
   void on_refused(RefusalObserver observer) { refusal_observer_ = std::move(observer); }
   void tell_refused(const Refused& refused) const {
     if (refusal_observer_) refusal_observer_(refused);
   }
-  std::span<const Route> routes() const { return routes_; }
-  // The guard's refusal of a request by its head, before its body is there.
-  std::optional<HttpError> refusal(const RequestHead& head) const;
-  // An error's answer, as those at paths that begin with this segment are.
-  Response render(const HttpError& error, std::string_view segment) const;
 
   // Whether the loop's own thread answers this request.
   bool is_for_loop(const RequestHead& head) const;
@@ -51,14 +44,6 @@ class Exchange {
   bool end(Connection& connection) const;
 
  private:
-  // The route that answers `method` at this path and what its braces took. What others take there
-  // is added to `allowed`.
-  const Route* find_route(const std::string& method, const std::vector<std::string>& segments,
-                          std::vector<std::string>& params, std::string& allowed) const;
-  // `late`: only open routes are still answered. `answered` learns the route.
-  Response dispatch(Request& request, const std::vector<std::string>& segments, bool late,
-                    Answered& answered) const;
-
   Trace trace_of(const Headers& headers) const;
   // The answer's head and body, or the head and the stream.
   void fill(Answer& answer, const RequestHead& head, Response response) const;
@@ -71,11 +56,8 @@ class Exchange {
   const Server::Options& options_;
   const std::span<const Network> proxies_;
   const std::atomic<bool>& stopping_;
-  Guard guard_;
-  std::vector<Observer> observers_;
+  Router router_;
   RefusalObserver refusal_observer_;
-  std::vector<Route> routes_;
-  std::vector<std::vector<std::string>> patterns_;  // of each route's path
 };
 
 }  // namespace split::http

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/server/server.h"
+#include "http/router.h"
 
 namespace split::http {
 

@@ -365,7 +365,7 @@ void Server::Impl::begin_stop() {
 Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() = default;
 
-void Server::route(Route route) { impl_->exchange.add_route(std::move(route)); }
+Router& Server::router() { return impl_->exchange.router(); }
 
 void Server::route(std::string method, std::string path, Handler handler, Access access) {
   route({.method = std::move(method),
@@ -374,15 +374,9 @@ void Server::route(std::string method, std::string path, Handler handler, Access
          .handler = std::move(handler)});
 }
 
-void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)); }
-
-void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std::move(observer)); }
-
 void Server::on_refused(RefusalObserver observer) {
   impl_->exchange.on_refused(std::move(observer));
 }
-
-std::span<const Route> Server::routes() const { return impl_->exchange.routes(); }
 
 int Server::bind() {
   int port = 0;

@@ -19,26 +19,10 @@
 #include <string_view>
 #include <vector>
 
-#include "http/server/route.h"
+#include "http/router.h"
 
 namespace split::http {
 
-// Says who sends this head, for Request::principal, or throws the HttpError that they get instead
-// of an answer. Any thread, and perhaps twice for one request: before a large body is received,
-// too.
-using Guard = std::function<std::string(const Headers&)>;
-
-// The outcome of a request.
-struct Answered {
-  const Route* matched = nullptr;  // none: nothing is there
-  std::string_view route;          // its path; empty: none matched
-  int status = 0;
-  uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
-  std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
-};
-// Called after each answer, by a worker or the loop; must not throw or wait. The request's body is
-// gone.
-using Observer = std::function<void(const Request&, const Answered&)>;
 // A request that the server refused before any route saw it.
 struct Refused {
   std::string_view id, peer;
@@ -95,17 +79,14 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Before run(). The first route that matches a path wins. GET also answers HEAD; OPTIONS and 405
-  // answer by themselves. Handlers run on worker threads, several at once.
-  void route(Route route);
+  // What answers. Its routes, guard and observers are set before run(). Handlers run on worker
+  // threads, several at once; observers are called by a worker or the loop.
+  Router& router();
+  void route(Route route) { router().add(std::move(route)); }
   // A route with nothing said about it.
   void route(std::string method, std::string path, Handler handler,
              Access access = Access::kGuarded);
-  void set_guard(Guard guard);
-  void add_observer(Observer observer);
   void on_refused(RefusalObserver observer);
-  // In their order, until another one is added.
-  std::span<const Route> routes() const;
 
   // Listens, so that connections queue up, and returns the port. Throws
   // Error(kInUse), Error(kInput) for a host that is no address of this machine, Error(kIo).

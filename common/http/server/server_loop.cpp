@@ -134,7 +134,7 @@ void Server::Impl::advance(Connection& c) {
     c.scanned = 0;
     c.state = Connection::kBody;
     if (c.head.content_length > kUnguardedBody) {
-      if (const auto error = exchange.refusal(c.head)) return refuse(c, *error);
+      if (const auto error = exchange.router().refusal(c.head)) return refuse(c, *error);
     }
     if (!charge(c)) return;
     set_deadline(c, Clock::now() + options.body_timeout);
@@ -361,7 +361,7 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
   const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
                               : c.head.segments.empty()    ? ""
                                                            : c.head.segments.front();
-  const std::string answer = closing_answer(exchange.render(error, segment), id, with_body);
+  const std::string answer = closing_answer(exchange.router().render(error, segment), id, with_body);
   exchange.tell_refused(
       {id, client_address(c.peer, c.head.headers, proxies), error.status, error.code});
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "models/model.h"
 
 namespace split::serve {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "http/server/route.h"
+#include "http/route.h"
 #include "models/model.h"
 #include "run/batcher.h"
 

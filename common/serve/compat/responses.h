@@ -2,7 +2,7 @@
 // stored, and what is beyond text is refused by name.
 #pragma once
 
-#include "http/server/route.h"
+#include "http/route.h"
 
 namespace split::serve {
 

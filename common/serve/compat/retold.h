@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "http/message.h"
-#include "http/server/route.h"
+#include "http/route.h"
 
 namespace split::serve {
 
