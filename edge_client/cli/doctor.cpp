@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/plain_words.h"
 #include "base/resources/clock.h"
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/place/plan_report.h"

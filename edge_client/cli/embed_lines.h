@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/drive/split_embed.h"
 #include "program/interrupt.h"
 #include "program/world.h"

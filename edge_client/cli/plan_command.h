@@ -1,7 +1,7 @@
 // edge_client --plan: what each cut would fetch and, with --measure, how fast it would be.
 #pragma once
 
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/weights/loader.h"
 #include "program/world.h"
 

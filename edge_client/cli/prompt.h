@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "program/interrupt.h"
 
 namespace split::edge {

@@ -18,7 +18,7 @@
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/embed_lines.h"
 #include "edge_client/cli/embed_text.h"
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/cli/plan_command.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"

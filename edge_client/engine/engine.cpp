@@ -69,9 +69,9 @@ std::function<bool()> Engine::is_lost() const {
 }
 
 void Engine::load() {
-  meet();
-  const std::lock_guard loading(loading_);
   try {
+    meet();
+    const std::lock_guard loading(loading_);
     load_first();
   } catch (...) {
     const std::lock_guard lock(mutex_);
@@ -322,6 +322,7 @@ EngineState Engine::state() const {
     }
     forecasts = split ? forecasts_.get() : nullptr;
   }
+  state.begins = split ? !state.config->encodes() : !opens().empty();
   state.progress = progress_.counts(std::chrono::steady_clock::now());
   state.answers = answers_.list();
   state.grown = answers_.grown();

@@ -29,6 +29,7 @@ class Refused : public Error {
 // How an engine is, at one moment.
 struct EngineState {
   std::string origin;                        // of the cloud
+  bool begins = false;                       // a text, now
   std::shared_ptr<PlacedModel> split;        // that answers begin with; null until it is loaded
   std::optional<Placement> coming;           // that is being loaded
   std::shared_ptr<const PlacedModel> grown;  // beside answers; null: none is
@@ -84,6 +85,10 @@ class Engine {
   void move_cut(int cut, bool running = false);
   // Texts begin on the cloud, and go on here as the weights come (--cut auto). Throws Refused.
   void choose_cut();
+
+  // What this machine's disk keeps, and that once all is gone which nobody works on.
+  Loader::Kept kept() const { return loader_.kept(); }
+  Loader::Kept forget() const { return loader_.forget(); }
 
   // The parts that texts share.
   const Options& options() const { return options_; }

@@ -1,4 +1,4 @@
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 
 #include <climits>
 
@@ -193,6 +193,11 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
               &options.cache_limit);
 }
 
+void add_draft_flag(Flags& flags, Words& words) {
+  flags.text("draft", "auto|off|N",
+             "where the head is here: guess up to 7 tokens, check them in one step", &words.draft);
+}
+
 void add_text_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The text");
   flags.number("max-tokens", "N", "most tokens to write (64)", &options.max_tokens, 0, 1 << 20);
@@ -214,11 +219,10 @@ void add_text_flags(Flags& flags, Options& options, Words& words) {
                uint64_t{0}, uint64_t{INT64_MAX});
   flags.texts("stop", "S", "end before this text; repeat it for more", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
-  flags.text("draft", "auto|off|N",
-             "where the head is here: guess up to 7 tokens, check them in one step", &words.draft);
+  add_draft_flag(flags, words);
 }
 
-void add_serving_flags(Flags& flags, Options& options, Words& words) {
+void add_listening_flags(Flags& flags, Options& options, Words& words) {
   flags.group("A server");
   flags.optional_text("serve", "HOST:PORT",
                       "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
@@ -237,6 +241,10 @@ void add_serving_flags(Flags& flags, Options& options, Words& words) {
                "how requests are logged on stderr: as lines for people, or as "
                "JSON (text)",
                &options.log_format);
+}
+
+// Asked for beside every face that answers requests.
+void add_answering_flags(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
@@ -283,6 +291,10 @@ void read_prompt(const Flags& flags, const Words& words, Options& options) {
     read_address(words.address, options);
   }
   http::expect_origins(options.cors_origins);
+  if (flags.given("prompt-ids")) options.prompt_ids = ids_of(words.prompt_ids);
+}
+
+void read_template(Options& options) {
   if (!options.chat_template.empty()) {
     try {
       options.chat_template = ChatTemplate::given(options.chat_template);
@@ -290,7 +302,6 @@ void read_prompt(const Flags& flags, const Words& words, Options& options) {
       throw Error(error.kind(), cat("--chat-template: ", error.what()));
     }
   }
-  if (flags.given("prompt-ids")) options.prompt_ids = ids_of(words.prompt_ids);
 }
 
 // `cut_moves`: where nothing says what runs here the cut moves by itself.
@@ -364,7 +375,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   add_prompt_flags(flags, options, words);
   add_split_flags(flags, options, words);
   add_text_flags(flags, options, words);
-  add_serving_flags(flags, options, words);
+  add_listening_flags(flags, options, words);
+  add_answering_flags(flags, options);
   add_output_flags(flags, options, words);
 
   line.asked = flags.parse(arguments, environment);
@@ -380,9 +392,41 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     return line;
   }
   read_prompt(flags, words, options);
+  read_template(options);
   read_places(flags, words, cut_moves, options);
   read_arithmetic(flags, words, options);
   return line;
+}
+
+Options read_engine_options(const Json& given) {
+  if (!given.is_object()) refuse("options: expected a JSON object like {\"server\":\"http://…\"}");
+  Options options;
+  Words words;
+  Flags flags("");
+  add_server_flags(flags, options);
+  add_split_flags(flags, options, words);
+  add_draft_flag(flags, words);
+  add_answering_flags(flags, options);
+  std::vector<std::string> arguments;
+  for (const auto& [name, value] : given.members()) {
+    const std::optional<bool> valued = flags.takes_value(name);
+    if (!valued) refuse(cat("options: an edge has none of the name ", shown(name)));
+    if (*valued ? !value.is_string() && !value.is_number() : !value.is_boolean()) {
+      refuse(cat("options: ", shown(name), ": expected ",
+                 *valued ? "a text or a number" : "true or false"));
+    }
+    if (!*valued && !value.get<bool>()) continue;
+    arguments.push_back("--" + name);
+    if (value.is_string()) arguments.back() += "=" + value.get<std::string>();
+    if (value.is_number()) arguments.back() += "=" + value.dump();
+  }
+  flags.parse(arguments, [](const char*) { return nullptr; });
+  options.serve = true;
+  options.quiet = true;
+  read_template(options);
+  read_places(flags, words, true, options);
+  read_arithmetic(flags, words, options);
+  return options;
 }
 
 }  // namespace split::edge

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "edge_client/split/options.h"
 #include "program/flags.h"
 
@@ -21,5 +22,10 @@ struct CommandLine {
 CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment, bool cut_moves = true,
                               size_t columns = 0);
+
+// The options of an edge in a program of somebody else's: members named as the long flags that do
+// not ask for a terminal or a port, with values as text, numbers or true. The environment is not
+// read. Throws Error(kInput), one line.
+Options read_engine_options(const Json& given);
 
 }  // namespace split::edge

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "http/server/route.h"
+#include "http/route.h"
 
 namespace split::edge {
 

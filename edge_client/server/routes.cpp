@@ -1,14 +1,6 @@
-#include "edge_client/server/serve.h"
+#include "edge_client/server/routes.h"
 
-#include <thread>
-
-#include "base/log.h"
-#include "base/resources/granted.h"
-#include "base/resources/threads.h"
-#include "base/revision.h"
-#include "edge_client/server/page.h"
-#include "http/network.h"
-#include "http/server/local_guard.h"
+#include "base/json.h"
 #include "serve/compat/responses.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
@@ -23,21 +15,6 @@ namespace {
 
 using http::Request;
 using http::Response;
-
-http::Server::Options server_options(const Options& options, MemoryBudget& memory) {
-  http::Server::Options server;
-  server.host = options.host;
-  server.port = options.port;
-  server.memory = &memory;
-  server.cors_origins = options.cors_origins;
-  server.max_connections = 512;  // of a person's machine
-  server.max_inflight = 128;
-  server.shutdown_timeout = SignalWatch::kPatience;
-  server.begin_traces = true;  // so that the cloud's log names the same request as this one's
-  // A step runs on its caller's stack, drivers' compilers included.
-  server.worker_stack_bytes = 1 << 20;
-  return server;
-}
 
 // Nothing says how big a model may be here: the service knows how many blocks its own has.
 constexpr int kMostBlocks = 1024;
@@ -84,6 +61,10 @@ Response put_placement(Placements& placements, const Request& request) {
   fields.finish();
   placements.place(wish);
   return Response::json(200, placements.status());
+}
+
+Response kept_json(const Loader::Kept& kept) {
+  return Response::json(200, Json{{"bytes", kept.bytes}, {"files", kept.files}}.dump() + "\n");
 }
 
 // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
@@ -210,6 +191,20 @@ std::vector<http::Route> split_routes(Placements& placements) {
                  true},
                 {"running", "boolean", "Whether running answers move there too."}},
        .handler = [&placements](const Request& request) { return put_cut(placements, request); }},
+      {.method = "GET",
+       .path = "/split/cache",
+       .summary = "Returns how many bytes and files of weights this machine's disk keeps.",
+       .handler =
+           [&placements](const Request&) {
+             return kept_json(placements.present()->engine().kept());
+           }},
+      {.method = "DELETE",
+       .path = "/split/cache",
+       .summary = "Deletes these, but for downloads that run, and returns what is left.",
+       .handler =
+           [&placements](const Request&) {
+             return kept_json(placements.present()->engine().forget());
+           }},
       {.method = "PUT",
        .path = "/split/placement",
        .summary = "Sets what later answers run on; running ones end as they began.",
@@ -226,66 +221,20 @@ std::vector<http::Route> split_routes(Placements& placements) {
 
 }  // namespace
 
-void add_routes(http::Server& server, Placements& placements) {
+void add_routes(http::Router& router, Placements& placements, std::vector<http::Route> more) {
   std::vector<http::Route> routes =
       serve::health_routes([&placements] { return placements.ready(); });
-  std::ranges::move(page_routes(), std::back_inserter(routes));
+  std::ranges::move(more, std::back_inserter(routes));
   routes.push_back(serve::metrics_route(placements.metrics().metrics));
   routes.push_back(
       serve::props_route(SPLIT_VERSION, [&placements] { return placements.present()->props(); }));
   std::ranges::move(model_routes(placements), std::back_inserter(routes));
   std::ranges::move(split_routes(placements), std::back_inserter(routes));
-  serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
-  serve::observe(server, placements.metrics().metrics,
+  serve::add_routes(router, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
+  serve::observe(router, placements.metrics().metrics,
                  {"split_edge_build_info", SPLIT_VERSION,
                   [&placements] { return placements.present()->served(); },
                   [&placements](std::string_view line) { placements.present()->write_log(line); }});
-}
-
-void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
-  set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
-  Placements placements(options, world.console, world.environment, interrupt);
-  return_free_memory();
-  MemoryBudget memory;
-  http::Server server(server_options(options, memory));
-  const int port = server.bind();  // early: a taken port is known before anything is downloaded
-  add_routes(server, placements);
-  serve::observe_memory(placements.metrics().metrics, memory);
-  if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
-    server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
-  }
-  const auto say = [&](const std::string& line) {
-    placements.present()->write_log(log_line("info", line));
-  };
-  say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
-  const std::string url = http::origin_of(false, options.host, port);
-  say(cat("listening on ", url, http::is_loopback(options.host) ? " (this machine only)" : ""));
-  say(cat("the page is ", url, "/, OpenAI's clients ask ", url, "/v1"));
-  std::exception_ptr failure;
-  std::thread loading = started([&] {
-    try {
-      placements.load();
-      memory.set_limit(options.memory_budget > 0 ? options.memory_budget
-                                                 : memory_left_for_requests(options.kv_budget));
-      say(placements.present()->engine().plan());
-      say("ready");
-    } catch (...) {
-      failure = std::current_exception();
-      server.stop();
-    }
-  });
-  {
-    const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
-    const Interrupt::Hook stop(interrupt, [&] {
-      say(cat("stopping: ", server.stats().inflight, " requests in flight have ",
-              SignalWatch::kPatience.count(), " s to end"));
-      placements.stop();
-      server.stop();
-    });
-    server.run();
-  }
-  if (failure) std::rethrow_exception(failure);
-  say("stopped");
 }
 
 }  // namespace split::edge

@@ -94,6 +94,7 @@ std::string status_json(const ServiceState& now) {
       {"state", now.stopping ? "stopping"
                 : split      ? "ready"
                              : "loading"},
+      {"begins", now.begins},
       {"server",
        {{"url", now.origin},
         {"reachable", there},

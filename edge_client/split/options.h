@@ -1,4 +1,4 @@
-// The options of edge_client: every flag, with its default. cli/options.h reads them.
+// The options of edge_client: every flag, with its default. options/command_line.h reads them.
 #pragma once
 
 #include <cstdint>

@@ -158,6 +158,13 @@ class Loader {
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
+  // What the cache holds, in bytes and files, and that once what can go is gone. Any thread.
+  struct Kept {
+    uint64_t bytes = 0;
+    size_t files = 0;
+  };
+  Kept kept() const;
+  Kept forget() const;
   bool has_cache() const;                                           // where that can be kept
   uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
   // A line where weights of so many bytes, which all stay in it, are beyond --cache-limit.

@@ -24,6 +24,21 @@ ShardCache Loader::cache() const { return ShardCache(cache_root(options_.cache, 
 
 SeenModels Loader::seen_models() const { return SeenModels(cache()); }
 
+Loader::Kept Loader::kept() const {
+  Kept kept;
+  if (!has_cache()) return kept;
+  for (const ShardCache::Entry& entry : cache().entries()) {
+    kept.bytes += entry.bytes;
+    ++kept.files;
+  }
+  return kept;
+}
+
+Loader::Kept Loader::forget() const {
+  if (has_cache()) seen_models().clear();
+  return kept();
+}
+
 // The key of a model that was seen to run here alone, where that may be done.
 std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);

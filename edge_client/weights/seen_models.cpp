@@ -174,6 +174,13 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
 }
 
 // A line each: sha256, format, stage, model.
+void SeenModels::clear() const {
+  std::error_code ignored;
+  cache_.shrink(0, 0, {});
+  for (const Entry& seen : entries()) fs::remove(seen.path, ignored);
+  fs::remove(cache_.root() / kNamesFile, ignored);
+}
+
 SeenModels::Names SeenModels::names() const {
   Names names;
   std::string text;

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "edge/moving_pair.h"
-#include "edge_client/cli/options.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/place/counts.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/weights/growth.h"

@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/revision.h"
-#include "edge_client/server/serve.h"
+#include "edge_client/server/page.h"
+#include "edge_client/server/routes.h"
 #include "support/edge_server.h"
 #include "support/openapi_testing.h"
 #include "support/prometheus_text.h"
@@ -199,7 +200,7 @@ struct EdgeRoutes {
     options.server = cloud;
     world.environment = [](const char*) -> const char* { return nullptr; };
     placements.emplace(options, world.console, world.environment, interrupt);
-    edge::add_routes(server, *placements);
+    edge::add_routes(server.router(), *placements, edge::page_routes());
   }
   edge::Options options;
   World world;
@@ -219,7 +220,7 @@ class EdgeOpenApi : public EdgeObserve {
                              const std::string& body, const std::string& type) {
       http::Reply reply = client_.request(method, path, body, type);
       const std::string route = path == "/v1/models/demo" ? "/v1/models/{id}" : path;
-      EXPECT_TRUE(lists(routes_.server.routes(), method, route, reply.status))
+      EXPECT_TRUE(lists(routes_.server.router().routes(), method, route, reply.status))
           << path << reply.status;
       return reply;
     };
@@ -237,7 +238,7 @@ class EdgeOpenApi : public EdgeObserve {
   Json document_;
 };
 
-TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.server.routes()); }
+TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.server.router().routes()); }
 
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 

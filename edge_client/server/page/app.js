@@ -34,6 +34,7 @@ let lost_since;   // when the cloud, or
 let gone_since;   // this computer's edge, was first not there
 let asked;        // the request of the last answer, and
 let receipt;      // its receipt, or of the one that runs
+let kept_here;    // {bytes} of weights on this computer's disk
 let about;        // the model, its bytes and whether it has a template,
 let chatting = false;  // by which the page chats
 
@@ -78,6 +79,7 @@ function show_kind(encoder) {
 
 function show_status() {
   const {device, model, layers} = state;
+  show_data();
   if (layers === null) {
     $('summary').textContent = `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
@@ -106,9 +108,29 @@ function show_status() {
   $('head').value = state.head;
   if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
   if (state.devices) options($('device'), state.devices.map((name) => [name, name]), state.device_asked);
-  $('weights').textContent = `${bytes(state.bytes_downloaded)} of weights downloaded, ${bytes(state.bytes_from_cache)} from this disk.`;
+  show_weights();
   plan.draw($('plan'), $('plan-why'), state, seen, move_to);
   show_stage_times();
+}
+
+// For programs that look at the page: where the next token comes from, and how exact that is.
+function show_data() {
+  const data = document.body.dataset, runs = (where) => state.stages.some((stage) => stage.runs === where);
+  data.state = gone_since !== undefined ? 'error' : state.stages.length > 0 ? runs('here') ? runs('cloud') ? 'split' : 'local' : 'cloud'
+    : state.begins ? 'cloud' : 'loading';
+  data.exact = state.exact === null ? 'unknown' : state.exact ? 'bits' : 'near';
+  if (lost_since === undefined) delete data.waiting;
+  else data.waiting = seconds_since(lost_since);
+}
+
+function show_weights() {
+  const keeps = kept_here && `, and its disk keeps ${kept_here.bytes > 0 ? bytes(kept_here.bytes) : 'none'}`;
+  $('weights').textContent = `This computer downloaded ${bytes(state.bytes_downloaded)} of weights and read ${bytes(state.bytes_from_cache)} from its disk${keeps ?? ''}.`;
+  $('forget').hidden = !(kept_here?.bytes > 0);
+}
+async function look_at_disk(look = source.kept) {
+  kept_here = await look();
+  show_weights();
 }
 
 function show_stage_times() {
@@ -125,6 +147,7 @@ const place_name = (cut) => cut === 'cloud' ? 'all on the cloud' : cut === 0 ? '
 function take_status(now) {
   const before = state;
   state = now;
+  const landed = before?.bytes_downloaded !== now.bytes_downloaded;
   if (state.server.reachable) {
     // The edge may find out a moment later than whoever told of it.
     const found = lost_since !== undefined || performance.now() - troubled_at > 5000;
@@ -140,6 +163,7 @@ function take_status(now) {
     moved_words = `Now ${place_name(state.cut)}: ${plan.why(reason)}.`;
   }
   show_status();
+  if (landed && now.layers) look_at_disk().catch(() => {});
 }
 
 async function refresh() {
@@ -164,6 +188,7 @@ async function watch() {
   } catch (error) {
     gone_since ??= performance.now();
     if (!running) busy(false);
+    document.body.dataset.state = 'error';
     trouble(`${error.message} (${seconds_since(gone_since)} s)`);
     wait = 1000;
   }
@@ -226,7 +251,7 @@ async function move_running(cut) {
 function busy(now) {
   $('generate').hidden = now;
   $('halt').hidden = !now;
-  $('generate').disabled = now || gone_since !== undefined || !state?.layers;
+  $('generate').disabled = now || gone_since !== undefined || !state?.begins;
   $('again').disabled = now || (chatting ? chat.empty : !asked);
   for (const id of ['edit', 'fresh']) $(id).disabled = now || chat.empty;
   for (const input of document.querySelectorAll('#mode input')) input.disabled = now;
@@ -270,12 +295,12 @@ function clear_answer() {
 
 async function generate(event) {
   event?.preventDefault();
-  if (running || !state?.layers || (chatting && !$('prompt').value.trim())) return;
+  if (running || !state?.begins || (chatting && !$('prompt').value.trim())) return;
   running = new AbortController();
   const words = $('prompt').value, tally = new Tally();
   clear_answer();
   const turn = chatting ? chat.begin(words) : undefined;
-  const ask = asked = form.request({model: state.model, ...(turn ? {messages: turn.messages} : {prompt: words})});
+  const ask = asked = form.request({...(state.model ? {model: state.model} : {}), ...(turn ? {messages: turn.messages} : {prompt: words})});
   if (turn) form.write_prompt('');
   form.remember(chatting);
   busy(true);
@@ -284,7 +309,7 @@ async function generate(event) {
   answer.begin(words, turn?.node);
   $('figures').textContent = 'Waiting for the first word …';
   try {
-    await source.generate(ask, {signal: running.signal, on_event: (chunk) => {
+    await source.generate(ask, {signal: running.signal, ready: state.state === 'ready', on_event: (chunk) => {
       const token = tally.take(chunk);
       receipt = tally.receipt;
       if (token) take(token);
@@ -406,6 +431,7 @@ $('copy').addEventListener('click', async () => {
   setTimeout(() => { $('copy').textContent = 'Copy'; }, 1500);
 });
 $('compare').addEventListener('click', compare);
+$('forget').addEventListener('click', () => look_at_disk(source.forget).catch(tell));
 $('place').addEventListener('change', () => {
   const value = $('place').value;
   if (value === 'auto') move({cut: 'auto'});

@@ -1,5 +1,7 @@
-// All that the page shows comes from `source`, and all that it does goes there: another object with
-// these five calls can stand in for the edge's routes. Errors are one Error with a sentence for a person.
+// All that the page shows comes from `source`, and all that it does goes there: to the routes of an edge, whoever
+// answers them (edge.js). Errors are one Error with a sentence for a person.
+
+import {ask, gone} from './edge.js';
 
 async function failure(response) {
   const error = new Error(`${response.status} ${response.statusText}`);
@@ -16,14 +18,14 @@ async function failure(response) {
 async function send(method, path, body, signal) {
   let response;
   try {
-    response = await fetch(path, {
-      method, signal, cache: 'no-store',
+    response = await ask(path, {
+      method, signal,
       headers: body === undefined ? {} : {'Content-Type': 'application/json'},
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw Object.assign(new Error('The edge does not answer. Is edge_client still running?'), {gone: true});
+    throw Object.assign(new Error(gone), {gone: true});
   }
   if (!response.ok) throw await failure(response);
   return response;
@@ -35,12 +37,12 @@ const as_completion = (chunk) => ({...chunk, choices: chunk.choices.map(({delta,
   top_logprobs: logprobs?.content?.map(({top_logprobs}) => Object.fromEntries(top_logprobs.map(({token, logprob}) => [token, logprob]))),
 }}))});
 
-// Calls on_event with the JSON of each event until [DONE].
+// Calls on_event with the JSON of each event until [DONE]. Before its model is here a text comes without candidates.
 // Throws when the stream tells of an error or ends before [DONE].
-async function stream(request, on_event, signal) {
-  const chats = 'messages' in request;
+async function stream(request, on_event, signal, ready) {
+  const chats = 'messages' in request, candidates = chats ? {logprobs: true, top_logprobs: 5} : {logprobs: 5};
   const response = await send('POST', chats ? 'v1/chat/completions' : 'v1/completions',
-    {...request, ...(chats ? {logprobs: true, top_logprobs: 5} : {logprobs: 5}), stream: true,
+    {...request, ...(ready ? candidates : {}), stream: true,
       stream_options: {include_usage: true, continuous_usage_stats: true}}, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -75,8 +77,8 @@ export const source = {
 
   // A completion, or with `messages` a chat's answer, token by token to on_event in a completion's shape; with `alone`, at
   // once and by the cloud alone: {text}.
-  generate: async (request, {on_event, signal, alone = false} = {}) => {
-    if (!alone) return stream(request, on_event, signal);
+  generate: async (request, {on_event, signal, ready = true, alone = false} = {}) => {
+    if (!alone) return stream(request, on_event, signal, ready);
     const chats = 'messages' in request;
     const [choice] = (await (await send('POST', chats ? 'split/unsplit/chat' : 'split/unsplit', request, signal)).json()).choices;
     return {text: chats ? choice.message.content : choice.text};
@@ -89,6 +91,10 @@ export const source = {
     const [path, body] = placement ? ['split/placement', wish] : ['split/cut', running ? {...wish, running} : wish];
     return (await send('PUT', path, body)).json();
   },
+
+  // {bytes, files} of weights that this computer's disk keeps; and once they are deleted.
+  kept: async () => (await send('GET', 'split/cache')).json(),
+  forget: async () => (await send('DELETE', 'split/cache')).json(),
 
   // {vectors, usage}: one vector a text, and what they took.
   embed: async (texts) => {

@@ -1,0 +1,95 @@
+// An edge in its caller's process: the routes of edge_client --serve without a socket. The
+// functions of splitcompute.h are these two classes.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/resources/clock.h"
+#include "edge_client/server/placements.h"
+#include "http/router.h"
+#include "program/interrupt.h"
+#include "program/world.h"
+
+namespace split::edge {
+
+class Asked;
+
+// Any thread.
+class Edge {
+ public:
+  // Loads its model on a thread of its own. Throws Error(kInput) for a bad URL.
+  explicit Edge(Options options);
+  ~Edge();
+  Edge(const Edge&) = delete;
+  Edge& operator=(const Edge&) = delete;
+
+  std::shared_ptr<Asked> ask(std::string method, std::string path, std::string body);
+  // Ends what runs and waits for it. Once, and nothing is asked behind it.
+  void close();
+
+ private:
+  friend class Asked;
+
+  // As a handler's answer; waits for the model where its route needs it.
+  http::Response answer(http::Request& request, const std::vector<std::string>& segments,
+                        Waiter& waiter, http::Answered& answered);
+  void load();
+
+  const Options options_;
+  const World world_;
+  Interrupt interrupt_;
+  MemoryBudget memory_;
+  Placements placements_;
+  http::Router router_;
+  std::mutex mutex_;  // of:
+  std::vector<std::weak_ptr<Asked>> asked_;
+  std::thread loading_;  // last
+};
+
+// One answer: the thread that asks for its status or its next event does its work, but a stream's,
+// which has a thread of its own. Any thread.
+class Asked {
+ public:
+  Asked(Edge& edge, std::string method, std::string path, std::string body);
+  ~Asked();
+  Asked(const Asked&) = delete;
+  Asked& operator=(const Asked&) = delete;
+
+  int status();
+  // Good until the next call; null at the end.
+  const std::string* next();
+  void cancel() { cancelled_ = true; }
+  // Nobody wants more of it. Before the last reference to it goes, unless its edge was closed.
+  void drop();
+
+ private:
+  friend class Edge;
+  class Waits;
+  class Events;
+
+  void begin();
+  http::HttpError error_now() const;  // in a catch block
+  void end();
+  void edge_closes();
+
+  std::atomic<bool> cancelled_{false};
+  std::mutex working_;  // of all below
+  Edge* edge_;          // null once it has ended
+  std::string method_, path_, segment_, text_;
+  http::Request request_;
+  http::Response response_;
+  http::Answered answered_;
+  Clock::time_point start_;
+  std::unique_ptr<Events> events_;  // of a stream
+  std::deque<std::string> left_;    // of what has ended: the one body, or events
+  bool begun_ = false;
+};
+
+}  // namespace split::edge

@@ -1,0 +1,16 @@
+// The edge's routes: OpenAI's, Ollama's and its own, for whoever has a router, behind a socket or
+// in its own process.
+#pragma once
+
+#include <vector>
+
+#include "edge_client/server/placements.h"
+#include "http/router.h"
+
+namespace split::edge {
+
+// Adds every route, and `more` among them, and observes what is asked. The placements outlive the
+// router.
+void add_routes(http::Router& router, Placements& placements, std::vector<http::Route> more = {});
+
+}  // namespace split::edge

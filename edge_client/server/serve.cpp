@@ -1,0 +1,82 @@
+#include "edge_client/server/serve.h"
+
+#include <thread>
+
+#include "base/log.h"
+#include "base/resources/granted.h"
+#include "base/resources/threads.h"
+#include "base/revision.h"
+#include "edge_client/server/page.h"
+#include "edge_client/server/routes.h"
+#include "http/network.h"
+#include "http/server/local_guard.h"
+#include "http/server/server.h"
+#include "serve/observe.h"
+
+namespace split::edge {
+namespace {
+
+http::Server::Options server_options(const Options& options, MemoryBudget& memory) {
+  http::Server::Options server;
+  server.host = options.host;
+  server.port = options.port;
+  server.memory = &memory;
+  server.cors_origins = options.cors_origins;
+  server.max_connections = 512;  // of a person's machine
+  server.max_inflight = 128;
+  server.shutdown_timeout = SignalWatch::kPatience;
+  server.begin_traces = true;  // so that the cloud's log names the same request as this one's
+  // A step runs on its caller's stack, drivers' compilers included.
+  server.worker_stack_bytes = 1 << 20;
+  return server;
+}
+
+}  // namespace
+
+void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
+  set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  Placements placements(options, world.console, world.environment, interrupt);
+  return_free_memory();
+  MemoryBudget memory;
+  http::Server server(server_options(options, memory));
+  const int port = server.bind();  // early: a taken port is known before anything is downloaded
+  add_routes(server.router(), placements, page_routes());
+  serve::observe_memory(placements.metrics().metrics, memory);
+  if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
+    server.router().set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
+  }
+  const auto write = [&](std::string_view line) { placements.present()->write_log(line); };
+  const auto say = [&](const std::string& line) { write(log_line("info", line)); };
+  serve::observe_server(server, placements.metrics().metrics, write);
+  say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
+  const std::string url = http::origin_of(false, options.host, port);
+  say(cat("listening on ", url, http::is_loopback(options.host) ? " (this machine only)" : ""));
+  say(cat("the page is ", url, "/, OpenAI's clients ask ", url, "/v1"));
+  std::exception_ptr failure;
+  std::thread loading = started([&] {
+    try {
+      placements.load();
+      memory.set_limit(options.memory_budget > 0 ? options.memory_budget
+                                                 : memory_left_for_requests(options.kv_budget));
+      say(placements.present()->engine().plan());
+      say("ready");
+    } catch (...) {
+      failure = std::current_exception();
+      server.stop();
+    }
+  });
+  {
+    const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
+    const Interrupt::Hook stop(interrupt, [&] {
+      say(cat("stopping: ", server.stats().inflight, " requests in flight have ",
+              SignalWatch::kPatience.count(), " s to end"));
+      placements.stop();
+      server.stop();
+    });
+    server.run();
+  }
+  if (failure) std::rethrow_exception(failure);
+  say("stopped");
+}
+
+}  // namespace split::edge
