@@ -216,6 +216,13 @@ void Flags::refuse_argument(std::string_view argument) const {
   throw Error(ErrorKind::kInput, cat("unexpected argument ", shown(argument), "; ", hint));
 }
 
+std::optional<bool> Flags::takes_value(std::string_view name) const {
+  for (const Flag& flag : flags_) {
+    if (flag.name == name) return !flag.switched;
+  }
+  return std::nullopt;
+}
+
 bool Flags::given(std::string_view name) const {
   for (const Flag& flag : flags_) {
     if (flag.name == name) return flag.given;

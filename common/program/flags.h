@@ -85,6 +85,8 @@ class Flags {
   Asked parse(const std::vector<std::string>& arguments, const Environment& environment);
   Asked parse(int argc, char** argv);  // with the process's environment
 
+  // Whether such a flag takes a value; none: there is none.
+  std::optional<bool> takes_value(std::string_view name) const;
   // Whether it was given, either way.
   bool given(std::string_view name) const;
 

@@ -1,9 +1,22 @@
-# Installs both programs, the bundled model where they find it, manual pages and completions as the programs print them, and the
+# Installs both programs, the C library, the bundled model where they find it, manual pages and completions as the programs print them, and the
 # systemd units; and packs the same as a .deb (prefix /usr) and a tarball: cmake --install build, or cpack --config
 # build/CPackConfig.cmake.
 set(package ${CMAKE_CURRENT_LIST_DIR})
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # what is installed was built; benchmarks need not be
 install(TARGETS cloud_server edge_client RUNTIME)
+install(TARGETS splitcompute LIBRARY)
+install(FILES ${CMAKE_SOURCE_DIR}/edge_client/api/splitcompute.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/edge_client/api/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Its paths begin where the file is, so that the prefix may be any.
+file(RELATIVE_PATH up /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+file(WRITE ${CMAKE_BINARY_DIR}/splitcompute.pc "prefix=\${pcfiledir}/${up}
+Name: splitcompute
+Description: One language model run by a server and an edge together: the edge as a library
+Version: ${PROJECT_VERSION}
+Cflags: -I\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+Libs: -L\${prefix}/${CMAKE_INSTALL_LIBDIR} -lsplitcompute
+")
+install(FILES ${CMAKE_BINARY_DIR}/splitcompute.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/weights/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/splitcompute)
 install(FILES ${package}/splitcompute-cloud.service ${package}/splitcompute-edge.service DESTINATION lib/systemd/system)
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -41,6 +41,19 @@ start() {
 }
 start "$dir/usr/bin/cloud_server"
 
+# The C library, as a program of somebody else's finds it.
+pkgconfig=$(dirname "$(find "$dir/usr" -name splitcompute.pc)")
+if command -v pkg-config > /dev/null; then
+  flags=$(PKG_CONFIG_PATH=$pkgconfig pkg-config --cflags --libs splitcompute)
+else
+  flags="-I$dir/usr/include -L$(dirname "$pkgconfig") -lsplitcompute"
+fi
+# shellcheck disable=SC2086  # flags
+cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$dir/story" edge_client/api/examples/story.c $flags
+LD_LIBRARY_PATH=$(dirname "$pkgconfig") "$dir/story" http://127.0.0.1:1 2> "$dir/log" && fail "story without a server: status 0"
+visible=$(nm -D --defined-only "$(dirname "$pkgconfig")/libsplitcompute.so" | awk '$3 !~ /^sc_/')
+[ -z "$visible" ] || fail "the library shows $visible"
+
 if command -v systemd-analyze > /dev/null; then
   for unit in cloud edge; do
     file=$dir/usr/lib/systemd/system/splitcompute-$unit.service

@@ -1,0 +1,49 @@
+// The library's examples, as their readers run them: the first word comes from the server, the
+// layers land, the server ends, and the text goes on.
+#include <gtest/gtest.h>
+
+#include "support/programs.h"
+
+namespace split::test {
+namespace {
+
+std::string text_of(const std::string& url) {
+  const Json body = {
+      {"prompt", "The king"}, {"max_tokens", 400}, {"temperature", 0}, {"ignore_eos", true}};
+  const http::Reply reply =
+      http::Client(url).request("POST", "/v1/completions", body.dump(), "application/json");
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  return Json::parse(reply.body)["choices"][0]["text"];
+}
+
+class Story : public testing::TestWithParam<bool> {};
+
+TEST_P(Story, GoesOnWithoutItsServer) {
+  CloudProcess cloud({"--model", cat("demo=", SPLIT_SOURCE_DIR, "/weights/demo")});
+  const std::string expected = text_of(cloud.url());
+  const Folder cache;
+  const std::string story = cat(SPLIT_SOURCE_DIR, "/edge_client/api/examples/story.py");
+  const Arguments argv = GetParam() ? Arguments{"python3", story, cloud.url()}
+                                    : Arguments{program_path("story"), cloud.url()};
+  Process process(
+      argv, {cat("XDG_CACHE_HOME=", cache.path.string()), cat("LD_LIBRARY_PATH=", SPLIT_LIBRARY)});
+  ASSERT_TRUE(process.until([&] { return process.out().size() > 10; })) << process.err();
+  ASSERT_TRUE(process.until([&] {
+    return process.err().find("[all layers are here") != std::string::npos;
+  })) << process.err();
+  cloud.process().signal(SIGKILL);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_EQ(process.out(), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, Story, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Python" : "C"; });
+
+TEST(StoryWithout, AServerSaysSo) {
+  Process process({program_path("story"), "ftp://x"});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_NE(process.err().find("--server: "), std::string::npos) << process.err();
+}
+
+}  // namespace
+}  // namespace split::test
