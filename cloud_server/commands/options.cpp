@@ -87,6 +87,9 @@ void add_serving(Flags& flags, Options& options) {
       "a name that the server answers to, besides localhost; repeat it for more. With this flag, "
       "or on this machine without keys, it answers no other name, and no page from elsewhere",
       &options.allowed_hosts);
+  flags.choice("app", {"on", "off"},
+               "the edge for browsers at /app/, where this program was built with it (on)",
+               &options.app);
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
   flags.choice("metrics", {"keys", "open", "off"},

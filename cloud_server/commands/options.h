@@ -27,6 +27,7 @@ struct Options {
   uint64_t max_connections = 8192, max_per_address = 1024;
   std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;
+  std::string app = "on";
   float price_hour = -1, price_egress = -1;  // below 0: not told
   float slo_ms = 50;
   bool wide = false;

@@ -63,6 +63,7 @@ void configure(Cloud& cloud, const Options& options) {
   if (options.metrics == "open") cloud.metrics_for = Cloud::MetricsFor::kAnybody;
   if (options.metrics == "off") cloud.metrics_for = Cloud::MetricsFor::kNobody;
   cloud.blob_url = options.blob_url;
+  cloud.app = options.app == "on";
   const auto price = [](float told) -> std::optional<double> {
     if (told < 0) return std::nullopt;
     return std::round(double{told} * 1e6) / 1e6;  // as it was written

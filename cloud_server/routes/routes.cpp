@@ -10,7 +10,7 @@ namespace {
 
 // The loop's own routes say how the server is, whatever it does.
 void expect_models(const Cloud& cloud, http::Route& route) {
-  if (route.on_loop) return;
+  if (route.on_loop || route.path.starts_with("/app")) return;
   route.handler = [&cloud, handler = std::move(route.handler)](const http::Request& request) {
     if (!cloud.opened) {
       throw http::HttpError(503, wire::codes::kLoading, "the models are still being loaded", {},
@@ -36,7 +36,7 @@ void add_routes(http::Server& server, Cloud& cloud) {
   cloud.keys.guard(server);
   Routes all;
   for (const auto part : {description_routes, model_routes, forward_routes, text_routes,
-                          session_routes, legacy_routes, observed_routes}) {
+                          session_routes, app_routes, legacy_routes, observed_routes}) {
     Routes routes = part(cloud);
     std::ranges::move(routes, std::back_inserter(all));
   }

@@ -18,6 +18,7 @@ Routes model_routes(Cloud& cloud);        // /v1/models..., /v1/blobs...
 Routes forward_routes(Cloud& cloud);      // stateless forward
 Routes text_routes(Cloud& cloud);         // completions, embeddings, tokens
 Routes session_routes(Cloud& cloud);      // /v1/sessions...
+Routes app_routes(Cloud& cloud);          // /app/
 Routes legacy_routes(Cloud& cloud);       // the original web page's
 Routes observed_routes(Cloud& cloud);     // /metrics
 // Counts what the server does, and what the models do. The first before the server runs.

@@ -24,6 +24,7 @@ struct Cloud {
   std::atomic<bool> ready{false};
   std::string version;
   bool legacy_routes = false;     // the original web page's are answered
+  bool app = true;                // the edge for browsers is at /app/
   serve::SpareThreads spare{64};  // for several texts of an answer at once
   std::string blob_url;           // where edges get blobs (wire::ModelInfo); empty: here
   // Dollars for an hour of this machine and for 10^9 bytes that leave it, as told to edges that

@@ -233,7 +233,7 @@ class EdgeOpenApi : public EdgeObserve {
             {{"cut", 6}, {"model", "demo"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   EdgeServer edge_{arguments()};
-  const EdgeRoutes routes_{cloud.url()};
+  EdgeRoutes routes_{cloud.url()};
   http::Client client_{edge_.url()};
   Json document_;
 };
