@@ -23,7 +23,7 @@ SOURCES = ('.h', '.cpp', '.def', '.comp', '.glsl', '.txt', '.cmake', '.sh', '.py
 # A name with one of these endings and no folder is a file of the tree; .json and .safetensors are users' files.
 OURS = ('.h', '.cpp', '.def', '.comp', '.glsl', '.cmake', '.sh', '.py', '.mjs', '.cfg', '.conf', '.yaml', '.svg', '.md')
 # Programs of others, whose flags are theirs.
-FOREIGN = {'curl', 'docker', 'echo', 'source', 'cmake', 'cpack', 'apt', 'systemctl', 'kubectl', 'ctest', 'git', 'nginx', 'docker-compose', 'clang-format-14'}
+FOREIGN = {'cc', './story', 'python3', 'curl', 'docker', 'echo', 'source', 'cmake', 'cpack', 'apt', 'systemctl', 'kubectl', 'ctest', 'git', 'nginx', 'docker-compose', 'clang-format-14'}
 METHODS = 'GET|HEAD|PUT|POST|DELETE'
 errors = []
 
