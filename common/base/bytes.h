@@ -1,8 +1,9 @@
-// Bytes that come from outside: overflow-safe arithmetic, little-endian loads, hex, and SHA-256 (by
-// OpenSSL).
+// Bytes that come from outside: overflow-safe arithmetic, little-endian loads, numbers, hex, random
+// ones, and SHA-256 (by OpenSSL).
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,6 +42,14 @@ inline uint64_t load_le64(const std::byte* from) {
 
 // A whole decimal number in [low, high]; nothing for signs, spaces, other characters or overflow.
 std::optional<uint64_t> parse_u64(std::string_view text, uint64_t low, uint64_t high);
+
+// Reads the number that the text begins with, as std::from_chars does, which some libraries have
+// for integers alone.
+std::from_chars_result parse_real(const char* begin, const char* end, double& value);
+std::from_chars_result parse_real(const char* begin, const char* end, float& value);
+
+// Fills `out` with bytes that nobody can foretell.
+void random_bytes(std::span<std::byte> out);
 
 std::string to_hex(Bytes bytes);
 // True for exactly `digits` characters of 0-9a-f.

@@ -115,6 +115,18 @@ void forget_map(const void* address) noexcept {
   place->taken.store(false, std::memory_order_release);
 }
 
+FileStatus status_of(const struct stat& status) {
+  constexpr uint64_t kBlock = 512;  // stat(2)'s unit
+  const auto since_1970 = std::chrono::seconds(status.st_mtim.tv_sec) +
+                          std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  return {.regular = S_ISREG(status.st_mode),
+          .bytes = static_cast<uint64_t>(status.st_size),
+          .on_disk = static_cast<uint64_t>(status.st_blocks) * kBlock,
+          .identity = status.st_ino,
+          .written = std::chrono::file_clock::from_sys(
+              std::chrono::sys_time<std::chrono::nanoseconds>(since_1970))};
+}
+
 uintptr_t page_size() {
   static const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   return size;
@@ -148,6 +160,56 @@ Fd open_regular_only(const std::filesystem::path& path, int flags) {
   }
   errno = error;
   return fd;
+}
+
+std::optional<FileStatus> file_status(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return status_of(status);
+}
+
+std::optional<FileStatus> file_status(const Fd& fd) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return std::nullopt;
+  return status_of(status);
+}
+
+std::vector<FoundFile> files_below(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<FoundFile> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    struct stat status {};
+    if (::lstat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    found.push_back({at->path(), status_of(status)});
+  }
+  return found;
+}
+
+std::error_code make_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error;
+}
+
+std::optional<uint64_t> free_bytes(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  return error ? std::nullopt : std::optional<uint64_t>(space.available);
+}
+
+bool may_write_to(const std::filesystem::path& folder) {
+  return ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+bool remove_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::remove(path, error);
+}
+
+void touch_file(const std::filesystem::path& path) {
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
 }
 
 void warn_if_others_read(const std::filesystem::path& path) {

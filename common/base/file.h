@@ -1,11 +1,14 @@
-// Files: read-only memory maps, whole reads with a cap, and writes that are either complete or not
-// there.
+// Files: read-only memory maps, whole reads with a cap, writes that are either complete or not
+// there, and what stands in a folder. Code that also runs in a browser's tab knows a disk by this
+// alone.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -40,6 +43,36 @@ void hold_standard_streams();
 // for nobody. Throws Error(kIo) that names a link, a FIFO, a directory; no descriptor, and errno,
 // for any other reason. `flags`: O_RDONLY, or O_RDWR with O_CREAT.
 Fd open_regular_only(const std::filesystem::path& path, int flags);
+
+// What stands at a path, or is open.
+struct FileStatus {
+  bool regular = false;
+  uint64_t bytes = 0;
+  uint64_t on_disk = 0;   // bytes that it takes there: those that were written
+  uint64_t identity = 0;  // of the file itself, whatever its names are
+  std::filesystem::file_time_type written;
+};
+// A path's, through links; nothing where there is none, or it cannot be looked at.
+std::optional<FileStatus> file_status(const std::filesystem::path& path);
+std::optional<FileStatus> file_status(const Fd& fd);
+
+struct FoundFile {
+  std::filesystem::path path;
+  FileStatus status;
+};
+// The regular files below a folder, links not followed, in no order; as many as can be looked at.
+std::vector<FoundFile> files_below(const std::filesystem::path& folder);
+
+// A folder and those around it, where they are not there.
+std::error_code make_folders(const std::filesystem::path& folder);
+// Nothing where that cannot be said.
+std::optional<uint64_t> free_bytes(const std::filesystem::path& folder);
+// True where this process may make files in it; else errno says why.
+bool may_write_to(const std::filesystem::path& folder);
+// False where there was none, or it stays.
+bool remove_file(const std::filesystem::path& path);
+// Says that a file was written now, as far as that can be said.
+void touch_file(const std::filesystem::path& path);
 
 // Warns where others than the file's owner and group may read a secret: one line that names it.
 void warn_if_others_read(const std::filesystem::path& path);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include "base/json.h"
 #include "base/log_room.h"
@@ -19,7 +20,7 @@ namespace {
 
 std::atomic<LogFormat> format_now{LogFormat::kPlain};
 std::atomic<uint64_t> dropped{0};
-thread_local std::string_view current_request, current_trace;
+thread_local LogNames current;
 
 // ,"name":"value"
 void add(std::string& line, std::string_view name, std::string_view value) {
@@ -56,8 +57,9 @@ void add_number(std::string& line, std::string_view name, double number) {
       std::isfinite(number) ? std::round(number * kThousandths) / kThousandths : 0.0;
   std::array<char, 400> digits{};
   const auto end =
-      std::to_chars(digits.begin(), digits.end(), rounded, std::chars_format::fixed).ptr;
-  line.append(",\"").append(name).append("\":").append(digits.begin(), end);
+      std::to_chars(digits.data(), digits.data() + digits.size(), rounded, std::chars_format::fixed)
+          .ptr;
+  line.append(",\"").append(name).append("\":").append(digits.data(), end);
 }
 
 }  // namespace
@@ -95,15 +97,15 @@ std::string log_line(std::string_view level, std::string_view message) {
   if (log_format() == LogFormat::kJson) {
     std::string line = begun(level);
     add(line, "message", one_layer(message));
-    if (!current_request.empty()) add(line, "request", current_request);
+    if (!current.request.empty()) add(line, "request", current.request);
     return line.append("}\n");
   }
   const bool dated = log_format() == LogFormat::kText;
   std::string line = dated ? date() : "";
   if (level != "info") line.append(level).append(": ");
   line.append(dated ? one_layer(message) : plain_words(message));
-  if (level != "info" && !current_request.empty()) {
-    line.append(" (request ").append(current_request).append(")");
+  if (level != "info" && !current.request.empty()) {
+    line.append(" (request ").append(current.request).append(")");
   }
   return line.append("\n");
 }
@@ -125,16 +127,12 @@ void log_info(std::string_view message) { write_log(log_line("info", message)); 
 void log_warning(std::string_view message) { write_log(log_line("warning", message)); }
 void log_error(std::string_view message) { write_log(log_line("error", message)); }
 
+LogNames exchange_log_names(const LogNames& names) { return std::exchange(current, names); }
+
 LogScope::LogScope(std::string_view request, std::string_view trace)
-    : outer_(current_request), outer_trace_(current_trace) {
-  current_request = request;
-  current_trace = trace;
-}
-LogScope::~LogScope() {
-  current_request = outer_;
-  current_trace = outer_trace_;
-}
-std::string_view log_trace() { return current_trace; }
+    : outer_(exchange_log_names({request, trace})) {}
+LogScope::~LogScope() { exchange_log_names(outer_); }
+std::string_view log_trace() { return current.trace; }
 
 int debug_level() {
   static const int level = [] {

@@ -38,6 +38,12 @@ std::string log_line(std::string_view level, std::string_view message);
 std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
 void write_log(std::string_view line);
 
+// What this thread's lines are about; a fibre takes its own along (edge_client/web/system).
+struct LogNames {
+  std::string_view request, trace;
+};
+LogNames exchange_log_names(const LogNames& names);
+
 // While it lives, warnings and errors of this thread name the request that they are about, and
 // log_trace() is its `trace` (http/trace.h), which outlives this.
 class LogScope {
@@ -48,7 +54,7 @@ class LogScope {
   LogScope& operator=(const LogScope&) = delete;
 
  private:
-  std::string_view outer_, outer_trace_;
+  LogNames outer_;
 };
 std::string_view log_trace();  // empty: none
 

@@ -244,6 +244,10 @@ std::string written(const Headers& fields) {
 
 }  // namespace
 
+bool sendable(std::string_view text, char lowest) {
+  return std::all_of(text.begin(), text.end(), [&](char c) { return c >= lowest && c < 0x7f; });
+}
+
 std::optional<size_t> find_head_end(std::string_view buffer, size_t& scanned) {
   for (size_t i = buffer.find('\n', scanned); i != std::string_view::npos;
        i = buffer.find('\n', i + 1)) {

@@ -33,6 +33,9 @@ struct RequestHead {
   bool expects_continue = false;
 };
 
+// Whether all of it may stand in a line of a head: ASCII from `lowest` on, '!' or ' '.
+bool sendable(std::string_view text, char lowest);
+
 // Where the head ends: the index after the blank line, or nothing so far. `scanned` carries the
 // place reached from one call to the next. A line feed without its carriage return also ends it;
 // parsing then refuses.

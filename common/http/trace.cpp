@@ -1,7 +1,5 @@
 #include "http/trace.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -23,7 +21,7 @@ void Trace::draw(size_t from, size_t digits) {
   std::array<std::byte, kTraceDigits / 2> random{};
   const std::span some = std::span(random).first(digits / 2);
   do {
-    CHECK(::getrandom(some.data(), some.size(), 0) == static_cast<ssize_t>(some.size()));
+    random_bytes(some);
   } while (std::ranges::all_of(some, [](std::byte byte) { return byte == std::byte{0}; }));
   constexpr char kDigits[] = "0123456789abcdef";
   for (size_t i = 0; i < digits; ++i) {

@@ -132,8 +132,9 @@ void Flags::real(std::string name, std::string metavar, std::string help, float*
   add(std::move(name), std::move(metavar), std::move(help),
       [out, low, high](std::string_view value) -> std::optional<std::string> {
         float number = 0;
-        const auto [end, error] = std::from_chars(value.begin(), value.end(), number);
-        if (error != std::errc() || end != value.end() || !(number >= low && number <= high)) {
+        const auto [end, error] = parse_real(value.data(), value.data() + value.size(), number);
+        if (error != std::errc() || end != value.data() + value.size() ||
+            !(number >= low && number <= high)) {
           return cat("a number in ", low, "..", high);
         }
         *out = number;

@@ -77,7 +77,7 @@ void Batcher::run(std::span<Job> jobs) {
     if (!led_) caller.state = Caller::kLeads;
     led_ = true;
   }
-  caller.state.wait(Caller::kWaiting);
+  fibres::wait<int>(caller.state, Caller::kWaiting);
   if (caller.state == Caller::kLeads) lead(caller);
   for (Job& job : jobs) job.queue_ms = std::max(0.0, ms_since(start) - job.compute_ms);
   for (const Ticket& ticket : tickets) {
@@ -106,13 +106,14 @@ void Batcher::lead(Caller& caller) {
     // Who is told may be gone at once: after that only its address is used.
     const auto tell = [](Caller& other, Caller::State state) {
       other.state.store(state);
-      other.state.notify_one();
+      fibres::wake_one(other.state);
     };
     if (next != nullptr) tell(*next, Caller::kLeads);
     while (finished != nullptr) {
       Caller& other = *std::exchange(finished, finished->next_told);
       if (&other != &caller) tell(other, Caller::kFinished);
     }
+    fibres::yield();
   }
 }
 

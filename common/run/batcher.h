@@ -25,6 +25,7 @@
 #include <mutex>
 
 #include "base/resources/clock.h"
+#include "base/resources/fibres.h"
 #include "run/caller_habits.h"
 #include "run/fair_turns.h"
 #include "run/shard/shard.h"

@@ -1,18 +1,14 @@
 #include "serve/metrics.h"
 
-#include <dirent.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <memory>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/system/process.h"
 
 namespace split::serve {
 namespace {
@@ -49,46 +45,6 @@ std::string labels_text(const Metrics::Labels& labels, std::string_view bound = 
   for (const auto& [name, value] : labels) add(name, value);
   if (!bound.empty()) add("le", bound);
   return out.empty() ? out : out + "}";
-}
-
-// The n-th field, from 0, behind the name in /proc/self/stat; 0 where there is none.
-double stat_field(int n) {
-  std::ifstream file("/proc/self/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return 0;
-  size_t at = name_end + 2;
-  for (int i = 0; i < n && at != std::string::npos; ++i) {
-    at = text.find(' ', at);
-    if (at != std::string::npos) ++at;
-  }
-  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at, nullptr);
-}
-
-double ticks_to_seconds(double ticks) {
-  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
-
-// Seconds since 1970 at which this process began.
-double process_start() {
-  std::ifstream file("/proc/stat");
-  std::string word;
-  double booted = 0;
-  while (file >> word) {
-    if (word == "btime") file >> booted;
-  }
-  return booted + ticks_to_seconds(stat_field(19));
-}
-
-// Not by std::filesystem, whose iterator ends the process where there is no memory for it.
-double open_files() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir("/proc/self/fd"), ::closedir);
-  double count = 0;
-  while (const dirent* file = files == nullptr ? nullptr : ::readdir(files.get())) {
-    if (file->d_name[0] != '.') ++count;
-  }
-  return count;
 }
 
 }  // namespace
@@ -188,18 +144,14 @@ std::string Metrics::text() const {
 
 void add_process_metrics(Metrics& metrics) {
   metrics.counted("process_cpu_seconds_total", "CPU time of this process, user and system.",
-                  [] { return ticks_to_seconds(stat_field(11) + stat_field(12)); });
+                  process_cpu_seconds);
   metrics.gauge("process_resident_memory_bytes", "Memory of this process in RAM.",
-                [] { return stat_field(21) * static_cast<double>(::sysconf(_SC_PAGESIZE)); });
+                process_resident_bytes);
   metrics.gauge("process_virtual_memory_bytes", "Address space of this process.",
-                [] { return stat_field(20); });
-  metrics.gauge("process_threads", "Threads of this process.", [] { return stat_field(17); });
-  metrics.gauge("process_open_fds", "Open file descriptors.", open_files);
-  metrics.gauge("process_max_fds", "Most file descriptors.", [] {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    return static_cast<double>(limit.rlim_cur);
-  });
+                process_virtual_bytes);
+  metrics.gauge("process_threads", "Threads of this process.", process_threads);
+  metrics.gauge("process_open_fds", "Open file descriptors.", process_open_files);
+  metrics.gauge("process_max_fds", "Most file descriptors.", process_most_files);
   metrics.gauge("process_start_time_seconds", "When this process began, since 1970.",
                 [start = process_start()] { return start; });
 }

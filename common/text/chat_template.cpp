@@ -186,9 +186,9 @@ ChatTemplate::ChatTemplate(std::string_view text, Json tokens)
     : text_(text), default_(read(text)), tokens_(std::move(tokens)) {}
 
 std::string ChatTemplate::given(const std::string& file_or_text) {
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(file_or_text, error);
-  std::string text = is_file ? read_file(file_or_text, JinjaLimits::kTemplate) : file_or_text;
+  const auto file = file_status(std::filesystem::path(file_or_text));
+  std::string text =
+      file && file->regular ? read_file(file_or_text, JinjaLimits::kTemplate) : file_or_text;
   expect_jinja(text);
   return text;
 }

@@ -252,8 +252,7 @@ std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
   constexpr uint64_t kLimit = 64 << 20;
   std::vector<std::string> names;
   for (const char* name : kTokenizerFiles) {
-    std::error_code ignored;  // what cannot be looked at is not there
-    if (std::filesystem::exists(dir / name, ignored)) names.push_back(name);
+    if (file_status(dir / name)) names.push_back(name);
   }
   return load_tokenizer(
       names, [&](const char* name) { return read_file(dir / name, kLimit); }, dir.string());

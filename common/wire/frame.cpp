@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "io/weight_file.h"
 #include "wire/protocol.h"
@@ -109,7 +110,7 @@ double json_number(float value) {
   const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
   CHECK(error == std::errc());
   double result = 0;
-  std::from_chars(buffer, end, result);
+  parse_real(buffer, end, result);
   return result;
 }
 

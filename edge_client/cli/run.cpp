@@ -1,6 +1,5 @@
 #include "edge_client/cli/run.h"
 
-#include <openssl/rand.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,7 +47,7 @@ uint64_t peak_memory() {
 
 uint64_t drawn_seed() {
   uint32_t seed = 0;
-  CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
   return seed;
 }
 

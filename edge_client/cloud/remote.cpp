@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/resources/clock.h"
 #include "http/sse.h"
@@ -52,7 +53,7 @@ double server_ms(std::optional<std::string_view> header) {
     if (at == metric.npos || !(name.starts_with("queue;") || name.starts_with("compute;")))
       continue;
     double ms = 0;
-    const auto [end, error] = std::from_chars(metric.begin() + at + 4, metric.end(), ms);
+    const auto [end, error] = parse_real(metric.data() + at + 4, metric.data() + metric.size(), ms);
     if (error == std::errc() && std::isfinite(ms) && ms > 0) total += ms;
   }
   return total;

@@ -1,7 +1,5 @@
 #include "edge_client/split/sides.h"
 
-#include <openssl/rand.h>
-
 #include <algorithm>
 #include <array>
 
@@ -11,9 +9,9 @@
 namespace split::edge {
 
 std::string random_session_id() {
-  std::array<unsigned char, 16> bits{};
-  CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
-  return to_hex(std::as_bytes(std::span(bits)));
+  std::array<std::byte, 16> bits{};
+  random_bytes(bits);
+  return to_hex(bits);
 }
 
 void FilledRows::step(uint32_t past, uint32_t end, int to) {

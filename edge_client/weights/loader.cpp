@@ -207,8 +207,8 @@ std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& inf
   const auto has_all = [&](const ShardCache& cache, const wire::ModelInfo& known) {
     const auto blobs = blobs_of(*model_, known, StageRange(), formats(known));
     return std::ranges::all_of(blobs, [&](const wire::BlobInfo& blob) {
-      std::error_code gone;
-      return std::filesystem::file_size(cache.path_of(blob.sha256), gone) == blob.bytes && !gone;
+      const auto file = file_status(cache.path_of(blob.sha256));
+      return file && file->regular && file->bytes == blob.bytes;
     });
   };
   try {

@@ -1,11 +1,10 @@
 #include "edge_client/weights/seen_models.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "edge_client/weights/blobs/kept_file.h"
 #include "wire/fields.h"
@@ -105,10 +104,7 @@ void SeenModels::remember(const Key& key, const SeenModel& model) const {
   for (const auto& [name, sha256] : record.files) names[sha256] = {record.model, name, "-"};
   add_names(names);
   const std::vector<Entry> all = entries();
-  for (size_t i = 0; i + kMost < all.size(); ++i) {
-    std::error_code ignored;
-    fs::remove(all[i].path, ignored);
-  }
+  for (size_t i = 0; i + kMost < all.size(); ++i) remove_file(all[i].path);
 }
 
 std::optional<SeenModel> SeenModels::recall(const Key& key) const {
@@ -142,27 +138,25 @@ std::optional<SeenModel> SeenModels::recall(const Key& key) const {
   }
 }
 
-bool SeenModels::has(const Key& key) const {
-  std::error_code gone;
-  return fs::exists(path_of(key), gone);
+bool SeenModels::has(const Key& key) const { return file_status(path_of(key)).has_value(); }
+
+bool SeenModels::here(const std::string& sha256) const {
+  return file_status(cache_.path_of(sha256)).has_value();
 }
 
 std::vector<SeenModels::Entry> SeenModels::entries() const {
   std::vector<Entry> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(folder(), error), end; !error && at != end; at.increment(error)) {
-    struct stat status {};
-    if (::lstat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+  for (FoundFile& file : files_below(folder())) {
     Entry& entry = entries.emplace_back();
-    entry.path = at->path();
+    entry.path = std::move(file.path);
     try {
-      const Record record = Record::parse(read_kept(at->path(), kMostRecord).value_or(""));
+      const Record record = Record::parse(read_kept(entry.path, kMostRecord).value_or(""));
       entry.server = record.key.server;
       entry.model = record.model;
       entry.seconds = record.seconds;
-      entry.complete = fs::exists(cache_.path_of(record.manifest));
+      entry.complete = here(record.manifest);
       for (const auto& [name, sha256] : record.files)
-        entry.complete = entry.complete && fs::exists(cache_.path_of(sha256));
+        entry.complete = entry.complete && here(sha256);
     } catch (const Error&) {  // damaged, or gone meanwhile
       entry.complete = false;
     }
@@ -175,10 +169,9 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
 
 // A line each: sha256, format, stage, model.
 void SeenModels::clear() const {
-  std::error_code ignored;
   cache_.shrink(0, 0, {});
-  for (const Entry& seen : entries()) fs::remove(seen.path, ignored);
-  fs::remove(cache_.root() / kNamesFile, ignored);
+  for (const Entry& seen : entries()) remove_file(seen.path);
+  remove_file(cache_.root() / kNamesFile);
 }
 
 SeenModels::Names SeenModels::names() const {
@@ -201,7 +194,7 @@ void SeenModels::add_names(const Names& more) const {
   Names all = names();
   const Names before = all;
   if (all.size() > kManyNames) {  // forgets what is gone
-    std::erase_if(all, [&](const auto& one) { return !fs::exists(cache_.path_of(one.first)); });
+    std::erase_if(all, [&](const auto& one) { return !here(one.first); });
   }
   for (const auto& [sha256, name] : more) all[sha256] = name;
   if (all == before) return;

@@ -72,6 +72,7 @@ class SeenModels {
   struct Record;
   std::filesystem::path folder() const { return cache_.root() / "seen"; }
   std::filesystem::path path_of(const Key& key) const;
+  bool here(const std::string& sha256) const;
   std::optional<std::string> kept(const std::string& sha256, uint64_t limit) const;
   std::string keep(std::string_view text, uint64_t limit) const;
   void add_names(const Names& more) const;

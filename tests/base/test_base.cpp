@@ -14,6 +14,7 @@
 #include <functional>
 #include <latch>
 #include <thread>
+#include <tuple>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -61,6 +62,35 @@ TEST(Bytes, ParsesWholeNumbersOnly) {
   }
 }
 
+TEST(Bytes, ReadsTheNumberThatATextBeginsWith) {
+  const auto read = [](std::string_view text) {
+    double value = 7;
+    const auto [end, error] = parse_real(text.data(), text.data() + text.size(), value);
+    return std::tuple(value, end - text.data(), error);
+  };
+  EXPECT_EQ(read("1.5;x"), std::tuple(1.5, 3, std::errc()));
+  EXPECT_EQ(read("-25e-1e"), std::tuple(-2.5, 6, std::errc()));
+  EXPECT_EQ(read("0.1"), std::tuple(0.1, 3, std::errc()));
+  EXPECT_EQ(read("0x1p3"), std::tuple(0.0, 1, std::errc()));
+  EXPECT_EQ(read("1e999"), std::tuple(7.0, 5, std::errc::result_out_of_range));
+  for (const std::string_view bad : {"", " 1", "+1", "-", "."}) {
+    EXPECT_EQ(read(bad), std::tuple(7.0, 0, std::errc::invalid_argument)) << bad;
+  }
+  float value = 0;
+  const std::string_view tenth = "0.1";
+  parse_real(tenth.data(), tenth.data() + tenth.size(), value);
+  EXPECT_EQ(value, 0.1f);
+}
+
+TEST(Bytes, DrawsEveryByteOfAnyNumber) {
+  std::vector<std::byte> drawn(1000), again(1000);  // more than one call of the system gives
+  for (size_t i = 0; i < 8; ++i) {  // what is left at 0 by chance: 1 byte of 256, each time
+    random_bytes(again);
+    std::ranges::transform(drawn, again, drawn.begin(), std::bit_or());
+  }
+  EXPECT_EQ(std::ranges::count(drawn, std::byte{0}), 0);
+}
+
 TEST(Bytes, Sha256OfTheStandardsExample) {  // FIPS 180-2, appendix B.1
   EXPECT_EQ(Sha256::hex_of(as_bytes_of("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -92,6 +122,37 @@ TEST(File, WritesWholeFilesOrNone) {
 
 // Pages that will be needed come into memory by themselves. Where files never leave it, there is
 // nothing to wait for.
+TEST(File, SaysWhatStandsInAFolder) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(file_status(folder.path / "a/b/c"));
+  EXPECT_TRUE(make_folders(folder.path / "a/b") == std::error_code());
+  write_file(folder.path / "a/b/c", as_bytes_of("four"));
+  write_file(folder.path / "d", as_bytes_of("seven.."));
+  std::filesystem::create_symlink(folder.path / "d", folder.path / "link");
+  std::vector<FoundFile> found = files_below(folder.path);
+  std::ranges::sort(found, {}, &FoundFile::path);
+  ASSERT_EQ(found.size(), 2u);  // no folder, and no link
+  EXPECT_EQ(found[0].path, folder.path / "a/b/c");
+  EXPECT_EQ(found[0].status.bytes, 4u);
+  EXPECT_EQ(found[1].status.bytes, 7u);
+  EXPECT_EQ(found[1].status.written, std::filesystem::last_write_time(folder.path / "d"));
+  const auto linked = file_status(folder.path / "link");
+  ASSERT_TRUE(linked);
+  EXPECT_EQ(linked->identity, found[1].status.identity);
+  EXPECT_FALSE(file_status(folder.path)->regular);
+  EXPECT_GT(*free_bytes(folder.path), 0u);
+  EXPECT_FALSE(free_bytes(folder.path / "none"));
+  EXPECT_TRUE(may_write_to(folder.path));
+  EXPECT_FALSE(may_write_to(folder.path / "none"));
+  const auto before = file_status(folder.path / "d")->written;
+  std::filesystem::last_write_time(folder.path / "d", before - std::chrono::hours(1));
+  touch_file(folder.path / "d");
+  EXPECT_GE(file_status(folder.path / "d")->written, before);
+  EXPECT_TRUE(remove_file(folder.path / "d"));
+  EXPECT_FALSE(remove_file(folder.path / "d"));
+  EXPECT_TRUE(make_folders(folder.path / "a/b/c/d"));  // a file is in the way
+}
+
 TEST(File, BringsWhatWillBeNeeded) {
   const TemporaryFolder folder;
   const std::string text(300000, 'x');

@@ -107,14 +107,6 @@ uint64_t resident_memory(const SystemFiles& files) {
   return kib_of(files.proc / "self/status", "RssAnon:").value_or(0);
 }
 
-uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
-  constexpr uint64_t kLeast = 64 << 20;
-  const uint64_t granted = granted_memory(files);
-  uint64_t left = granted - granted / 8;
-  for (const uint64_t part : {resident_memory(files), reserved}) left -= std::min(left, part);
-  return std::max(left, kLeast);
-}
-
 void return_free_memory() {
   ::mallopt(M_TRIM_THRESHOLD, kOwnMapping);
   ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);

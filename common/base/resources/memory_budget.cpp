@@ -1,8 +1,10 @@
 #include "base/resources/memory_budget.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/resources/granted.h"
 
 namespace split {
 
@@ -30,6 +32,14 @@ void MemoryBudget::give(uint64_t bytes) {
   uint64_t peak = peak_.load(std::memory_order_relaxed);
   if (peak < kWorthIt || left > peak / 4) return;
   if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) trim_ = true;
+}
+
+uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
+  constexpr uint64_t kLeast = 64 << 20;
+  const uint64_t granted = granted_memory(files);
+  uint64_t left = granted - granted / 8;
+  for (const uint64_t part : {resident_memory(files), reserved}) left -= std::min(left, part);
+  return std::max(left, kLeast);
 }
 
 MemoryShare::MemoryShare(MemoryShare&& other) noexcept

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/resources/fibres.h"
+
 namespace split {
 
 // For std::lock_guard. Taken by nobody, it costs two additions.
@@ -12,11 +14,12 @@ class Turns {
  public:
   void lock() {
     const uint32_t mine = next_.fetch_add(1, std::memory_order_relaxed);
-    for (uint32_t now; (now = served_.load(std::memory_order_acquire)) != mine;) served_.wait(now);
+    for (uint32_t now; (now = served_.load(std::memory_order_acquire)) != mine;)
+      fibres::wait(served_, now);
   }
   void unlock() {
     served_.fetch_add(1, std::memory_order_release);
-    served_.notify_all();
+    fibres::wake_all(served_);
   }
 
  private:

@@ -2,12 +2,12 @@
 // order of the kernels, made when a program first multiplies by it.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <memory>
 
+#include "base/resources/fibres.h"
 #include "base/resources/thread_pool.h"
+#include "base/system/pages.h"
 #include "device/cpu/kernels/kernels.h"
 #include "device/device.h"
 
@@ -17,21 +17,16 @@ class CpuBuffer : public Buffer {
  public:
   // Own memory, zeroed and not touched until used.
   explicit CpuBuffer(size_t bytes) : size_(bytes), mapped_(bytes > 0 ? bytes : 1) {
-    void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) {
+    data_ = take_pages(mapped_);
+    if (data_ == nullptr) {
       throw Error(ErrorKind::kDevice, cat("[cpu] no room for ", bytes, " bytes"));
     }
-    data_ = static_cast<std::byte*>(at);
-    // Fewer misses of the TLB where much is read; advice alone.
-    constexpr size_t kHugePage = size_t{2} << 20;
-    if (bytes >= 2 * kHugePage) ::madvise(data_, mapped_, MADV_HUGEPAGE);
   }
   // Somebody else's bytes, read only.
   explicit CpuBuffer(Bytes bytes)
       : size_(bytes.size()), data_(const_cast<std::byte*>(bytes.data())) {}
   ~CpuBuffer() override {
-    if (mapped_ > 0) ::munmap(data_, mapped_);
+    if (mapped_ > 0) give_pages(data_, mapped_);
   }
   CpuBuffer(const CpuBuffer&) = delete;
   CpuBuffer& operator=(const CpuBuffer&) = delete;
@@ -50,6 +45,7 @@ class CpuBuffer : public Buffer {
     pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
       pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
                   packed_->data());
+      fibres::yield();
     });
     return packed_->data();
   }
@@ -60,6 +56,7 @@ class CpuBuffer : public Buffer {
     packed_ = std::make_unique<CpuBuffer>(strips_of(width) * steps_of(inner) * step_bytes(dtype));
     pool.run(strips_of(width), [&](size_t strip) {
       pack_strip(data_, dtype, rounding, transposed, inner, width, strip, packed_->data());
+      fibres::yield();
     });
     return packed_->data();
   }

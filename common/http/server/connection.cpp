@@ -2,13 +2,13 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "base/bytes.h"
 #include "base/release.h"
 #include "http/server/server.h"
 
@@ -172,7 +172,7 @@ std::string request_id(const Headers& headers) {
     if (sane) return std::string(*theirs);
   }
   std::array<std::byte, 8> random{};
-  CHECK(::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()));
+  random_bytes(random);
   return to_hex(random);
 }
 

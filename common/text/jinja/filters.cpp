@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/bytes.h"
 #include "text/jinja/values.h"
 
 namespace split::jinja {
@@ -242,7 +243,7 @@ Value fraction(Call& c) {
   double number = c.value.is_number() ? c.value.as_double() : 0;
   c.v.meter.bytes(c.value.text().size());
   const std::string_view digits = strip(c.value.text(), {}, true, true);
-  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  parse_real(digits.data(), digits.data() + digits.size(), number);
   return floating(number);
 }
 

@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "text/jinja/jinja.h"
 #include "text/jinja/meter.h"
 
@@ -140,8 +142,14 @@ bool is_any(std::string_view name, const List& names) {
 template <typename Number>
 std::optional<Number> number_in(std::string_view text) {
   Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool all = error == std::errc() && end == text.data() + text.size();
+  const char* const stop = text.data() + text.size();
+  std::from_chars_result read{};
+  if constexpr (std::is_integral_v<Number>) {
+    read = std::from_chars(text.data(), stop, number);
+  } else {
+    read = parse_real(text.data(), stop, number);
+  }
+  const bool all = read.ec == std::errc() && read.ptr == stop;
   return all ? std::optional(number) : std::nullopt;
 }
 

@@ -1,13 +1,13 @@
 #include "edge_client/weights/blobs/blob_load.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/resources/fibres.h"
 #include "base/resources/threads.h"
 #include "edge_client/weights/blobs/blob_download.h"
 
@@ -76,24 +76,22 @@ void BlobLoad::plan(std::optional<uint64_t> limit) {
   uint64_t missing = 0, there = 0;
   std::set<std::string> needed;
   for (Item& item : items_) {
-    struct stat status {};
     needed.insert(item.info.sha256);
-    item.expected = ::stat(item.path.c_str(), &status) != 0;
+    item.expected = !file_status(item.path);
     if (!item.expected) continue;
     missing += item.info.bytes;
-    const std::string part = item.path.string() + std::string(kPartSuffix);
-    if (::stat(part.c_str(), &status) == 0) there += static_cast<uint64_t>(status.st_blocks) * 512;
+    const fs::path part = item.path.string() + std::string(kPartSuffix);
+    if (const auto status = file_status(part)) there += status->on_disk;
   }
   const uint64_t room = missing - std::min(missing, there);
   if (limit) cache_.shrink(*limit, room, needed);
   if (missing == 0) return;
   const std::string root = cache_.root().string();
   cache_.make();
-  std::error_code error;
-  const fs::space_info space = fs::space(cache_.root(), error);
-  if (!error && space.available < room) {
+  const std::optional<uint64_t> free = free_bytes(cache_.root());
+  if (free && *free < room) {
     throw disk_error(Error(ErrorKind::kIo, cat(root, ": needs ", human_bytes(room), ", has ",
-                                               human_bytes(space.available), " free")));
+                                               human_bytes(*free), " free")));
   }
 }
 
@@ -123,6 +121,7 @@ void BlobLoad::work() {
         chunks_ += task->step == Step::kChunk ? 1 : 0;
         lock.unlock();
         beside_texts_ ? run_alone(*task, worker) : run(*task, worker);
+        fibres::yield();  // a chunk was checked, or read
         lock.lock();
         chunks_ -= task->step == Step::kChunk ? 1 : 0;
         if (pace_.text_runs()) changed_.notify_all();  // whose turn it is
@@ -257,13 +256,13 @@ void BlobLoad::start_pass(Item& item) {
 // Error(kIo) where something stands there that is no file.
 bool BlobLoad::look(Item& item) {
   Fd fd = open_regular_only(item.path, O_RDONLY);
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0) return false;
-  if (item.found && status.st_ino == item.inode) return false;
+  const auto status = fd ? file_status(fd) : std::nullopt;
+  if (!status) return false;
+  if (item.found && status->identity == item.identity) return false;
   item.found = std::move(fd);
-  item.inode = status.st_ino;
+  item.identity = status->identity;
   item.good.assign(item.info.chunks.size(), false);
-  item.damaged = static_cast<uint64_t>(status.st_size) != item.info.bytes;
+  item.damaged = status->bytes != item.info.bytes;
   if (!item.damaged) use(item, MappedFile(item.found, item.path.string()));
   return true;
 }
@@ -277,9 +276,7 @@ void BlobLoad::use(Item& item, MappedFile map) {
 
 void BlobLoad::open(Item& item) {
   if (!item.damaged && look(item)) return start_pass(item);
-  std::error_code error;  // taking the part says why it failed
-  fs::create_directories(item.path.parent_path(), error);
-  if (error) {
+  if (const std::error_code error = make_folders(item.path.parent_path())) {
     throw Error(ErrorKind::kIo,
                 cat("cannot write to ", cache_.root().string(), ": ", error.message()));
   }

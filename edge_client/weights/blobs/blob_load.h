@@ -95,7 +95,7 @@ class BlobLoad {
     Clock::time_point again;  // kBusy: when to look whether another process is done with it
     bool expected = false;    // in the progress' total
     Fd found;                 // the file under its name, and which of its chunks are good
-    ino_t inode = 0;
+    uint64_t identity = 0;
     std::vector<bool> good;
     bool damaged = false;          // what was found will not do: a part is needed
     std::optional<PartFile> part;  // being filled; until then `found` is checked

@@ -1,7 +1,6 @@
 #include "edge_client/weights/blobs/kept_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 
@@ -18,18 +17,16 @@ std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     throw disk_error(file_error(path.string(), errno));
   }
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) > limit)
-    return std::nullopt;
-  std::string text(static_cast<size_t>(status.st_size), '\0');
+  const auto status = file_status(fd);
+  if (!status || status->bytes > limit) return std::nullopt;
+  std::string text(static_cast<size_t>(status->bytes), '\0');
   const Bytes read = read_at(fd, 0, std::as_writable_bytes(std::span(text)), path.string());
   text.resize(read.size());
   return text;
 }
 
 void write_kept(const fs::path& path, std::string_view text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
+  make_folders(path.parent_path());
   // Whatever else stands there is replaced by the rename.
   write_file(path, std::as_bytes(std::span(text)));
 }

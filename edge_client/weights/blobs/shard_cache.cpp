@@ -1,10 +1,7 @@
 #include "edge_client/weights/blobs/shard_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <cerrno>
 
 #include "base/cache_dir.h"
 #include "edge_client/weights/blobs/part_file.h"
@@ -32,8 +29,7 @@ fs::path ShardCache::path_of(std::string_view sha256) const {
 }
 
 void ShardCache::make() const {
-  std::error_code error;
-  fs::create_directories(root_, error);
+  const std::error_code error = make_folders(root_);
   if (!error) return;
   throw disk_error(
       Error(ErrorKind::kIo, cat("cannot write to ", root_.string(), ": ", error.message())));
@@ -41,7 +37,7 @@ void ShardCache::make() const {
 
 void ShardCache::expect_usable() const {
   make();
-  if (::access(root_.c_str(), W_OK | X_OK) == 0 || !entries().empty()) return;
+  if (may_write_to(root_) || !entries().empty()) return;
   throw disk_error(
       Error(ErrorKind::kIo, cat("cannot write to ", root_.string(), ": ", errno_text(errno))));
 }
@@ -49,22 +45,16 @@ void ShardCache::expect_usable() const {
 std::vector<ShardCache::Entry> ShardCache::entries() const {
   constexpr size_t kDigits = 64;
   std::vector<Entry> entries;
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(root_ / "sha256", error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    struct stat status {};
-    if (::lstat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+  for (FoundFile& file : files_below(root_ / "sha256")) {
+    const std::string name = file.path.filename().string();
     if (!is_lower_hex(std::string_view(name).substr(0, kDigits), kDigits)) continue;
     Entry& entry = entries.emplace_back();
-    entry.path = at->path();
+    entry.path = std::move(file.path);
     entry.sha256 = name.substr(0, kDigits);
     entry.partial = name.size() > kDigits;
     // A part file takes room only for what was written.
-    entry.bytes = entry.partial ? static_cast<uint64_t>(status.st_blocks) * 512
-                                : static_cast<uint64_t>(status.st_size);
-    std::error_code ignored;
-    entry.used = fs::last_write_time(at->path(), ignored);
+    entry.bytes = entry.partial ? file.status.on_disk : file.status.bytes;
+    entry.used = file.status.written;
   }
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.used, a.path) < std::tie(b.used, b.path);
@@ -73,8 +63,7 @@ std::vector<ShardCache::Entry> ShardCache::entries() const {
 }
 
 bool ShardCache::remove(const Entry& entry) const {
-  std::error_code error;
-  if (!entry.path.string().ends_with(kPartSuffix)) return fs::remove(entry.path, error);
+  if (!entry.path.string().ends_with(kPartSuffix)) return remove_file(entry.path);
   try {
     auto part = PartFile::take(path_of(entry.sha256), 0);
     if (!part) return false;
@@ -97,8 +86,7 @@ uint64_t ShardCache::shrink(uint64_t limit, uint64_t bytes,
   return kept;
 }
 
-void ShardCache::touch(const fs::path& path) const {
-  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // not possible in a cache that is only read
-}
+// Not possible in a cache that is only read.
+void ShardCache::touch(const fs::path& path) const { touch_file(path); }
 
 }  // namespace split::edge

@@ -1,5 +1,6 @@
 #include "edge_client/weights/plan/calibrate.h"
 #include "base/resources/clock.h"
+#include "base/resources/fibres.h"
 
 #include <algorithm>
 #include <array>
@@ -103,6 +104,7 @@ class Steps {
       for (size_t i = 0; i < kRanges; ++i) {
         out_.resize(shard_.width(ranges[i].to) * (wanted == Wanted::kAll ? rows_ : 1));
         others_.read();
+        fibres::yield();
         const auto start = Clock::now();
         run(ranges[i], wanted);
         all[i].push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());

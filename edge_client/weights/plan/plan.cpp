@@ -124,7 +124,7 @@ std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache)
     uint64_t bytes = 0;
     for (const wire::BlobInfo& blob : of_cut) {
       const auto [at, is_new] = here.emplace(blob.sha256, false);
-      if (is_new) at->second = std::filesystem::exists(cache.path_of(blob.sha256));
+      if (is_new) at->second = file_status(cache.path_of(blob.sha256)).has_value();
       if (!at->second) bytes += blob.bytes;
     }
     missing.push_back(bytes);

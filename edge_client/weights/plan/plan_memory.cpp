@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "edge_client/weights/blobs/kept_file.h"
 #include "wire/load.h"
@@ -120,18 +122,12 @@ void PlanMemory::remember(const PlanFacts& facts) const {
 }
 
 void PlanMemory::make_room() const {
-  std::vector<std::pair<fs::file_time_type, fs::path>> all;
-  std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    all.emplace_back(at->last_write_time(ignored), at->path());
-  }
+  std::vector<FoundFile> all = files_below(folder_);
   if (all.size() <= kMost) return;
-  std::ranges::sort(all);
-  for (size_t i = 0; i + kMost < all.size(); ++i) {
-    std::error_code ignored;
-    fs::remove(all[i].second, ignored);
-  }
+  std::ranges::sort(all, [](const FoundFile& a, const FoundFile& b) {
+    return std::tie(a.status.written, a.path) < std::tie(b.status.written, b.path);
+  });
+  for (size_t i = 0; i + kMost < all.size(); ++i) remove_file(all[i].path);
 }
 
 }  // namespace split::edge
