@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/resources/fibres.h"
 #include "base/resources/memory_budget.h"
 
 namespace split {
@@ -275,6 +276,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool add(Json value) {
+    fibres::yield();
     if (!open_.empty()) {
       charge(kGrown * (open_.back().value.is_array() ? sizeof(Json) : sizeof(Json::Member)));
     }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/resources/fibres.h"
 #include "base/resources/memory_budget.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -102,6 +103,7 @@ void Tokenizer::index_tokens(const std::vector<bool>& plain) {
   while (slots < 2 * offsets_.size()) slots *= 2;
   slots_.assign(slots, -1);
   for (int32_t id = 0; id < size(); ++id) {
+    fibres::yield();
     if (!plain.empty() && !plain[static_cast<size_t>(id)]) continue;
     size_t slot = std::hash<std::string_view>{}(raw(id)) & (slots - 1);
     while (slots_[slot] >= 0) slot = (slot + 1) & (slots - 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/resources/fibres.h"
 #include "text/utf8.h"
 
 namespace split {
@@ -87,6 +88,7 @@ void Tokenizer::Files::read_vocab(const Json& vocab, size_t count, const char* f
   }
   parts.tokens.resize(count);
   for (const auto& [key, value] : vocab.members()) {
+    fibres::yield();
     const int32_t id = id_of(value, count, file);
     std::string& token = parts.tokens[static_cast<size_t>(id)];
     if (!token.empty()) fail(file, ": two tokens have the id ", id);
@@ -132,6 +134,7 @@ void Tokenizer::Files::read_merges_txt(const Index& vocab, std::string_view text
   if (text.starts_with("#version"))
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
   for (size_t number = 1; !text.empty(); ++number) {
+    fibres::yield();
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);

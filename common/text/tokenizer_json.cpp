@@ -2,6 +2,7 @@
 // settings or is refused.
 #include <algorithm>
 
+#include "base/resources/fibres.h"
 #include "text/tokenizer_files.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -339,6 +340,7 @@ struct Tokenizer::JsonFile {
   void read_merges() {
     const Json& merges = model["merges"];
     for (size_t i = 0; i < merges.size(); ++i) {
+      fibres::yield();
       const Json& merge = merges[i];
       if (merge.is_string()) {
         Files::add_merge_line(index, merge.text(), kName, i + 1, parts);

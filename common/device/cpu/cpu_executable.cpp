@@ -143,6 +143,7 @@ void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_r
     const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
     if (rows == 0) continue;
     times.timed(step, [&] { (this->*kRun[step.op])(i, batch, rows); });
+    fibres::yield();  // no scratch is in use between steps
   }
 }
 
