@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # build.sh [--asan|--tsan|--debug] [TARGET...]: builds build/bin/cloud_server, build/bin/edge_client and build/bin/split_link
 # (Release), or the same under build-asan, build-tsan or build-debug.
+# build.sh web: builds the edge of a browser's tab, build-web/app/edge-HASH.wasm.gz and edge-plain-HASH.wasm.gz
+# (scripts/setup.sh --web installs its compiler).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -9,6 +11,9 @@ dir=build options=(-DCMAKE_BUILD_TYPE=Release)
 case ${1-} in
   --asan) dir=build-asan options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSPLIT_SANITIZE=asan) && shift ;;
   --tsan) dir=build-tsan options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSPLIT_SANITIZE=tsan) && shift ;;
+  web)
+    command -v clang++-19 > /dev/null || { say "build.sh: no clang 19; scripts/setup.sh --web installs it" && exit 1; }
+    dir=build-web options=(-DCMAKE_BUILD_TYPE=Release --toolchain edge_client/web/wasm.cmake) ;;
   --debug) dir=build-debug options=(-DCMAKE_BUILD_TYPE=Debug) && shift ;;
 esac
 tests=OFF

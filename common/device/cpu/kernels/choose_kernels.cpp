@@ -96,7 +96,11 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   if (dotprod && allowed("dotprod")) return dotprod_kernels;
   if (allowed("neon")) return kKernelsNeon;  // every aarch64 has it
 #endif
+#ifdef SPLIT_WASM_KERNELS
+  return kKernelsWasm;
+#else
   return kKernelsScalar;
+#endif
 }
 
 void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,

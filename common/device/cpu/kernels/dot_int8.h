@@ -3,6 +3,9 @@
 #pragma once
 
 #include "device/cpu/kernels/vec.h"
+#ifdef SPLIT_WASM_KERNELS
+#include "device/cpu/kernels/dot_int8_wasm.h"
+#endif
 #ifdef SPLIT_EMULATED_DOTS
 #include "emulated_dots.h"
 #endif
@@ -198,7 +201,7 @@ inline Ints add_fours(Ints sum, Fours w, int32_t x) {
   return sum;
 }
 
-#else
+#elif !defined(SPLIT_WASM_KERNELS)  // dot_int8_wasm.h
 
 struct Ints {
   int32_t v[16];

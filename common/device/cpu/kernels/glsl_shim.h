@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <cstring>
+#if defined(SPLIT_WASM_KERNELS)
+#include <wasm_simd128.h>
+#endif
 
 namespace split::glsl {
 
@@ -15,7 +18,16 @@ inline int max(int a, int b) { return a < b ? b : a; }
 inline float abs(float a) { return __builtin_fabsf(a); }
 inline float sqrt(float a) { return __builtin_sqrtf(a); }
 inline float floor(float a) { return __builtin_floorf(a); }
+#if defined(SPLIT_WASM_KERNELS) && defined(__wasm_relaxed_simd__)
+inline float fma(float a, float b, float c) {  // else a call of the library
+  return wasm_f32x4_extract_lane(
+      wasm_f32x4_relaxed_madd(wasm_f32x4_splat(a), wasm_f32x4_splat(b), wasm_f32x4_splat(c)), 0);
+}
+#elif defined(SPLIT_WASM_KERNELS)
+inline float fma(float a, float b, float c) { return a * b + c; }
+#else
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#endif
 // NOLINTBEGIN(readability-identifier-naming): GLSL's names
 inline float intBitsToFloat(int bits) { return __builtin_bit_cast(float, bits); }
 inline int floatBitsToInt(float value) { return __builtin_bit_cast(int, value); }

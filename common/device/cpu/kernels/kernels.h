@@ -266,6 +266,9 @@ extern const RoundedKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
 extern const RoundedKernels kRoundedAvx512bf16;
 extern const RoundedKernels kRoundedAmx;
 #endif
+#ifdef SPLIT_WASM_KERNELS
+extern const CpuKernels kKernelsWasm;  // with relaxed-simd or without, as the program is linked
+#endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
 extern const RoundedKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has

@@ -35,7 +35,7 @@ class FlushDenormals {
 inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 #elif defined(__AVX2__)
 inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)}; }
-#else
+#elif !defined(SPLIT_WASM_KERNELS)  // vec_wasm.h
 inline Vec add(Vec a, Vec b) { return fma(a, broadcast(1.0f), b); }
 #endif
 
@@ -91,6 +91,11 @@ inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
   };
   return {{number(words.a), number(words.b)},
           {number(_mm256_srli_epi32(words.a, 16)), number(_mm256_srli_epi32(words.b, 16))}};
+}
+#elif defined(SPLIT_WASM_KERNELS)
+inline Pair pair_of_bf16(const std::byte* at) { return {low_bf16(at), high_bf16(at)}; }
+inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
+  return {nibbles(at, shift), nibbles(at, shift + 16)};
 }
 #else
 template <typename Of>
@@ -170,6 +175,9 @@ constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SI
 #elif defined(__AVX2__)
 constexpr size_t kStepRows = 2, kStepVecs = 1;  // of 8: a Vec is two of 16
 constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 4; }
+#elif defined(SPLIT_WASM_KERNELS)
+constexpr size_t kStepRows = 1, kStepVecs = 1;  // of 4: a Vec is four of 16
+constexpr size_t rows_unwidened(DType) { return 2; }
 #else
 constexpr size_t kStepRows = 2, kStepVecs = 1;
 constexpr size_t rows_unwidened(DType) { return 2; }

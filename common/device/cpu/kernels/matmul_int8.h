@@ -169,6 +169,8 @@ inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, siz
 // Rows whose sums the registers hold beside the weights, and Vecs of so many rows.
 #if defined(__AVX512F__)
 constexpr size_t kInt8Rows = 6, kInt8Sums = 12;  // of 32 registers
+#elif defined(SPLIT_WASM_KERNELS)
+constexpr size_t kInt8Rows = 2, kInt8Sums = 2;
 #else
 constexpr size_t kInt8Rows = 4, kInt8Sums = 2;
 #endif

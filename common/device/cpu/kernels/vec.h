@@ -10,6 +10,8 @@
 #include <immintrin.h>
 #elif defined(SPLIT_NEON_KERNELS)
 #include <arm_neon.h>
+#elif defined(SPLIT_WASM_KERNELS)
+#include "device/cpu/kernels/vec_wasm.h"
 #endif
 
 #include "tensor/shape.h"
@@ -150,7 +152,7 @@ inline Vec from_numbers(int8x16_t q) {
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
 }
 
-#else
+#elif !defined(SPLIT_WASM_KERNELS)  // vec_wasm.h
 
 struct Vec {
   float v[16];
@@ -218,7 +220,7 @@ using Numbers = int8x16_t;
 inline Numbers load_numbers(const std::byte* p) {
   return vld1q_s8(reinterpret_cast<const int8_t*>(p));
 }
-#else
+#elif !defined(SPLIT_WASM_KERNELS)
 struct Numbers {
   int8_t q[16];
 };
@@ -248,7 +250,7 @@ inline float sum(Vec a) {
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
-#else
+#elif !defined(SPLIT_WASM_KERNELS)
 inline float sum(Vec a) {
   for (int half = 8; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];

@@ -1,0 +1,45 @@
+// What a tab has of a machine: one processor, as much memory as WebAssembly can address, and no
+// more devices than one.
+#include <cstdlib>
+#include <cstring>
+
+#include "base/resources/granted.h"
+#include "base/system/pages.h"
+#include "base/system/process.h"
+#include "program/terminal.h"
+#include "run/self_test.h"
+
+namespace split {
+
+unsigned granted_processors(const SystemFiles&) { return 1; }
+uint64_t granted_memory(const SystemFiles&) { return uint64_t{4} << 30; }
+uint64_t resident_memory(const SystemFiles&) {
+  constexpr uint64_t kPage = 64 << 10;
+  return __builtin_wasm_memory_size(0) * kPage;
+}
+void return_free_memory() {}
+
+std::byte* take_pages(size_t bytes) {
+  constexpr size_t kLine = 64;
+  void* const pages = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
+  if (pages != nullptr) std::memset(pages, 0, bytes);
+  return static_cast<std::byte*>(pages);
+}
+void give_pages(std::byte* pages, size_t) { std::free(pages); }
+
+std::unique_ptr<Device> make_tested_device(const DeviceOptions& options) {
+  return make_device(options);
+}
+
+// A console has no colours.
+std::string marked(bool, Mark, std::string_view text) { return std::string(text); }
+
+double process_cpu_seconds() { return 0; }
+double process_resident_bytes() { return static_cast<double>(resident_memory()); }
+double process_virtual_bytes() { return process_resident_bytes(); }
+double process_threads() { return 1; }
+double process_open_files() { return 0; }
+double process_most_files() { return 0; }
+double process_start() { return 0; }
+
+}  // namespace split

@@ -1,0 +1,43 @@
+# How a build for a browser's tab differs from a native one: libraries that are not there, sources whose place those of
+# edge_client/web/system take, and sources that a tab has no use for.
+set(SPLIT_TESTS OFF)
+set(SPLIT_BENCH OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE OFF)  # one module, at one place
+foreach(name Threads::Threads OpenSSL::Crypto OpenSSL::SSL)
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+endforeach()
+# By a folder of its own: the one around it has the headers of another C library.
+find_path(json_headers nlohmann/json.hpp PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH REQUIRED)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/json)
+file(CREATE_LINK ${json_headers}/nlohmann ${CMAKE_BINARY_DIR}/include/json/nlohmann SYMBOLIC)
+add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
+target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/include/json)
+
+# Small before fast: what loops over numbers names its own -O. Not as a build type's flags, which the linker gets too: its
+# driver would run whatever wasm-opt is on PATH.
+set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
+add_compile_options(-Oz)
+set(fibres ${CMAKE_SOURCE_DIR}/edge_client/web/system/fibres.h)
+add_compile_options(-include ${fibres})
+add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
+
+set(split_not_in_a_tab
+  # Twins of these are in edge_client/web/system.
+  common/base/file.cpp common/base/resources/granted.cpp
+  common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/process.cpp
+  common/base/system/sha256.cpp
+  common/http/client.cpp common/http/client_connection.cpp common/http/proxy.cpp
+  common/run/self_test.cpp
+  weights/blobs/part_file.cpp
+  # A terminal, a socket, signals.
+  common/program/flags_completion.cpp common/program/flags_manual.cpp common/program/lost_pages.cpp
+  common/program/signal_watch.cpp common/program/terminal.cpp
+  common/http/network.cpp common/http/resolve.cpp common/http/tls.cpp
+  common/http/server/connection.cpp common/http/server/exchange.cpp common/http/server/local_guard.cpp
+  common/http/server/outgoing.cpp common/http/server/server.cpp common/http/server/server_loop.cpp
+  common/http/server/workers.cpp
+  # Files that a cloud reads.
+  common/io/checkpoint.cpp common/io/gguf.cpp common/io/gguf_architectures.cpp common/io/gguf_floats.cpp
+  common/io/gguf_model.cpp common/io/gguf_tokenizer.cpp
+  common/serve/api_keys.cpp
+  server/page.cpp server/serve.cpp)
