@@ -1,0 +1,63 @@
+// One origin, as cloud_server is one: the tab's files under /app/, the tests' under /test/, a report that a page posts, and a
+// cloud behind everything else.
+import http from 'node:http';
+import {readdirSync, readFileSync} from 'node:fs';
+import {join} from 'node:path';
+import {fileURLToPath} from 'node:url';
+import {gunzipSync} from 'node:zlib';
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const types = {js: 'text/javascript', html: 'text/html', wasm: 'application/wasm'};
+
+// `built`: build-web. Resolves to {url, report: the next one that comes, cloud: set it to where the cloud is, close}.
+export async function serve(built) {
+  const state = {cloud: null};
+  const packed = readdirSync(join(built, 'app'));
+  const wasm = (kind) => gunzipSync(readFileSync(join(built, 'app', packed.find((name) => new RegExp(`^${kind}-[0-9a-f]{16}\\.wasm`).test(name)))));
+  const folders = {'/app/': here('../../edge_client/web/page'), '/test/': here('page')};
+  const file = (path) => {
+    if (path === '/app/edge.wasm') return wasm('edge');
+    if (path === '/app/edge-plain.wasm') return wasm('edge-plain');
+    if (path === '/test/web_tests.wasm') return readFileSync(join(built, 'bin/web_tests.wasm'));
+    const folder = Object.keys(folders).find((name) => path.startsWith(name));
+    return folder && readFileSync(join(folders[folder], path.slice(folder.length)));
+  };
+  const server = http.createServer((request, response) => {
+    const path = new URL(request.url, 'http://x').pathname;
+    if (path === '/report') {
+      let body = '';
+      request.on('data', (part) => { body += part; }).on('end', () => {
+        response.end();
+        state.reported?.(JSON.parse(body));
+      });
+      return;
+    }
+    try {
+      const bytes = file(path);
+      if (bytes) {
+        response.writeHead(200, {'Content-Type': types[path.split('.').pop()] ?? 'text/plain'});
+        return response.end(bytes);
+      }
+    } catch (error) {
+      response.writeHead(404);
+      return response.end(String(error));
+    }
+    if (!state.cloud) return response.destroy();
+    const {hostname, port} = new URL(state.cloud);
+    const up = http.request({hostname, port, method: request.method, path: request.url, headers: request.headers}, (reply) => {
+      response.writeHead(reply.statusCode, reply.headers);
+      reply.pipe(response);
+    });
+    up.on('error', () => response.destroy());
+    response.on('close', () => up.destroy());
+    request.pipe(up);
+  });
+  await new Promise((listens) => server.listen(0, '127.0.0.1', listens));
+  state.url = `http://localhost:${server.address().port}`;
+  state.report = () => new Promise((reported) => { state.reported = reported; });
+  state.close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return state;
+}

@@ -1,0 +1,88 @@
+// The edge in a browser's tab: fibres, bits, and texts against edge_client's, in Chromium and in Firefox.
+// Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK, PRINT_BITS (programs), BUILD_WEB (folder), CHROMIUM and FIREFOX (programs, or empty).
+import assert from 'node:assert/strict';
+import {execFile, spawn} from 'node:child_process';
+import {mkdtempSync, rmSync} from 'node:fs';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+import {after, before, describe, test} from 'node:test';
+import {promisify} from 'node:util';
+import {serve} from './server.mjs';
+
+const run = promisify(execFile);
+const folder = mkdtempSync(join(tmpdir(), 'split-web-'));
+const programs = [];
+let server, cloud;
+
+// Resolves to the address that a program says it listens at.
+function start(program, ...args) {
+  const child = spawn(program, args, {env: {...process.env, XDG_CACHE_HOME: folder}, stdio: ['ignore', 'ignore', 'pipe']});
+  programs.push(child);
+  return new Promise((found, lost) => {
+    let said = '';
+    child.on('exit', () => lost(new Error(`${program}: ${said}`)));
+    child.stderr.on('data', (bytes) => {
+      said += bytes;
+      const url = /listening on (http:\S+)/.exec(said);
+      if (url) found(url[1]);
+    });
+  });
+}
+
+before(async () => {
+  server = await serve(process.env.BUILD_WEB);
+  cloud = await start(process.env.CLOUD_SERVER, '--port', '0', '--device', 'cpu', '--threads', '1');
+  // So slow a line that texts run while the weights come.
+  server.cloud = await start(process.env.SPLIT_LINK, '--to', new URL(cloud).host, '--rate', '40Mbit', '--rtt', '5ms');
+});
+after(() => {
+  for (const child of programs) child.removeAllListeners('exit').kill();
+  server.close();
+  rmSync(folder, {recursive: true, force: true, maxRetries: 10});
+});
+
+const native = async (...args) => (await run(process.env.EDGE_CLIENT,
+  ['--server', cloud, '--quiet', '--max-tokens', '64', '--device', 'cpu', '--threads', '1', '--cache', join(folder, 'native'), ...args])).stdout;
+
+// Opens the tests' page in a browser of its own and gives what it reports.
+async function report(browser, what) {
+  const url = `${server.url}/test/index.html?${new URLSearchParams(what)}`;
+  const profile = mkdtempSync(join(folder, 'profile-'));
+  const [program, args] = browser === 'Firefox' ? [process.env.FIREFOX, ['--headless', '--no-remote', '--profile', profile, url]] :
+    [process.env.CHROMIUM, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+      '--disable-component-update', '--disable-sync', `--user-data-dir=${profile}`, url]];
+  const reported = server.report();
+  const child = spawn(program, args, {env: {...process.env, HOME: profile, MOZ_CRASHREPORTER_DISABLE: '1'}, stdio: 'ignore', detached: true});
+  const ended = new Promise((resolve) => child.on('exit', resolve));
+  const found = await Promise.race([reported, ended.then((code) => { throw new Error(`${browser} ended with ${code}`); })]);
+  process.kill(-child.pid, 'SIGKILL');
+  await ended;
+  for (const {name, error} of found.checks) assert.equal(error, undefined, `${name}: ${error}`);
+  return found.more;
+}
+
+for (const browser of ['Chromium', 'Firefox']) {
+  describe(browser, {skip: !process.env[browser.toUpperCase()]}, () => {
+    test('has threads', () => report(browser, {run: 'fibres.js'}));
+    test('computes the bits of a native edge', async () => {
+      const {missing, rounds, lines} = await report(browser, {run: 'bits.js'});
+      assert.equal(missing, null);
+      assert.ok(rounds, 'the file without relaxed-simd would be taken');
+      assert.equal(lines, (await run(process.env.PRINT_BITS)).stdout);
+    });
+    test('writes the texts of a native edge', async () => {
+      const prompt = 'Once upon a time', seeded = ['--temperature', '0.8', '--top-p', '0.95', '--seed', '7'];
+      const found = await report(browser, {run: 'texts.js', prompt, cuts: '4'});
+      const greedy = await native('--prompt', prompt, '--temperature', '0');
+      const drawn = await native('--prompt', prompt, ...seeded);
+      for (const cut of ['cloud', '4', '0']) {
+        assert.equal(found[`greedy ${cut}`].trim(), greedy.trim(), `greedy, cut ${cut}`);
+        assert.equal(found[`seeded ${cut}`].trim(), drawn.trim(), `seeded, cut ${cut}`);
+      }
+      assert.ok(found.long.startsWith(found['greedy 0']));
+      assert.equal(found.status.exact, true);
+      assert.equal(found['cost 0'].cut, 0);
+      console.log(`${browser}: first word ${found.first.toFixed(0)} ms, a token all here ${found['ms 0'].toFixed(1)} ms`);
+    });
+  });
+}
