@@ -1,7 +1,5 @@
 #include "compile/program.h"
 
-#include <sstream>
-
 namespace split {
 
 int Program::find(std::string_view slot_name) const {
@@ -77,6 +75,16 @@ std::string dims_text(const Dims& dims) {
   return out + "]";
 }
 
+// No stream of the library's, which brings the world's ways to write numbers along.
+struct Text {
+  std::string all;
+  template <typename Part>
+  Text& operator<<(const Part& part) {
+    all += cat(part);
+    return *this;
+  }
+};
+
 class Printer {
  public:
   explicit Printer(const Program& program) : program_(program) {}
@@ -85,7 +93,7 @@ class Printer {
     out_ << "program " << program_.name << ": arena " << program_.arena_row_bytes
          << " bytes a row\n";
     for (const Step& step : program_.steps) print(step);
-    return out_.str();
+    return out_.all;
   }
 
  private:
@@ -182,7 +190,7 @@ class Printer {
   }
 
   const Program& program_;
-  std::ostringstream out_;
+  Text out_;
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sstream>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -181,11 +181,17 @@ SeenModels::Names SeenModels::names() const {
     text = read_kept(cache_.root() / kNamesFile, kMostNames).value_or("");
   } catch (const Error&) {  // no file
   }
-  std::istringstream lines(text);
-  for (std::string line, sha256, format, stage, model; std::getline(lines, line);) {
-    std::istringstream words(line);
-    if (!(words >> sha256 >> format >> stage >> model) || !is_lower_hex(sha256, kDigits)) continue;
-    names[sha256] = {model, stage, format};
+  const auto cut = [](std::string_view& rest, std::string_view ends) {
+    const std::string_view part = rest.substr(0, rest.find_first_of(ends));
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    return std::string(part);
+  };
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string line = cut(rest, "\n");
+    std::string_view words = line;
+    const std::string sha256 = cut(words, " "), format = cut(words, " "), stage = cut(words, " ");
+    const std::string model = cut(words, " ");
+    if (!model.empty() && is_lower_hex(sha256, kDigits)) names[sha256] = {model, stage, format};
   }
   return names;
 }
