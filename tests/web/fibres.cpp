@@ -1,6 +1,7 @@
 // Tests of a tab's threads: each is an export that begins a fibre and tells the page how it went.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -209,6 +210,36 @@ void reads_numbers() {
   }
 }
 
+void writes_numbers() {
+  const auto text = [](auto value) {
+    char room[64];
+    return std::string(room, std::to_chars(room, room + sizeof room, value).ptr);
+  };
+  for (const auto& [value, want] : {std::pair{0.1, "0.1"},
+                                    {1e22, "1e+22"},
+                                    {123456789012345680.0, "123456789012345680"},
+                                    {5e-324, "5e-324"},
+                                    {1.0 / 3, "0.3333333333333333"},
+                                    {-0.0, "-0"},
+                                    {100.0, "100"},
+                                    {1e-5, "1e-05"},
+                                    {0.0001, "1e-04"},
+                                    {0.00012, "0.00012"},
+                                    {1e5, "1e+05"},
+                                    {123456.0, "123456"},
+                                    {1.7976931348623157e308, "1.7976931348623157e+308"},
+                                    {9007199254740993.0, "9007199254740992"},
+                                    {2.5, "2.5"}}) {
+    expect(text(value) == want, want);
+  }
+  expect(text(0.1f) == "0.1" && text(16777216.0f) == "16777216", "a float");
+  expect(text(1.17549435e-38f) == "1.1754944e-38" && text(3e-7f) == "3e-07", "a small float");
+  char room[64];
+  const auto fixed = std::to_chars(room, room + sizeof room, 1e-5, std::chars_format::fixed);
+  expect(std::string(room, fixed.ptr) == "0.00001", "fixed");
+  expect(std::to_chars(room, room + 2, 0.25).ec == std::errc::value_too_large, "no room");
+}
+
 void hashes() {
   expect(split::Sha256::hex_of(split::as_bytes_of("abc")) ==
              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -245,9 +276,9 @@ void locks_for_ever() {
 }
 
 using Test = void (*)();
-constexpr std::array<Test, 9> kTests = {holds_exceptions, throws_again,     excludes,
-                                        waits_in_turn,    waits_for_a_time, waits_on_a_word,
-                                        gives_way,        reads_numbers,    hashes};
+constexpr std::array<Test, 10> kTests = {
+    holds_exceptions, throws_again, excludes,      waits_in_turn,  waits_for_a_time,
+    waits_on_a_word,  gives_way,    reads_numbers, writes_numbers, hashes};
 
 }  // namespace
 
