@@ -20,6 +20,12 @@ constexpr OpInfo kTable[] = {
 #define KERNEL(name, names, numbers, flag) \
   {#name, OpKind::kKernel, "", "", "", "", inputs::name::count, attributes::name::count, flag},
 #include "tensor/ops.def"
+#define COMPARE(name, forward) {#name, OpKind::kCompare, #forward, "", "", "", 2},
+#define TERNARY(name, forward, gradient_x, gradient_z) \
+  {#name, OpKind::kTernary, #forward, "", #gradient_x, #gradient_z, 3},
+#define VIEW(name, inputs) {#name, OpKind::kView, "", "", "", "", inputs},
+#define KERNEL(name, inputs) {#name, OpKind::kKernel, "", "", "", "", inputs},
+#include "tensor/library.def"
 };
 
 // Ops that are no row of the table.

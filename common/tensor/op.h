@@ -1,5 +1,6 @@
-// The ops as data: an enum and a row of facts for each, derived from ops.def. Fusion and devices
-// read an op's kind and its text, never its name; no table of theirs depends on the order of rows.
+// The ops as data: an enum and a row of facts for each, derived from ops.def and library.def.
+// Fusion and devices read an op's kind and its text, never its name; no table of theirs depends on
+// the order of rows. Rows of library.def are those of the tensor library alone (array/).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,11 @@ enum class Op : uint8_t {
 #define VIEW(name, ...) k_##name,
 #define KERNEL(name, ...) k_##name,
 #include "tensor/ops.def"
+#define COMPARE(name, ...) k_##name,
+#define TERNARY(name, ...) k_##name,
+#define VIEW(name, ...) k_##name,
+#define KERNEL(name, ...) k_##name,
+#include "tensor/library.def"
   // Leaves of a graph: not rows of the table, they compute nothing.
   k_constant,
   k_input,
@@ -24,7 +30,17 @@ enum class Op : uint8_t {
   k_group,
 };
 
-enum class OpKind : uint8_t { kUnary, kBinary, kReduce, kView, kKernel, kLeaf, kGroup };
+enum class OpKind : uint8_t {
+  kUnary,
+  kBinary,
+  kReduce,
+  kView,
+  kKernel,
+  kLeaf,
+  kGroup,
+  kCompare,  // two numbers, to 1 or 0
+  kTernary,
+};
 
 // Places of a kernel's inputs and of its attributes, as its row names them:
 // inputs::attention::k_cache, attributes::attention::heads; `count` of each.

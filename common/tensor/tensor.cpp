@@ -1,5 +1,7 @@
 #include "tensor/tensor.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace split {
@@ -32,10 +34,41 @@ Dims broadcast(std::string_view where, const Dims& x, const Dims& z) {
   };
   if (fits(z, x)) return x;
   if (fits(x, z)) return z;
+  if (!has_rows(x) && !has_rows(z)) {
+    if (const auto both = broadcast_dims(x, z)) return *both;
+  }
   refuse(where, "shapes that are equal or broadcast", x, z);
 }
 
 }  // namespace
+
+Node::~Node() {
+  std::vector<std::shared_ptr<const Node>> left = std::move(inputs);
+  while (!left.empty()) {
+    const std::shared_ptr<const Node> node = std::move(left.back());
+    left.pop_back();
+    if (node.use_count() > 1) continue;
+    auto& more = const_cast<Node&>(*node).inputs;  // NOLINT: it is the last to hold it
+    left.insert(left.end(), std::make_move_iterator(more.begin()),
+                std::make_move_iterator(more.end()));
+    more.clear();
+  }
+}
+
+bool has_rows(const Dims& dims) {
+  return std::ranges::any_of(dims, [](int64_t size) { return size < 0; });
+}
+
+std::optional<Dims> broadcast_dims(const Dims& x, const Dims& z) {
+  Dims both(std::max(x.size(), z.size()), 1);
+  for (size_t i = 0; i < both.size(); ++i) {
+    const int64_t a = i < x.size() ? x[x.size() - 1 - i] : 1,
+                  b = i < z.size() ? z[z.size() - 1 - i] : 1;
+    if (a != b && a != 1 && b != 1) return std::nullopt;
+    both[both.size() - 1 - i] = a == 1 ? b : a;
+  }
+  return both;
+}
 
 Tensor::Tensor(float constant) {
   auto node = std::make_shared<Node>();
@@ -88,7 +121,25 @@ Tensor transpose(const Tensor& matrix) {
   return Tensor(make_node(Op::k_transpose, {matrix.dims()[1], matrix.dims()[0]}, {matrix}));
 }
 
+namespace {
+
+// Products of matrices in the last two axes, for each of the others.
+Tensor batched_matmul(const Tensor& x, const Tensor& w) {
+  const Dims &a = x.dims(), &b = w.dims();
+  const auto fail = [&] { refuse("matmul", "[..., R, K] and [..., K, M]", a, b); };
+  if (a.size() < 2 || b.size() < 2 || has_rows(a) || has_rows(b) || a.back() != b[b.size() - 2]) {
+    fail();
+  }
+  auto dims = broadcast_dims({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
+  if (!dims) fail();
+  dims->insert(dims->end(), {a[a.size() - 2], b.back()});
+  return Tensor(make_node(Op::k_matmul, std::move(*dims), {x, w}));
+}
+
+}  // namespace
+
 Tensor matmul(const Tensor& x, const Tensor& w) {
+  if (x.dims().size() > 2 || w.dims().size() > 2) return batched_matmul(x, w);
   if (x.dims().size() != 2 || w.dims().size() != 2 || x.dims()[1] != w.dims()[0]) {
     refuse("matmul", "[rows, K] and [K, M]", x.dims(), w.dims());
   }

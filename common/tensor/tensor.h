@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,18 @@ inline constexpr int64_t kOutRows = -2;
 struct Node {
   Op op = Op::k_constant;
   DType dtype = DType::kF32;
-  Dims dims;  // [] constant, [C] vector, [R, C] activation, [K, M] matrix
+  Dims dims;  // [] constant, [C] vector, [R, C] activation, [K, M] matrix; any, without rows of a
+              // step, for the tensor library (autograd/functions.h)
   std::vector<std::shared_ptr<const Node>> inputs;
-  std::vector<double> attributes;  // kernels and views: as the op's row has them
-  std::string name;                // inputs and weights: what it is bound to
-  float value = 0;                 // constants
+  std::vector<double>
+      attributes;    // kernels and views: as the op's row has them; axes of a reduction
+  std::string name;  // inputs and weights: what it is bound to
+  float value = 0;   // constants
+
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();  // of a chain of any length, by a loop
 };
 
 class Tensor {
@@ -47,7 +55,7 @@ Tensor input(std::string name, DType dtype, Dims dims);
 Tensor weight(std::string name, DType dtype, Dims dims);
 
 // Pointwise. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
-// rows, or one value a row [R, 1]. Throws Error(kShape).
+// rows, or one value a row [R, 1]; without rows of a step as PyTorch does. Throws Error(kShape).
 Tensor unary(Op op, const Tensor& x);
 Tensor binary(Op op, const Tensor& x, const Tensor& z);
 // Over the last axis: [R, C] -> [R, 1].
@@ -57,7 +65,8 @@ Tensor reduce(Op op, const Tensor& x);
 Tensor gather(const Tensor& table, const Tensor& index);
 // A matrix read the other way: [M, K] -> [K, M].
 Tensor transpose(const Tensor& matrix);
-// x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K.
+// x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K. With
+// more axes, without rows of a step, a product for each of those before, which are broadcast.
 Tensor matmul(const Tensor& x, const Tensor& w);
 // Columns [first, first + n) of rows: [R, C] -> [R, n].
 Tensor columns(const Tensor& x, int64_t first, int64_t n);
@@ -99,6 +108,11 @@ Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, i
 // equal ones by column, then their columns, as floats. What is not finite comes before all else, so
 // that no reader misses it.
 Tensor topk(const Tensor& x, int64_t k);
+
+// Whether a size stands for the rows of a step; and the shape of two such without them that are
+// broadcast as PyTorch does, or nothing.
+bool has_rows(const Dims& dims);
+std::optional<Dims> broadcast_dims(const Dims& x, const Dims& z);
 
 // A result of a graph, and the caller's name for it.
 struct NamedOutput {

@@ -21,6 +21,10 @@ struct Row {
   float (*dz)(float x, float z, float y, float dy);
 };
 
+// The gradient column's words beside the table's, as over Tensor in autograd/grad.cpp.
+float select(bool c, float a, float b) { return c ? a : b; }
+float share(bool c, float dy) { return c ? dy : 0.0f; }  // of one element alone
+
 // The table compiled as C++: for a reduction the forward is one step of it.
 #define FUNC(type, name, parameters, ...) [[maybe_unused]] static type name parameters __VA_ARGS__
 #define UNARY(name, forward, gradient)                                                      \
