@@ -1,0 +1,71 @@
+#include "split_ops/goldens.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace split::ops {
+namespace {
+
+constexpr uint64_t kMostJson = 64 << 20;
+
+template <typename T>
+std::vector<float> widened(Bytes bytes) {
+  std::vector<float> result(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < result.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+    result[i] = static_cast<float>(value);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<float> numbers_of(const TensorView& view) {
+  switch (view.dtype) {
+    case DType::kF32:
+      return widened<float>(view.bytes);
+    case DType::kI32:
+      return widened<int32_t>(view.bytes);
+    case DType::kI64:
+      return widened<int64_t>(view.bytes);
+    case DType::kBool:
+    case DType::kU8:
+      return widened<uint8_t>(view.bytes);
+    default:
+      throw Error(ErrorKind::kInput,
+                  cat("[goldens] expected numbers, got ", dtype_name(view.dtype)));
+  }
+}
+
+Json Goldens::json(const std::string& file) const {
+  const auto path = folder_ / file;
+  return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]"));
+}
+
+const Safetensors::Tensors& Goldens::tensors(const std::string& file) {
+  auto at = files_.find(file);
+  if (at == files_.end()) {
+    const auto path = folder_ / file;
+    MappedFile mapped(path);
+    Safetensors parsed = Safetensors::parse(mapped.bytes(), path.string());
+    at = files_.emplace(file, File{std::move(mapped), std::move(parsed)}).first;
+  }
+  return at->second.tensors.tensors();
+}
+
+const TensorView& Goldens::tensor(const std::string& file, const std::string& name) {
+  const auto& all = tensors(file);
+  const auto at = all.find(name);
+  if (at == all.end()) {
+    throw Error(ErrorKind::kInput, cat("[", (folder_ / file).string(), "] no tensor '", name, "'"));
+  }
+  return at->second;
+}
+
+std::vector<float> Goldens::numbers(const std::string& file, const std::string& name) {
+  return numbers_of(tensor(file, name));
+}
+
+}  // namespace split::ops

@@ -1,0 +1,75 @@
+// split_ops: the tensor library against goldens that PyTorch made, on this machine. Wiring only.
+#include <csignal>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "program/exit_codes.h"
+#include "program/flags.h"
+#include "split_ops/cases.h"
+#include "split_ops/training.h"
+
+namespace split::ops {
+namespace {
+
+int run(int argc, char** argv) {
+  std::string goldens, models, device = "cpu", json, only;
+  uint64_t threads = 0;
+  Flags flags(
+      "split_ops: the tensor library against goldens\n"
+      "usage: split_ops test --goldens DIR [--device D] [--json FILE]\n"
+      "       split_ops train --goldens DIR --models DIR [--device D] [--json FILE]\n",
+      80);
+  flags.group("Goldens");
+  flags.text("goldens", "DIR", "a set of goldens of tensor operations", &goldens);
+  flags.text("models", "DIR", "the models that training runs name (train)", &models);
+  flags.text("only", "TEXT", "cases or runs whose names begin so (all)", &only);
+  flags.group("Machine");
+  flags.text("device", "D", "where it runs: cpu (cpu)", &device);
+  flags.number("threads", "N", "of the CPU; 0: one per processor (0)", &threads, uint64_t{0},
+               uint64_t{1024});
+  flags.text("json", "FILE", "writes what was found there", &json);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() ? "" : arguments[0];
+  if (command == "test" || command == "train") arguments.erase(arguments.begin());
+  switch (flags.parse(arguments, [](const char* name) { return std::getenv(name); })) {
+    case Flags::Asked::kHelp:
+      std::cout << flags.help(kExitCodes);
+      return 0;
+    case Flags::Asked::kVersion:
+      std::cout << "split_ops " << SPLIT_VERSION << "\n";
+      return 0;
+    case Flags::Asked::kNothing:
+      break;
+  }
+  if (command != "test" && command != "train") {
+    throw Error(ErrorKind::kInput, "expected a command, test or train; --help says more");
+  }
+  if (goldens.empty()) throw Error(ErrorKind::kInput, "--goldens: expected a folder");
+  if (device != "cpu" && device != "auto") {
+    throw Error(ErrorKind::kDevice, cat("--device: expected cpu, got ", shown(device)));
+  }
+  array::Runtime runtime(static_cast<unsigned>(threads));
+  Goldens set(goldens);
+  const auto wanted = [&](const std::string& name) { return name.starts_with(only); };
+  if (command == "test") return run_cases(set, runtime, wanted).finish(json);
+  if (models.empty()) throw Error(ErrorKind::kInput, "--models: expected a folder");
+  return run_training(set, models, runtime, wanted).finish(json);
+}
+
+}  // namespace
+}  // namespace split::ops
+
+int main(int argc, char** argv) {
+  split::hold_standard_streams();
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return split::ops::run(argc, argv);
+  } catch (const split::Error& error) {
+    std::cerr << "split_ops: " << error.what() << "\n";
+    return split::exit_code(error.kind());
+  } catch (const std::exception& error) {
+    std::cerr << "split_ops: " << error.what() << "\n";
+    return split::kExitFailed;
+  }
+}

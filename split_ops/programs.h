@@ -1,0 +1,12 @@
+// The goldens' short programs, by name.
+#pragma once
+
+#include <functional>
+
+#include "split_ops/operations.h"
+
+namespace split::ops {
+
+std::map<std::string, std::function<std::optional<Results>(const Call&)>> programs();
+
+}  // namespace split::ops

@@ -1,0 +1,42 @@
+// PyTorch's results (tests/golden/ops): operations with their gradients, and training runs.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "split_ops/cases.h"
+#include "split_ops/training.h"
+
+namespace split::ops {
+namespace {
+
+const std::filesystem::path kGoldens = std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops";
+
+std::string told(const Report& report) { return report.json().dump(); }
+
+TEST(OpsGoldens, EveryKnownCaseAgreesInEveryLayout) {
+  Goldens goldens(kGoldens);
+  array::Runtime runtime(2);
+  const Report report = run_cases(goldens, runtime);
+  EXPECT_EQ(report.cases, 1150u);
+  EXPECT_EQ(report.skipped, 708u);
+  EXPECT_TRUE(report.failed.empty()) << told(report);
+}
+
+TEST(OpsGoldens, RunsThatAreThereAgreeAtEveryStep) {
+  Goldens goldens(kGoldens);
+  array::Runtime runtime(2);
+  const Report report =
+      run_training(goldens, SPLIT_SOURCE_DIR "/tests/golden/models", runtime,
+                   [](const std::string& name) { return name.starts_with("train_"); });
+  EXPECT_EQ(report.cases, 12u);
+  EXPECT_EQ(report.skipped, 6u);
+  EXPECT_TRUE(report.failed.empty()) << told(report);
+}
+
+TEST(OpsGoldens, RefusesASetThatIsNotThere) {
+  Goldens goldens("/nonexistent");
+  array::Runtime runtime(1);
+  EXPECT_THROW(run_cases(goldens, runtime), Error);
+}
+
+}  // namespace
+}  // namespace split::ops
