@@ -7,9 +7,10 @@
 #include "autograd/functions.h"
 #include "autograd/grad.h"
 #include "base/error.h"
+#include "io/checkpoint.h"
 #include "split_ops/gpt.h"
 #include "split_ops/optimiser_cases.h"
-#include "train/step.h"
+#include "train/trainer.h"
 
 namespace split::ops {
 namespace {
@@ -44,7 +45,8 @@ void compare_losses(const std::string& name, const std::vector<float>& got,
   }
 }
 
-// Tolerances are of the largest value of the tensor. Keys do not see their bias: what softmax leaves is rounding.
+// Tolerances are of the largest value of the tensor. Keys do not see their bias: what softmax
+// leaves is rounding.
 void compare_gradients(const std::string& name, const std::string& parameter,
                        std::span<const float> got, const std::vector<float>& want, Report& report) {
   Worst worst;
@@ -180,9 +182,108 @@ void run_gpt(Goldens& goldens, array::Runtime& runtime, const Json& entry,
   }
 }
 
+// A run on the tail of a model of ours.
+struct TailRun {
+  Goldens& goldens;
+  array::Runtime& runtime;
+  const std::string file, prefix, name;  // tensors begin with the prefix
+  const std::filesystem::path model_dir;
+  const Json &all, &run;
+  array::Store store = {};
+
+  train::WindowSet windows(const std::string& of) {
+    const TensorView& view = goldens.tensor(file, of);
+    train::WindowSet set;
+    set.length = view.dims.at(1) - 1;
+    for (const float id : numbers_of(view)) set.ids.push_back(static_cast<int32_t>(id));
+    return set;
+  }
+  std::string own(const std::string& what) const {
+    return cat(prefix, run.at("name").text(), "/", what);
+  }
+  bool has(const std::string& tensor) { return goldens.tensors(file).count(tensor) > 0; }
+
+  void operator()(Report& report) {
+    const Checkpoint checkpoint(model_dir);
+    const auto model = make_model(checkpoint.config_json());
+    const auto first = static_cast<int>(number(run, "first", 0));
+    train::Tail tail(*model, {first, static_cast<int>(number(run, "lora", 0)), 2});
+    train::add_weights(store, tail, -1, [&](const WeightDecl& decl) {
+      return converted(checkpoint.at(decl.from.empty() ? decl.name : decl.from), DType::kF32);
+    });
+    for (const optim::State& one : tail.trained()) {
+      if (has(own("init." + one.name))) {
+        store.add(one.name, goldens.tensor(file, own("init." + one.name)), true);
+      }
+    }
+    train::WindowSet set = windows(prefix + "train");
+    train::add_hidden(runtime, store, tail, set);
+    auto options = *optimiser_options("AdamW", run.at("options"));
+    const train::Windows shape{static_cast<int64_t>(number(all, "batch", 4)), set.length};
+    train::Trainer trainer(runtime, store, tail, shape, options, 1);
+    perplexities(trainer, tail, "before", report);
+    const Json& schedule = all.at("schedule");
+    const optim::WarmupCosine rate{static_cast<int64_t>(number(schedule, "warmup", 0)),
+                                   static_cast<int64_t>(number(schedule, "total", 1)),
+                                   number(schedule, "floor", 0)};
+    const std::vector<float> order = goldens.numbers(file, prefix + "order");
+    const auto steps = static_cast<size_t>(number(run, "steps", 0));
+    const auto batch = static_cast<size_t>(shape.batch);
+    std::vector<float> losses, norms;
+    for (size_t t = 0; t < steps; ++t) {
+      std::vector<size_t> which;
+      for (size_t i = 0; i < batch; ++i)
+        which.push_back(static_cast<size_t>(order.at(t * batch + i)));
+      if (t == 0) first_gradients(trainer, tail, set, which, report);
+      losses.push_back(trainer.step(set, which, rate.at(static_cast<int64_t>(t))));
+      norms.push_back(trainer.gradient_norm());
+    }
+    compare_losses(name, losses, goldens.numbers(file, own("losses")),
+                   number(all, "loss_rtol", 1e-4), report);
+    perplexities(trainer, tail, "after", report);
+  }
+
+  void first_gradients(train::Trainer& trainer, train::Tail& tail, const train::WindowSet& set,
+                       std::span<const size_t> which, Report& report) {
+    std::vector<Tensor> leaves;
+    std::vector<std::string> names;
+    for (const optim::Group& group : tail.groups({})) {
+      for (const optim::Parameter& parameter : group.parameters) {
+        if (!has(own("grad0." + parameter.name))) continue;
+        leaves.push_back(parameter.leaf);
+        names.push_back(parameter.name);
+      }
+    }
+    const std::vector<Tensor> outputs{trainer.loss()};
+    const auto gradients = autograd::grad(outputs, leaves);
+    array::Graph graph;
+    for (size_t i = 0; i < leaves.size(); ++i) graph.outputs.push_back({names[i], gradients[i]});
+    array::Plan plan(runtime, graph, store);
+    trainer.show(set, which);
+    plan.run();
+    for (const std::string& of : names) {
+      compare_gradients(name, of, plan.output(of), goldens.numbers(file, own("grad0." + of)),
+                        report);
+    }
+  }
+
+  void perplexities(train::Trainer& trainer, train::Tail& tail, const char* when, Report& report) {
+    for (const auto& [text, key] :
+         {std::pair("eval", "perplexity_"), std::pair("story", "story_perplexity_")}) {
+      const Json* const want = run.find(cat(key, when));
+      if (want == nullptr || !has(prefix + text)) continue;
+      train::WindowSet set = windows(prefix + text);
+      train::add_hidden(runtime, store, tail, set);
+      Worst worst;
+      worst.add(trainer.perplexity(set), want->get<double>(), 1e-3, 0);
+      if (worst.failed) report.failed.push_back({name, cat(key, when), worst});
+    }
+  }
+};
+
 }  // namespace
 
-Report run_training(Goldens& goldens, const std::filesystem::path&, array::Runtime& runtime,
+Report run_training(Goldens& goldens, const std::filesystem::path& models, array::Runtime& runtime,
                     const std::function<bool(const std::string&)>& wanted) {
   Report report;
   const Json index = goldens.json("index.json");
@@ -196,6 +297,22 @@ Report run_training(Goldens& goldens, const std::filesystem::path&, array::Runti
       ++report.cases;
       ++report.skipped;
     }
+  }
+  const auto tail = [&](const std::string& file, const std::string& model,
+                        const std::filesystem::path& dir, const Json& all, const Json& runs) {
+    for (const Json& run : runs) {
+      const std::string name = cat(model.empty() ? "finetune" : model, "/", run.at("name").text());
+      if (wanted && !wanted(name)) continue;
+      ++report.cases;
+      TailRun{
+          goldens, runtime, file, model.empty() ? "" : model + "/", name, dir, all, run}(report);
+    }
+  };
+  const Json demo = goldens.json("finetune.json"), family = goldens.json("finetune_family.json");
+  tail("finetune.safetensors", "", "weights/demo", demo, demo.at("runs"));
+  for (const Json& one : family.at("models")) {
+    const std::string& model = one.at("model").text();
+    tail("finetune_family.safetensors", model, models / model, family, one.at("runs"));
   }
   return report;
 }

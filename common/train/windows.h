@@ -1,0 +1,34 @@
+// A model's own stages over windows of tokens, as graphs of the tensor library: the graph that a
+// stage traces for rows of a step, with its caches gone and its attention, rotations and columns
+// made of views and products. One function for every decoder; an op that it does not know is
+// refused by name. Knows no file and no device.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "models/model.h"
+
+namespace split::train {
+
+// Windows of equal length, each a text of its own whose positions begin at 0. Row b * length + t of
+// a stage is token t of window b.
+struct Windows {
+  int64_t batch = 1, length = 1;
+  int64_t rows() const { return batch * length; }
+};
+
+struct Leaves {
+  // The leaf of a weight or of a model's constant, in F32, of the shape that the checkpoint has.
+  std::function<Tensor(const std::string& name, const Dims& dims)> weight;
+  // An addition to the product of x [rows, K] with that matrix, or none.
+  std::function<std::optional<Tensor>(const std::string& matrix, const Tensor& x)> adapter = {};
+};
+
+// A stage's result. `in`: ids [rows] for a stage that takes tokens, else hidden [rows, C]. Throws
+// Error(kShape) for a window beyond the model's positions and for a graph that it does not know.
+Tensor over_windows(const Model& model, const Stage& stage, const Windows& windows,
+                    const Tensor& in, const Leaves& leaves);
+
+}  // namespace split::train
