@@ -172,48 +172,68 @@ struct Plan::Product {
   size_t a_floats, b_floats;  // of one matrix
 };
 
-void Plan::place_temporaries() {
-  const size_t kernels = schedule_.kernels.size();
-  std::vector<size_t> last(places_.size(), 0), at(places_.size(), 0);
-  std::vector<bool> placed(places_.size());
+struct Plan::Layout {
+  explicit Layout(const Schedule& schedule);
+  std::vector<size_t> at;  // of temporaries, by buffer, in floats
+  std::vector<bool> placed;
+  std::vector<size_t> workspaces;  // of kernels
+  size_t floats = 0;
+};
+
+Plan::Layout::Layout(const Schedule& schedule)
+    : at(schedule.buffers.size()),
+      placed(schedule.buffers.size()),
+      workspaces(schedule.kernels.size()) {
+  const size_t kernels = schedule.kernels.size();
+  std::vector<size_t> last(at.size(), 0);
   for (size_t i = 0; i < kernels; ++i) {
-    schedule_.kernels[i].each_operand([&](const Operand& operand) {
+    schedule.kernels[i].each_operand([&](const Operand& operand) {
       if (operand.buffer >= 0) last[static_cast<size_t>(operand.buffer)] = i;
     });
-    for (const auto& output : schedule_.kernels[i].outputs) {
+    for (const auto& output : schedule.kernels[i].outputs) {
       auto& end = last[static_cast<size_t>(output.buffer)];
       end = std::max(end, i);
     }
   }
-  for (const auto& output : schedule_.outputs) last[static_cast<size_t>(output.buffer)] = kernels;
-  for (const auto& copy : schedule_.copies) last[static_cast<size_t>(copy.first)] = kernels;
+  for (const auto& output : schedule.outputs) last[static_cast<size_t>(output.buffer)] = kernels;
+  for (const auto& copy : schedule.copies) last[static_cast<size_t>(copy.first)] = kernels;
   std::vector<std::vector<size_t>> ends(kernels + 1);
-  for (size_t b = 0; b < places_.size(); ++b) ends[last[b]].push_back(b);
+  for (size_t b = 0; b < at.size(); ++b) ends[last[b]].push_back(b);
+  const auto size = [&](size_t b) { return static_cast<size_t>(schedule.buffers[b].count); };
   Arena arena;
-  workspaces_.resize(kernels);
   for (size_t i = 0; i < kernels; ++i) {
-    const Kernel& kernel = schedule_.kernels[i];
+    const Kernel& kernel = schedule.kernels[i];
     for (const auto& output : kernel.outputs) {
       const auto b = static_cast<size_t>(output.buffer);
-      if (schedule_.buffers[b].leaf() || placed[b]) continue;
-      at[b] = arena.take(static_cast<size_t>(schedule_.buffers[b].count));
+      if (schedule.buffers[b].leaf() || placed[b]) continue;
+      at[b] = arena.take(size(b));
       placed[b] = true;
     }
     if (kernel.kind == KernelKind::kProduct) {
-      const size_t floats = Product(kernel).floats(kernel);
-      workspaces_[i] = arena.take(floats);
-      arena.give(workspaces_[i], floats);
+      const size_t own = Product(kernel).floats(kernel);
+      workspaces[i] = arena.take(own);
+      arena.give(workspaces[i], own);
     }
     for (const size_t b : ends[i]) {
-      if (placed[b]) arena.give(at[b], static_cast<size_t>(schedule_.buffers[b].count));
+      if (placed[b]) arena.give(at[b], size(b));
     }
   }
-  arena_.resize(arena.size() + kLine);
+  floats = arena.size();
+}
+
+uint64_t Plan::bytes_of(const Graph& graph) {
+  return Layout(schedule(graph)).floats * sizeof(float);
+}
+
+void Plan::place_temporaries() {
+  Layout layout(schedule_);
+  arena_.resize(layout.floats + kLine);
   const auto address = reinterpret_cast<uintptr_t>(arena_.data());
   float* const begin = arena_.data() + (64 - address % 64) % 64 / sizeof(float);
   for (size_t b = 0; b < places_.size(); ++b) {
-    if (placed[b]) places_[b].floats = begin + at[b];
+    if (layout.placed[b]) places_[b].floats = begin + layout.at[b];
   }
+  workspaces_ = std::move(layout.workspaces);
   for (size_t& workspace : workspaces_) workspace += static_cast<size_t>(begin - arena_.data());
 }
 

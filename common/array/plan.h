@@ -39,7 +39,9 @@ class Plan {
   // A result of the last run.
   std::span<const float> output(std::string_view name) const;
   const Dims& dims(std::string_view name) const;
-  // Bytes beside the store's: what is between the kernels.
+  // Bytes beside the store's, for what is between the kernels; also of a graph that is not planned
+  // yet.
+  static uint64_t bytes_of(const Graph& graph);
   size_t arena_bytes() const { return arena_.size() * sizeof(float); }
   std::string text() const { return text_of(schedule_); }
 
@@ -49,6 +51,7 @@ class Plan {
     const int32_t* numbers = nullptr;
   };
   struct Product;
+  struct Layout;
 
   void bind(Store& store);
   void place_temporaries();

@@ -20,7 +20,8 @@ class Store {
     std::vector<int32_t> numbers;  // of I32
     bool state = false;            // plans may write it
   };
-  // A tensor, of zeros or as given (F32, F16, BF16 as F32; I32). Throws Error(kShape).
+  // A tensor, of zeros or as given (F32, F16, BF16 as F32; I32), in the place of one of its name,
+  // which no plan reads any more. Throws Error(kShape).
   Entry& add(const std::string& name, Dims dims, bool state = false);
   Entry& add(const std::string& name, const TensorView& view, bool state = false);
   Entry& add_numbers(const std::string& name, Dims dims);

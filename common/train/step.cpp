@@ -13,6 +13,14 @@ void add_state(array::Store& store, const std::string& name, const Dims& dims) {
 
 }  // namespace
 
+array::Graph step_graph(const Tensor& loss, std::vector<Tensor> gradients,
+                        const optim::Optimiser& optimiser, const StepOptions& options) {
+  const Tensor norm = optim::global_norm(gradients);
+  if (options.clip_norm > 0) gradients = optim::clip_by_norm(gradients, norm, options.clip_norm);
+  if (options.clip_value > 0) gradients = optim::clip_by_value(gradients, options.clip_value);
+  return {{{"loss", loss}, {"norm", norm}}, optimiser.updates(gradients)};
+}
+
 Step::Step(array::Runtime& runtime, array::Store& store, const Tensor& loss,
            optim::Optimiser optimiser, const StepOptions& options)
     : store_(store), optimiser_(std::move(optimiser)), accumulate_(options.accumulate) {
@@ -33,10 +41,7 @@ Step::Step(array::Runtime& runtime, array::Store& store, const Tensor& loss,
     }
     add_ = std::make_unique<array::Plan>(runtime, array::Graph{{{"loss", loss}}, sums}, store);
   }
-  const Tensor norm = optim::global_norm(gradients);
-  if (options.clip_norm > 0) gradients = optim::clip_by_norm(gradients, norm, options.clip_norm);
-  if (options.clip_value > 0) gradients = optim::clip_by_value(gradients, options.clip_value);
-  array::Graph graph{{{"loss", loss}, {"norm", norm}}, optimiser_.updates(gradients)};
+  array::Graph graph = step_graph(loss, std::move(gradients), optimiser_, options);
   for (const NamedOutput& sum : sums) {
     graph.updates.push_back({sum.name, expand(0.0f, sum.tensor.dims())});
   }

@@ -17,6 +17,10 @@ struct StepOptions {
   int accumulate = 1;                    // losses that an update averages
 };
 
+// The graph of an update by gradients, with the loss and their norm as results.
+array::Graph step_graph(const Tensor& loss, std::vector<Tensor> gradients,
+                        const optim::Optimiser& optimiser, const StepOptions& options);
+
 class Step {
  public:
   // `loss`: [] over leaves of `store`, in which the parameters are state. Adds the optimiser's

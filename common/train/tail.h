@@ -1,6 +1,6 @@
-// What is trained of a model: its last blocks and the final norm, or a LoRA on the matrices of the
-// blocks; and the graphs of it over windows. Weights are leaves of a store by their names in the
-// checkpoint. Knows no file, no text and no device.
+// The part of a model that is trained: its last blocks and the final norm, or a LoRA on the
+// matrices of the blocks; and the graphs of it over windows. Weights are leaves of a store by their
+// names in the checkpoint. Knows no file, no text and no device.
 #pragma once
 
 #include <map>

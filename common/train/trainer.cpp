@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "autograd/functions.h"
+#include "autograd/grad.h"
 #include "base/error.h"
 
 namespace split::train {
@@ -13,6 +14,20 @@ namespace {
 constexpr const char* kTokens = "train.tokens";
 constexpr const char* kHidden = "train.hidden";
 constexpr const char* kTargets = "train.targets";
+
+// The loss of each row of hidden states at the tail's first block.
+Tensor rows_lost(Tail& tail, const Windows& windows) {
+  const int64_t rows = windows.rows();
+  const Dims hidden{rows, tail.model().config().channels};
+  const Tensor logits = tail.logits(windows, input(kHidden, DType::kF32, hidden));
+  return cross_entropy(logits, input(kTargets, DType::kI32, {rows}));
+}
+// Makes room for what its leaves read.
+Tensor rows_lost(array::Store& store, Tail& tail, const Windows& windows) {
+  store.add(kHidden, {windows.rows(), tail.model().config().channels});
+  store.add_numbers(kTargets, {windows.rows()});
+  return rows_lost(tail, windows);
+}
 
 }  // namespace
 
@@ -60,18 +75,33 @@ Trainer::Trainer(array::Runtime& runtime, array::Store& store, Tail& tail, const
     : store_(store),
       windows_(windows),
       channels_(tail.model().config().channels),
-      lost_(rows_lost(store, tail)),
+      lost_(rows_lost(store, tail, windows)),
       loss_(mean(lost_)),
       step_(runtime, store, loss_, optim::Optimiser(tail.groups(options)),
             {.clip_norm = clip_norm}),
       predict_(runtime, {{{"lost", lost_}}, {}}, store) {}
 
-Tensor Trainer::rows_lost(array::Store& store, Tail& tail) const {
-  const int64_t rows = windows_.rows();
-  store.add(kHidden, {rows, channels_});
-  store.add_numbers(kTargets, {rows});
-  const Tensor logits = tail.logits(windows_, input(kHidden, DType::kF32, {rows, channels_}));
-  return cross_entropy(logits, input(kTargets, DType::kI32, {rows}));
+uint64_t Trainer::bytes(Tail& tail, const Windows& windows, const optim::Options& options,
+                        double clip_norm) {
+  const Tensor lost = rows_lost(tail, windows), loss = mean(lost);
+  const optim::Optimiser optimiser(tail.groups(options));
+  const std::vector<Tensor> outputs{loss};
+  const array::Graph graph = step_graph(loss, autograd::grad(outputs, optimiser.leaves()),
+                                        optimiser, {.clip_norm = clip_norm});
+  uint64_t floats = 0;
+  const auto add = [&](const Dims& dims) {
+    floats += static_cast<uint64_t>(element_count(dims).value_or(0));
+  };
+  for (const std::string& name : tail.weights(tail.shape().first))
+    add(tail.model().weight(name).dims);
+  for (const Constant& constant : tail.model().constants()) add(constant.dims);
+  for (const optim::State& state : optimiser.states()) add(state.dims);
+  if (tail.shape().lora > 0) {
+    for (const optim::State& one : tail.trained()) add(one.dims);
+  }
+  add({windows.rows(), tail.model().config().channels});
+  return floats * sizeof(float) + array::Plan::bytes_of(graph) +
+         array::Plan::bytes_of({{{"lost", lost}}, {}});
 }
 
 void Trainer::show(const WindowSet& set, std::span<const size_t> which) {

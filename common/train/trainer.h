@@ -38,6 +38,10 @@ class Trainer {
   Trainer(array::Runtime& runtime, array::Store& store, Tail& tail, const Windows& windows,
           const optim::Options& options, double clip_norm);
 
+  // Bytes that one takes with its store, before there is any.
+  static uint64_t bytes(Tail& tail, const Windows& windows, const optim::Options& options,
+                        double clip_norm);
+
   // Trains on these windows of a set; `factor` multiplies the rate. Returns the loss before.
   float step(const WindowSet& set, std::span<const size_t> which, double factor);
   float gradient_norm() const { return step_.gradient_norm(); }
@@ -52,8 +56,6 @@ class Trainer {
   void show(const WindowSet& set, std::span<const size_t> which);
 
  private:
-  Tensor rows_lost(array::Store& store, Tail& tail) const;
-
   array::Store& store_;
   const Windows windows_;
   const int64_t channels_;

@@ -3,13 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
 #include <random>
 
 #include "array/plan.h"
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "io/checkpoint.h"
 #include "support/golden_values.h"
-#include "train/trainer.h"
+#include "support/temporary_folder.h"
+#include "text/tokenizer.h"
+#include "train/course.h"
+#include "train/tail_file.h"
 
 namespace split::train {
 namespace {
@@ -150,6 +158,125 @@ TEST(Tail, RefusesMoreBlocksThanThereAreAndEncoders) {
   EXPECT_THROW(Tail(*model, {.first = -1}), Error);
   EXPECT_THROW(Tail(*model, {.first = model->config().layers}), Error);
   EXPECT_THROW(Tail(*bert, {.first = 0}), Error);
+}
+
+// --- Courses
+
+TEST(Course, CutsWindowsThatShareAnIdAndKeepsTheLastFifthApart) {
+  std::vector<int32_t> ids(50);
+  std::iota(ids.begin(), ids.end(), 0);
+  const TextWindows plain = text_windows(ids, {}, 4);
+  // 40 ids in windows of five: 0..4, 4..8, ... and the 37th is left out.
+  EXPECT_EQ(plain.trained.count(), 9u);
+  EXPECT_EQ(plain.trained.ids[5], 4);
+  EXPECT_EQ(plain.trained.ids.back(), 36);
+  EXPECT_EQ(plain.unseen.count(), 2u);
+  EXPECT_EQ(plain.unseen.ids[0], 40);
+  const int32_t begin[] = {99};
+  const TextWindows begun = text_windows(ids, begin, 4);
+  EXPECT_EQ(begun.trained.ids[0], 99);
+  EXPECT_EQ(begun.trained.ids[5], 99);
+  EXPECT_EQ(begun.trained.ids[6], 3);
+}
+
+TEST(Course, CutsTheTextOfTheGoldensAsTheyAre) {
+  const std::string text = "/usr/share/common-licenses/GPL-3";
+  if (!std::filesystem::exists(text)) GTEST_SKIP() << "no such text";
+  const std::string bytes = read_file(text, 1 << 20);
+  if (Sha256::hex_of(std::as_bytes(std::span(bytes))) !=
+      "3972dc9744f6499f0f9b2dbf76696f2ae7ad8af9b23dde66d6af86c9dfb36986") {
+    GTEST_SKIP() << "another text";
+  }
+  const auto tokenizer = load_tokenizer(std::filesystem::path(test::model_dir("demo")));
+  const auto ids = tokenizer->encode(bytes, {.parse_special = false});
+  const TextWindows windows = text_windows(ids, tokenizer->before(), 128);
+  const MappedFile file(test::source("tests/golden/ops/finetune.safetensors"));
+  const Safetensors golden = Safetensors::parse(file.bytes(), "finetune");
+  const auto same = [&](const char* name, const WindowSet& set) {
+    const Bytes expected = golden.tensors().at(name).bytes;
+    return expected.size() == set.ids.size() * sizeof(int32_t) &&
+           std::memcmp(expected.data(), set.ids.data(), expected.size()) == 0;
+  };
+  EXPECT_TRUE(same("train", windows.trained)) << windows.trained.count();
+  EXPECT_TRUE(same("eval", windows.unseen)) << windows.unseen.count();
+}
+
+TEST(Course, TakesEachWindowOnceInAPassInAnOrderOfTheSeed) {
+  const Course course{.seed = 7, .steps = 30, .windows = 10};
+  std::vector<size_t> taken;
+  for (int64_t step = 0; step < 5; ++step) {
+    for (const size_t one : course.windows_of_step(step)) taken.push_back(one);
+  }
+  for (size_t pass = 0; pass < 2; ++pass) {
+    std::vector<size_t> all(taken.begin() + static_cast<std::ptrdiff_t>(10 * pass),
+                            taken.begin() + static_cast<std::ptrdiff_t>(10 * pass + 10));
+    std::ranges::sort(all);
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(all[i], i);
+  }
+  EXPECT_FALSE(std::equal(taken.begin(), taken.begin() + 10, taken.begin() + 10));
+  const Course other{.seed = 8, .steps = 30, .windows = 10};
+  EXPECT_NE(other.windows_of_step(0), course.windows_of_step(0));
+  EXPECT_EQ(Course::default_steps(10), 30);
+  EXPECT_EQ(Course::default_steps(71), 89);
+  EXPECT_EQ(Course::default_steps(100000), 2000);
+  EXPECT_DOUBLE_EQ(course.factor(0), 0.2);
+  EXPECT_DOUBLE_EQ(course.factor(4), 1);
+}
+
+TEST(Course, GoesOnFromAFileWithTheSameBits) {
+  const test::TemporaryFolder folder;
+  const auto part = folder.path / "tail.part";
+  Training unbroken(2, 3), first(2, 3), second(1, 3);
+  unbroken.steps(0, 5);
+  first.steps(0, 2);
+  write_state(part, first.store, {{"course", "this"}});
+  EXPECT_EQ(read_state(part, &second.store).at("course"), "this");
+  second.steps(2, 5);
+  EXPECT_EQ(second.trained(), unbroken.trained());
+  Training blocks(1);
+  EXPECT_THROW(read_state(part, &blocks.store), Error);
+}
+
+TEST(TailFile, HasTheNamesThatPeftAndHuggingFaceHave) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path / "tail.safetensors";
+  Training lora(1, 3), blocks(1);
+  const auto names = [&](Training& of) {
+    write_tail(path, of.tail, of.store, "model.", {{"split_model", "m"}});
+    const MappedFile file(path);
+    const Safetensors parsed = Safetensors::parse(file.bytes(), "tail");
+    std::vector<std::string> all;
+    for (const auto& [name, view] : parsed.tensors()) all.push_back(name);
+    return all;
+  };
+  const auto has = [](const std::vector<std::string>& all, const std::string& name) {
+    return std::ranges::find(all, name) != all.end();
+  };
+  const auto adapter = names(lora), own = names(blocks);
+  EXPECT_TRUE(has(adapter, "base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight"));
+  EXPECT_TRUE(has(own, "model.layers.2.self_attn.q_proj.weight"));
+  EXPECT_TRUE(has(own, "model.norm.weight"));
+  EXPECT_FALSE(has(own, "model.embed_tokens.weight"));
+  const Json config = parse_json(adapter_config(lora.tail, "m"), 8, "config");
+  EXPECT_EQ(config.at("r").get<int>(), 3);
+  EXPECT_EQ(config.at("lora_alpha").get<double>(), 6);
+  EXPECT_EQ(config.at("target_modules").size(), 7u);
+}
+
+TEST(Trainer, SaysItsMemoryBeforeThereIsAny) {
+  Training training(1);
+  const uint64_t told = Trainer::bytes(training.tail, {2, 20}, {.lr = 1}, 1);
+  uint64_t held = training.trainer->plan_bytes();
+  for (const auto& [name, entry] : training.store.entries()) held += entry.floats.size() * 4;
+  // The store has the first blocks' weights too.
+  for (const std::string& name : training.tail.weights(-1)) {
+    const auto own = training.tail.weights(2);
+    if (std::ranges::find(own, name) == own.end()) {
+      held -= training.store.at(name).floats.size() * 4;
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(told), static_cast<double>(held),
+              0.05 * static_cast<double>(held));
 }
 
 }  // namespace
