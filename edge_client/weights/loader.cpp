@@ -188,17 +188,21 @@ void Loader::load_tail(PlacedModel& split, std::unique_ptr<Device> device, const
   split.fetched = split.tail->finish();
 }
 
+std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
+                                             const std::vector<wire::BlobInfo>& blobs,
+                                             LoadOptions load) const {
+  load.cache_limit = options_.cache_limit;
+  return std::make_unique<BlobLoad>(
+      cache(), blob_origin(info, remote_->origin(), remote_->patience(), remote_->credentials()),
+      blobs, load, interrupt_);
+}
+
 void Loader::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
                         const std::vector<wire::BlobInfo>& blobs, LoadOptions load, uint64_t kv,
                         LocalTail::Begins begins) const {
-  load.cache_limit = options_.cache_limit;
   split.tail = std::make_shared<LocalTail>(
       std::move(device), *model_, split.place.range, formats(split.info), options_.profile, blobs,
-      std::make_unique<BlobLoad>(
-          cache(),
-          blob_origin(split.info, remote_->origin(), remote_->patience(), remote_->credentials()),
-          blobs, load, interrupt_),
-      kv, options_.device.threads, begins);
+      begin_load(split.info, blobs, std::move(load)), kv, options_.device.threads, begins);
   split.profile = profile_name(options_.profile);
   seen_models().name_blobs(split.info, blobs);
 }

@@ -143,6 +143,10 @@ class Loader {
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
                                     const OnBytes& on_bytes = {});
+  // Begins to download these, of that description. Throws Error(kIo) too.
+  std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
+                                       const std::vector<wire::BlobInfo>& blobs,
+                                       LoadOptions load) const;
   // As much of all of the model as fits into so many bytes and the memory (place/begin.h).
   Growth coming(const wire::ModelInfo& info, uint64_t max_weights);
   // Begins to load that, and returns: stage by stage, in the order in which something can run

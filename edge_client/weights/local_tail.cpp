@@ -76,7 +76,7 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
                      uint64_t kv_budget, unsigned threads, Begins begins)
-    : load_(std::move(load)), device_(std::move(device)) {
+    : weights_(model, blobs, std::move(load)), device_(std::move(device)) {
   ShardOptions options;
   options.range = range;
   if (begins == Begins::kEmpty) options.floor = range.to;
@@ -84,17 +84,9 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   options.formats = formats;
   options.threads = threads;
   options.kv_bytes = std::max(kv_budget, kv_bytes_for(model, range, options.profile, 1));
-  for (const wire::BlobInfo& blob : blobs) {
-    for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
-  }
-  // Under its own name or, if no blob has that, as what it is a copy of.
-  const auto tensor_of = [this, &model](const std::string& name, bool with_bytes) {
-    const std::string& from = model.weight(name).from;
-    return tensor(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
-  };
   WeightSource weights;
-  weights.declared = [=](const std::string& name) { return tensor_of(name, false); };
-  weights.view = [=](const std::string& name) { return tensor_of(name, true); };
+  weights.declared = [this](const std::string& name) { return weights_.tensor(name, false); };
+  weights.view = [this](const std::string& name) { return weights_.tensor(name, true); };
   weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
   checked([&] { shard_ = std::make_unique<Shard>(*device_, model, weights, options); });
   batcher_ = std::make_unique<Batcher>(*shard_);
@@ -113,28 +105,6 @@ void LocalTail::checked(const Work& work) {
 
 void LocalTail::grow(Point floor) {
   checked([&] { shard_->grow(floor); });
-}
-
-TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
-  const auto missing = [&] {
-    return Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
-  };
-  const auto blob = blob_of_.find(name);
-  if (blob == blob_of_.end()) throw missing();
-  const std::string& hash = blob->second.sha256;
-  Bytes bytes = with_bytes ? load_->whole(hash) : load_->begun(hash);
-  // A header that is longer than the part that is there is waited for.
-  if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
-    bytes = load_->whole(hash);
-  }
-  const std::lock_guard lock(parsing_);
-  Parsed& parsed = parsed_[hash];
-  if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
-    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
-  }
-  const auto at = parsed.tensors.find(name);
-  if (at == parsed.tensors.end()) throw missing();
-  return at->second;
 }
 
 }  // namespace split::edge

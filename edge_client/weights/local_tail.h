@@ -3,16 +3,13 @@
 // way; or as one that begins with nothing and grows. Knows no server.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "edge_client/split/placement.h"
-#include "edge_client/weights/blobs/blob_load.h"
-#include "io/weight_file.h"
+#include "edge_client/weights/weight_blobs.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"
 
@@ -50,9 +47,9 @@ class LocalTail {
             Begins begins = Begins::kWhole);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
-  FetchCounts finish() { return load_->finish(); }
-  FetchCounts counts() const { return load_->counts(); }  // so far
-  BlobLoad& load() { return *load_; }
+  FetchCounts finish() { return weights_.load().finish(); }
+  FetchCounts counts() const { return weights_.load().counts(); }  // so far
+  BlobLoad& load() { return weights_.load(); }
   // The lowest point that rows can be fed at now. Any thread.
   Point floor() const { return shard_->floor(); }
   // Makes the floor this point, once the blobs for that are there; throws as the constructor does,
@@ -64,16 +61,8 @@ class LocalTail {
  private:
   template <typename Work>
   static void checked(const Work& work);
-  TensorView tensor(const std::string& name, bool with_bytes);
 
-  std::unique_ptr<BlobLoad> load_;                 // holds the maps
-  std::map<std::string, wire::BlobInfo> blob_of_;  // by the name of a weight
-  struct Parsed {
-    const std::byte* from = nullptr;
-    Safetensors::Tensors tensors;
-  };
-  std::mutex parsing_;                    // a device may be loaded again while another part grows
-  std::map<std::string, Parsed> parsed_;  // by the blob's hash
+  WeightBlobs weights_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;

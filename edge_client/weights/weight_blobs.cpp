@@ -1,0 +1,64 @@
+#include "edge_client/weights/weight_blobs.h"
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "tensor/blocks.h"
+#include "wire/protocol.h"
+
+namespace split::edge {
+
+WeightBlobs::WeightBlobs(const Model& model, std::span<const wire::BlobInfo> blobs,
+                         std::unique_ptr<BlobLoad> load)
+    : model_(model), load_(std::move(load)) {
+  for (const wire::BlobInfo& blob : blobs) {
+    for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
+  }
+}
+
+TensorView WeightBlobs::tensor(const std::string& name, bool with_bytes) {
+  const std::string& from = model_.weight(name).from;
+  return named(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
+}
+
+OwnedTensor WeightBlobs::floats(const WeightDecl& decl) {
+  const TensorView stored = tensor(decl.name, true);
+  if (!is_quantised(stored.dtype)) return converted(stored, DType::kF32);
+  OwnedTensor rows = dequantised(stored);
+  if (decl.product != Product::kInOut) return rows;
+  // Blocks have the outputs as rows, the checkpoint has them as columns.
+  const auto outputs = static_cast<size_t>(rows.view.dims[0]),
+             inputs = static_cast<size_t>(rows.view.dims[1]);
+  OwnedTensor turned = converted(rows.view, DType::kF32);
+  for (size_t r = 0; r < outputs; ++r) {
+    for (size_t c = 0; c < inputs; ++c) {
+      std::memcpy(turned.storage.data() + (c * outputs + r) * sizeof(float),
+                  rows.storage.data() + (r * inputs + c) * sizeof(float), sizeof(float));
+    }
+  }
+  turned.view.dims = {rows.view.dims[1], rows.view.dims[0]};
+  return turned;
+}
+
+TensorView WeightBlobs::named(const std::string& name, bool with_bytes) {
+  const auto missing = [&] {
+    return Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
+  };
+  const auto blob = blob_of_.find(name);
+  if (blob == blob_of_.end()) throw missing();
+  const std::string& hash = blob->second.sha256;
+  Bytes bytes = with_bytes ? load_->whole(hash) : load_->begun(hash);
+  // A header that is longer than the part that is there is waited for.
+  if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
+    bytes = load_->whole(hash);
+  }
+  const std::lock_guard lock(parsing_);
+  Parsed& parsed = parsed_[hash];
+  if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
+    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
+  }
+  const auto at = parsed.tensors.find(name);
+  if (at == parsed.tensors.end()) throw missing();
+  return at->second;
+}
+
+}  // namespace split::edge
