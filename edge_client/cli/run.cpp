@@ -22,6 +22,7 @@
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cli/told_lines.h"
+#include "edge_client/cli/train_command.h"
 #include "edge_client/engine/request.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/serve.h"
@@ -421,6 +422,8 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
     code = first == "cache" ? cache_command(all.subspan(1), world)
            : first == "doctor"
                ? doctor_command(all.subspan(1), world, interrupt)
+           : first == "train"
+               ? train_command(all.subspan(1), world, interrupt)
                : run(read_command_line(arguments, world.environment, true, world.console.columns),
                      world, interrupt);
   } catch (const Error& error) {

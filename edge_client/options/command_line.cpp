@@ -26,7 +26,9 @@ constexpr const char* kEdgeSummary =
     "  edge_client --serve                          answer OpenAI's clients\n"
     "  edge_client doctor                           what works, in ten lines\n"
     "  edge_client cache ls|verify|prune            the weights on this "
-    "machine\n";
+    "machine\n"
+    "  edge_client train                            train its last blocks on "
+    "your text\n";
 
 [[noreturn]] void refuse(std::string why) { throw Error(ErrorKind::kInput, std::move(why)); }
 
@@ -370,7 +372,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   Words words;
   Flags flags(kEdgeSummary);
   flags.fit(columns);
-  flags.commands({"cache", "doctor"}, "prompt");
+  flags.commands({"cache", "doctor", "train"}, "prompt");
   add_server_flags(flags, options);
   add_prompt_flags(flags, options, words);
   add_split_flags(flags, options, words);
@@ -383,7 +385,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
   if (line.asked != Flags::Asked::kNothing) return line;
   if (flags.given("completion")) {
-    line.help = flags.completion(words.completion, "edge_client", {"cache", "doctor"});
+    line.help = flags.completion(words.completion, "edge_client", {"cache", "doctor", "train"});
   } else if (words.manual) {
     line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
   }
@@ -396,6 +398,57 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   read_places(flags, words, cut_moves, options);
   read_arithmetic(flags, words, options);
   return line;
+}
+
+TrainCommand read_train_command(const std::vector<std::string>& arguments,
+                                const Flags::Environment& environment, size_t columns) {
+  TrainCommand command;
+  Options& options = command.options;
+  std::string cut, format = "auto";
+  Flags flags(
+      "edge_client train: a tail of your own, trained here on your own text\n"
+      "  edge_client train --text FILE --out TAIL.safetensors --lora 8\n");
+  flags.fit(columns);
+  add_server_flags(flags, options);
+  flags.group("The tail");
+  flags.text("text", "FILE", "what it is trained on; its last fifth tells how well", &command.text);
+  flags.text("out", "TAIL.safetensors", "the file that it becomes", &command.out);
+  flags.number("blocks", "K", "train the last K blocks, or put a LoRA on these", &command.blocks, 1,
+               1024);
+  flags.number("lora", "R", "a LoRA of rank R, by itself on the last two blocks", &command.lora, 1,
+               1024);
+  flags.number("steps", "N", "steps of four windows (five passes, 30 to 2000)", &command.steps,
+               int64_t{1}, int64_t{1} << 24);
+  flags.number("seed", "N", "the same seed gives the same bits (0)", &command.seed, uint64_t{0},
+               uint64_t{INT64_MAX});
+  flags.text("known", "FILE", "tell what is forgotten of this text, too", &command.known);
+  flags.text("cut", "0", "run the frozen blocks here too, so that nothing leaves", &cut);
+  flags.group("This machine");
+  flags.text("format", "FORMAT", "format of downloads: f32, f16, q8_0 or q4_0 (auto)", &format);
+  flags.text("device", "NAME", "where it is trained: cpu or auto (auto)", &options.device.device);
+  flags.number("threads", "N", "threads of the cpu (0: one per processor)", &options.device.threads,
+               0u, 1024u);
+  flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
+             &options.cache);
+  flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
+              &options.cache_limit);
+  flags.toggle("quiet", "print no progress", &options.quiet);
+  command.asked = flags.parse(arguments, environment);
+  if (command.asked == Flags::Asked::kHelp) command.help = flags.help(kExitCodes);
+  if (command.asked != Flags::Asked::kNothing) return command;
+  if (command.text.empty()) refuse("--text: expected a file to train on");
+  if (command.out.empty()) refuse("--out: expected a file that the tail becomes");
+  if (command.blocks == 0 && command.lora == 0) refuse("expected --blocks K or --lora R");
+  if (!cut.empty() && cut != "0")
+    refuse(cat("--cut: expected 0 or no such flag, got ", shown(cut)));
+  if (!cut.empty()) options.cut = 0;
+  if (options.device.device != "auto" && options.device.device != "cpu")
+    refuse(cat("--device: expected cpu or auto to train on, got ", shown(options.device.device)));
+  options.formats = of_flag("--format", [&] { return StageFormats::parse(format); });
+  options.server = of_flag("--server", [&] {
+    return http::server_url(options.server.empty() ? kDefaultServer : options.server);
+  });
+  return command;
 }
 
 Options read_engine_options(const Json& given) {

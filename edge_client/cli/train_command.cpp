@@ -1,0 +1,362 @@
+#include "edge_client/cli/train_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/figures.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/resources/clock.h"
+#include "base/resources/granted.h"
+#include "device/about.h"
+#include "edge_client/cloud/model_link.h"
+#include "edge_client/options/command_line.h"
+#include "edge_client/server/cloud_notice.h"
+#include "edge_client/weights/loader.h"
+#include "edge_client/weights/weight_blobs.h"
+#include "program/exit_codes.h"
+#include "program/terminal.h"
+#include "train/course.h"
+#include "train/tail_file.h"
+
+namespace split::edge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostText = 256 << 20;
+constexpr size_t kMostBytes = 32 << 20;  // of hidden states in one trip
+constexpr int64_t kLength = 128;         // positions of a window
+constexpr size_t kLeastWindows = 8;
+constexpr std::chrono::seconds kSavedEach{30};
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::kInput, why); }
+
+std::string one_decimal(double value) {
+  const auto tenths = static_cast<int64_t>(std::llround(value * 10));
+  return cat(tenths / 10, ".", tenths % 10);
+}
+
+// One course, from the text to the file.
+class Training {
+ public:
+  Training(const TrainCommand& command, const World& world, Interrupt& interrupt)
+      : command_(command),
+        world_(world),
+        interrupt_(interrupt),
+        loader_(command.options, world.console, world.environment, interrupt),
+        notice_(world.console, loader_.remote().origin(), command.options.quiet),
+        out_(command.out),
+        part_(command.out + ".part") {
+    loader_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
+                       [&](bool again) { notice_.found(again); });
+  }
+
+  int go() {
+    expect_files();
+    loader_.select_model();
+    const ModelConfig& config = loader_.config();
+    const int blocks = command_.blocks > 0 ? command_.blocks : std::min(2, config.layers);
+    train::Tail tail(loader_.model(), {.first = config.layers - blocks, .lora = command_.lora});
+    Options options = command_.options;
+    options.cut = alone_ ? 0 : tail.shape().first;
+    alone_ = options.cut == 0;  // where all blocks are trained nothing is frozen but the embedding
+    options.head_given = true;  // it is here
+    const Placement place = loader_.place(options);
+    const wire::ModelInfo info = loader_.manifest(&place);
+    cut_texts(info);
+    name_course(info, tail);
+    const train::Windows windows{static_cast<int64_t>(train::Course::kBatch),
+                                 texts_.trained.length};
+    say_what_leaves();
+    expect_room(tail, windows);
+    array::Runtime runtime(command_.options.device.threads);
+    array::Store store;
+    fetch(info, place, tail, store);
+    add_states(runtime, store, tail, info);
+    train::Trainer trainer(runtime, store, tail, windows, options_of(), train::Course::kClip);
+    if (!begin_or_go_on(trainer, store, tail)) return 0;
+    if (!run(trainer, store)) return 0;  // interrupted: the caller's code says it
+    finish(trainer, store, tail, info);
+    return 0;
+  }
+
+ private:
+  optim::Options options_of() const { return train::default_options(command_.lora > 0); }
+  void say(const std::string& line) const {
+    if (!command_.options.quiet) world_.console.err(line + "\n");
+  }
+
+  void expect_files() const {
+    if (fs::exists(out_)) refuse(cat("--out: ", shown(command_.out), " is there already"));
+    if (!fs::exists(part_)) AtomicFile probe(part_);  // that it can be written
+  }
+
+  std::vector<int32_t> ids_of(const std::string& file, const Tokenizer& tokenizer) const {
+    return tokenizer.encode(read_file(file, kMostText), {.parse_special = false});
+  }
+
+  void cut_texts(const wire::ModelInfo& info) {
+    const std::optional<Tokenizer> tokenizer = loader_.tokenizer(info);
+    if (!tokenizer) refuse("the model has no tokenizer, by which a text becomes ids");
+    const std::vector<int32_t> ids = ids_of(command_.text, *tokenizer);
+    count_ = ids.size();
+    const auto length = std::min<int64_t>(kLength, loader_.config().max_positions);
+    texts_ = train::text_windows(ids, tokenizer->before(), length);
+    const size_t windows = texts_.trained.count() + texts_.unseen.count();
+    if (windows < kLeastWindows || texts_.unseen.count() == 0) {
+      refuse(cat("--text: expected ", kLeastWindows, " windows of ", length + 1, " tokens, got ",
+                 windows, " of ", ids.size(), " tokens"));
+    }
+    if (!command_.known.empty()) {
+      const std::vector<int32_t> known = ids_of(command_.known, *tokenizer);
+      count_ += known.size();
+      known_ = train::windows_of(known, tokenizer->before(), length);
+      if (known_.count() == 0) {
+        refuse(cat("--known: expected a window of ", length + 1, " tokens, got ", known.size()));
+      }
+    }
+    for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
+      for (const int32_t id : set->ids) {
+        if (id >= loader_.config().vocab) refuse(cat("the model has no row for token ", id));
+      }
+    }
+    course_.seed = command_.seed;
+    course_.windows = texts_.trained.count();
+    course_.steps =
+        command_.steps > 0 ? command_.steps : train::Course::default_steps(course_.windows);
+  }
+
+  // Names all that the bits depend on, so that another course does not go on from this one's part.
+  void name_course(const wire::ModelInfo& info, const train::Tail& tail) {
+    base_.clear();
+    for (const wire::StageInfo& stage : info.stages) {
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        if (blob.format == info.format)
+          base_ += cat(base_.empty() ? "" : " ", blob.name, ":", blob.sha256);
+      }
+    }
+    std::string ids;
+    for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
+      const auto bytes = std::as_bytes(std::span(set->ids));
+      ids += Sha256::hex_of(bytes);
+    }
+    name_ = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
+                command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
+                alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids);
+  }
+  std::string formats_name(const wire::ModelInfo& info) const {
+    std::string name;
+    for (const StageBlobs& stage :
+         stage_blobs(loader_.model(), info, StageRange(), loader_.formats(info))) {
+      for (const wire::BlobInfo& blob : stage.blobs) name += blob.format;
+    }
+    return Sha256::hex_of(std::as_bytes(std::span(name))).substr(0, 8);
+  }
+
+  void say_what_leaves() {
+    say(alone_ ? "nothing of the text leaves this machine"
+               : cat("the text's ", count_, " token ids, which are the text, go to ",
+                     loader_.remote().origin(), " once; nothing else leaves this machine"));
+  }
+
+  void expect_room(train::Tail& tail, const train::Windows& windows) const {
+    uint64_t needed = train::Trainer::bytes(tail, windows, options_of(), train::Course::kClip);
+    for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
+      needed += set->count() * static_cast<uint64_t>(set->length) *
+                static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
+    }
+    if (alone_) {  // the frozen blocks too
+      for (const std::string& name : tail.weights(-1)) {
+        needed += static_cast<uint64_t>(element_count(tail.model().weight(name).dims).value_or(0)) *
+                  sizeof(float);
+      }
+    }
+    const uint64_t granted = granted_memory();
+    say(cat("training takes ", human_bytes(needed), " of memory; this machine grants ",
+            human_bytes(granted)));
+    if (needed > granted) {
+      refuse(cat("expected memory for ", human_bytes(needed), ", this machine grants ",
+                 human_bytes(granted), ": fewer --blocks take less"));
+    }
+  }
+
+  void fetch(const wire::ModelInfo& info, const Placement& place, const train::Tail& tail,
+             array::Store& store) {
+    const auto blobs = blobs_of(loader_.model(), info, place.range, loader_.formats(info));
+    LoadOptions load;
+    load.retry = loader_.retry();
+    if (!command_.options.quiet) {
+      load.progress = {world_.console.err, world_.console.err_is_terminal};
+    }
+    WeightBlobs weights(loader_.model(), blobs, loader_.begin_load(info, blobs, load));
+    train::add_weights(store, tail, alone_ ? -1 : tail.shape().first,
+                       [&](const WeightDecl& decl) { return weights.floats(decl); });
+    weights.load().finish();
+    train::begin_lora(store, tail, command_.seed);
+  }
+
+  // The hidden states of all windows at the tail's first block: the cloud's, or made here.
+  void add_states(array::Runtime& runtime, array::Store& store, train::Tail& tail,
+                  const wire::ModelInfo& info) {
+    for (train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
+      if (set->count() == 0) continue;
+      alone_ ? train::add_hidden(runtime, store, tail, *set) : ask_states(tail, info, *set);
+    }
+  }
+  void ask_states(const train::Tail& tail, const wire::ModelInfo& info, train::WindowSet& set) {
+    ModelLink link(
+        loader_.remote(),
+        {.info = info, .config = loader_.config(), .retry = loader_.retry(), .waiter = interrupt_});
+    const auto length = static_cast<size_t>(set.length);
+    const auto width = static_cast<size_t>(loader_.config().channels);
+    std::vector<uint32_t> lengths(set.count(), static_cast<uint32_t>(length));
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < set.count(); ++i) {
+      const auto from = set.ids.begin() + static_cast<std::ptrdiff_t>(i * (length + 1));
+      tokens.insert(tokens.end(), from, from + static_cast<std::ptrdiff_t>(length));
+    }
+    TextRows all{.lengths = lengths, .tokens = tokens};
+    all.range.to = tail.shape().first;
+    Traffic traffic;
+    for (size_t first = 0; first < lengths.size();) {
+      const size_t n = texts_within(lengths, first, kMostBytes / (width * sizeof(float)));
+      const Send asked{.call = Send::kTexts,
+                       .traffic = &traffic,
+                       .texts = all.slice(first, n),
+                       .width = static_cast<uint32_t>(width)};
+      const auto rows = retried(loader_.retry(), interrupt_, [&] { return link.ask(asked); });
+      set.hidden.insert(set.hidden.end(), rows.begin(), rows.end());
+      first += n;
+    }
+  }
+
+  // Sets the state of a course that was interrupted, or looks at how well the tail does before.
+  bool begin_or_go_on(train::Trainer& trainer, array::Store& store, const train::Tail&) {
+    if (fs::exists(part_)) {
+      const auto known = train::read_state(part_, nullptr);
+      const auto at = [&](const char* key) {
+        const auto found = known.find(key);
+        return found == known.end() ? std::string() : found->second;
+      };
+      if (at("course") != name_ || at("base") != base_) {
+        refuse(cat(part_.string(),
+                   " is of another text, model or flags: expected these, or remove it"));
+      }
+      train::read_state(part_, &store);
+      before_ = at("before");
+      known_before_ = at("known_before");
+      say(cat("goes on behind step ", trainer.steps(), " of ", course_.steps));
+      return true;
+    }
+    before_ = one_decimal(trainer.perplexity(texts_.unseen));
+    if (known_.count() > 0) known_before_ = one_decimal(trainer.perplexity(known_));
+    return interrupt_.signal() == 0;
+  }
+
+  void save(const array::Store& store) const {
+    train::write_state(
+        part_, store,
+        {{"course", name_}, {"base", base_}, {"before", before_}, {"known_before", known_before_}});
+  }
+
+  // False when it was interrupted.
+  bool run(train::Trainer& trainer, array::Store& store) {
+    const int64_t begun = trainer.steps();
+    Clock::time_point saved = Clock::now(), timed = saved;
+    for (int64_t step = begun; step < course_.steps; ++step) {
+      if (interrupt_.signal() != 0) {
+        save(store);
+        close_line();
+        say(cat("\n", step, " of ", course_.steps, " steps are kept in ", part_.string(),
+                ": the same command goes on"));
+        return false;
+      }
+      const float loss =
+          trainer.step(texts_.trained, course_.windows_of_step(step), course_.factor(step));
+      if (!std::isfinite(loss)) {
+        throw Error(ErrorKind::kIntegrity, cat("the loss of step ", step + 1, " is not finite"));
+      }
+      if (step == begun) timed = Clock::now();  // the first one touches all memory
+      const double each = step > begun ? ms_since(timed) / static_cast<double>(step - begun) : 0;
+      const double minutes = each * static_cast<double>(course_.steps - step - 1) / 60000;
+      if (step == begun + 1)
+        say(cat(course_.steps, " steps take about ", one_decimal(minutes), " minutes"));
+      draw(step, loss, minutes);
+      if (Clock::now() - saved > kSavedEach) {
+        save(store);
+        saved = Clock::now();
+      }
+    }
+    close_line();
+    return true;
+  }
+  void draw(int64_t step, float loss, double minutes) {
+    if (command_.options.quiet || !world_.console.err_is_terminal) return;
+    open_ = true;
+    world_.console.err(cat("\r\x1b[Kstep ", step + 1, " of ", course_.steps, ", loss ",
+                           std::round(loss * 1000) / 1000, ", ", one_decimal(minutes),
+                           " minutes left"));
+  }
+  void close_line() {
+    if (std::exchange(open_, false)) world_.console.err("\n");
+  }
+
+  void finish(train::Trainer& trainer, array::Store& store, const train::Tail& tail,
+              const wire::ModelInfo& info) {
+    save(store);
+    std::string told = cat("perplexity of the text's last fifth ", before_, " -> ",
+                           one_decimal(trainer.perplexity(texts_.unseen)));
+    if (known_.count() > 0) {
+      told += cat(", of ", command_.known, " ", known_before_, " -> ",
+                  one_decimal(trainer.perplexity(known_)));
+    }
+    const auto prefixes = tensor_names(info.config_json).prefixes;
+    const std::string prefix(prefixes.empty() ? "" : prefixes[0]);
+    Safetensors::Metadata metadata{
+        {"format", "pt"}, {"split_base", base_}, {"split_model", info.id}};
+    if (command_.lora > 0) {
+      metadata["lora_rank"] = std::to_string(command_.lora);
+      metadata["lora_alpha"] = cat(static_cast<float>(command_.lora) * tail.shape().scale);
+      const std::string text = train::adapter_config(tail, info.id);
+      write_file(out_.parent_path() / "adapter_config.json", std::as_bytes(std::span(text)));
+    }
+    train::write_tail(out_, tail, store, prefix, metadata);
+    fs::remove(part_);
+    world_.console.out(told + "\n");
+  }
+
+  const TrainCommand& command_;
+  const World& world_;
+  Interrupt& interrupt_;
+  Loader loader_;
+  CloudNotice notice_;
+  const fs::path out_, part_;
+  size_t count_ = 0;  // of ids that are sent
+  train::TextWindows texts_;
+  train::WindowSet known_;
+  train::Course course_;
+  std::string name_, base_, before_, known_before_;
+  bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
+  bool open_ = false;                       // a progress line is
+};
+
+}  // namespace
+
+int train_command(std::span<const std::string> arguments, const World& world,
+                  Interrupt& interrupt) {
+  const TrainCommand command = read_train_command({arguments.begin(), arguments.end()},
+                                                  world.environment, world.console.columns);
+  if (command.asked == Flags::Asked::kHelp) {
+    world.console.out(command.help);
+    return 0;
+  }
+  if (command.asked == Flags::Asked::kVersion) {
+    world.console.out(version_text("edge_client", SPLIT_VERSION));
+    return 0;
+  }
+  return Training(command, world, interrupt).go();
+}
+
+}  // namespace split::edge
