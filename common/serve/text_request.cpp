@@ -113,6 +113,7 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
 void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
                  TextRequest& request) {
   constexpr const char* kName = "response_format";
+  constexpr size_t kMostAsked = 1 << 20;
   if (!fields.has(kName)) return;
   const Json& format = fields.raw(kName);
   if (!format.is_object()) Fields::refuse(kName, "expected an object");
@@ -134,7 +135,12 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
     if (schema->is_string()) schema = &read;
     SchemaGrammar made = json_schema_grammar(*schema, &memory);
     grammar = std::move(made.grammar);
-    asked = json_in_order(*schema, &memory);
+    asked = schema_in_order(*schema, &memory);
+    // Each choice that the cloud writes sends it along.
+    if (asked.size() > kMostAsked) {
+      Fields::refuse(kName, cat("expected a schema of at most ", kMostAsked,
+                                " bytes beside its descriptions, got ", asked.size()));
+    }
     for (const std::string& one : made.loosened) {
       request.loosened += cat(request.loosened.empty() ? "" : ", ", one);
     }

@@ -391,6 +391,16 @@ TEST(JsonGrammar, AsTextItsMembersKeepTheirOrder) {
   }
 }
 
+TEST(JsonGrammar, AsTextASchemaLacksWordsForPeople) {
+  const Json schema = parsed(
+      R"({"title":"x","type":"object","description":"y","properties":{"title":{"type":"string","examples":["a"]},)"
+      R"("description":{"const":{"title":"kept"}},"pattern":{"enum":["a",{"description":"kept"}]}},"required":["title"]})");
+  EXPECT_EQ(
+      schema_in_order(schema),
+      R"({"type":"object","properties":{"title":{"type":"string"},)"
+      R"("description":{"const":{"title":"kept"}},"pattern":{"enum":["a",{"description":"kept"}]}},"required":["title"]})");
+}
+
 TEST(TokenGrammar, AllowsWhatGoesOn) {
   const Tokenizer& tokenizer = demo();
   const TokenGrammar grammar(

@@ -47,7 +47,17 @@ int64_t left_of(int64_t bytes, const Json& value) {
   return bytes;
 }
 
-void write(const Json& value, std::string& out) {
+// Whether a member of a schema bounds no text. What a member of "properties" is called may be any
+// of these, but its value is a schema, and no text or list.
+bool is_for_people(std::string_view name, const Json& value) {
+  constexpr std::string_view kTexts[] = {"type", "const", "$ref", "$id", "$anchor"};
+  constexpr std::string_view kLists[] = {"default", "example", "examples"};
+  if (value.is_string()) return std::ranges::find(kTexts, name) == std::end(kTexts);
+  return value.is_array() && std::ranges::find(kLists, name) != std::end(kLists);
+}
+
+// `schema`: without what is for people in it.
+void write(const Json& value, std::string& out, bool schema = false) {
   if (!value.is_array() && !value.is_object()) {
     out += value.dump();
     return;
@@ -56,10 +66,11 @@ void write(const Json& value, std::string& out) {
   const auto separate = [&] { out += std::exchange(before, ","); };
   out += value.is_array() ? '[' : '{';
   for (const auto& [name, one] : value.members()) {
+    if (schema && is_for_people(name, one)) continue;
     separate();
     out += json_quote(name);
     out += ':';
-    write(one, out);
+    write(one, out, schema && name != "enum" && name != "const");
   }
   if (value.is_object()) {
     out += '}';
@@ -67,20 +78,28 @@ void write(const Json& value, std::string& out) {
   }
   for (const Json& one : value) {
     separate();
-    write(one, out);
+    write(one, out, schema);
   }
   out += ']';
+}
+
+std::string written(const Json& value, MemoryShare* memory, bool schema) {
+  const uint64_t most = most_of(value);
+  if (memory != nullptr) memory->take(2 * most);  // beside the longest of its strings
+  std::string out;
+  if (!schema) out.reserve(most);
+  write(value, out, schema);
+  return out;
 }
 
 }  // namespace
 
 std::string json_in_order(const Json& value, MemoryShare* memory) {
-  const uint64_t most = most_of(value);
-  if (memory != nullptr) memory->take(2 * most);  // beside the longest of its strings
-  std::string out;
-  out.reserve(most);
-  write(value, out);
-  return out;
+  return written(value, memory, false);
+}
+
+std::string schema_in_order(const Json& schema, MemoryShare* memory) {
+  return written(schema, memory, true);
 }
 
 bool is_longer_than(size_t bytes, const Json& value) {
