@@ -84,7 +84,7 @@ Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::update(Bytes bytes) {
-  constexpr size_t kPiece = 256 << 10;  // 2 ms
+  constexpr size_t kPiece = 64 << 10;  // half a millisecond
   for (; bytes.size() > kPiece; bytes = bytes.subspan(kPiece)) {
     context_->update(bytes.first(kPiece));
     fibres::yield();
