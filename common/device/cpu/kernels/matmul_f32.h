@@ -20,8 +20,8 @@ constexpr size_t kDotSums = 24, kDotRows = 8;
 constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
 constexpr size_t kDotSums = 4, kDotRows = 2;
 #elif defined(SPLIT_WASM_KERNELS)
-constexpr size_t kSums = 2, kTileRows = 1;  // of 4: a Vec is four of 16
-constexpr size_t kDotSums = 2, kDotRows = 1;
+constexpr size_t kSums = 2, kTileRows = 2;  // of 4: a Vec is four of 16
+constexpr size_t kDotSums = 2, kDotRows = 2;
 #else
 constexpr size_t kSums = 4, kTileRows = 2;
 constexpr size_t kDotSums = 4, kDotRows = 2;
