@@ -44,7 +44,7 @@ void hold_standard_streams();
 // for any other reason. `flags`: O_RDONLY, or O_RDWR with O_CREAT.
 Fd open_regular_only(const std::filesystem::path& path, int flags);
 
-// What stands at a path, or is open.
+// A file as the system describes it.
 struct FileStatus {
   bool regular = false;
   uint64_t bytes = 0;

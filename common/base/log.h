@@ -38,7 +38,7 @@ std::string log_line(std::string_view level, std::string_view message);
 std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
 void write_log(std::string_view line);
 
-// What this thread's lines are about; a fibre takes its own along (edge_client/web/system).
+// Names what this thread's lines are about; a fibre takes its own along (edge_client/web/system).
 struct LogNames {
   std::string_view request, trace;
 };

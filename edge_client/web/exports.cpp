@@ -1,5 +1,5 @@
-// What the worker calls: the functions of splitcompute.h. Each call begins a fibre and returns; the
-// fibre answers by functions of the page.
+// Exports, which the worker calls: the functions of splitcompute.h. Each call begins a fibre and
+// returns; the fibre answers by functions of the page.
 #include <cstdlib>
 #include <map>
 #include <string>

@@ -5,7 +5,7 @@ set(SPLIT_WEB ON)
 
 foreach(language C CXX)
   set(CMAKE_${language}_COMPILER_TARGET wasm32-wasi)
-  # What every browser has that suspends a WebAssembly stack (JSPI), which came last.
+  # Features of every browser that suspends a WebAssembly stack (JSPI): that came last.
   set(CMAKE_${language}_FLAGS_INIT "-msimd128 -mbulk-memory -mnontrapping-fptoint -msign-ext")
 endforeach()
 set(CMAKE_C_COMPILER clang-19)

@@ -1,4 +1,4 @@
-// What a small model with weights of each format computes, as one line of SHA-256 a format: the
+// Logits of a small model with weights of each format, as one line of SHA-256 a format: the
 // same source natively and in a tab, whose lines must be equal.
 #include "bits.h"
 

@@ -1,4 +1,4 @@
-// What a native edge and a tab must agree on.
+// The bits that a native edge and a tab must agree on.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the system says of this process; 0 where it does not.
+// Figures that the system has of this process; 0 where it has none.
 #pragma once
 
 namespace split {

@@ -58,11 +58,11 @@ const wasi = {
     const view = memory.view();
     let all = 0;
     for (let i = 0; i < count; ++i) {
-      const at = view.getUint32(pieces + 8 * i, true), size = view.getUint32(pieces + 8 * i + 4, true);
+      const at = view.getUint32((pieces >>> 0) + 8 * i, true), size = view.getUint32((pieces >>> 0) + 8 * i + 4, true);
       say(memory.text(at, size));
       all += size;
     }
-    view.setUint32(written, all, true);
+    view.setUint32(written >>> 0, all, true);
     return 0;
   },
   environ_sizes_get(count, size) {

@@ -15,7 +15,7 @@
 namespace split {
 namespace {
 
-// What the store says of a call: the page fills it and wakes who waits for its address.
+// The store's answer to a call: the page fills it and wakes who waits for its address.
 struct alignas(8) Told {
   static constexpr double kNothing = -1e9;
   double result = kNothing;  // negative: -errno

@@ -1,4 +1,4 @@
-// What a tab has of a machine: one processor, as much memory as WebAssembly can address, and no
+// The machine that a tab has: one processor, as much memory as WebAssembly can address, and no
 // more devices than one.
 #include <cstdlib>
 #include <cstring>

@@ -106,7 +106,7 @@ std::to_chars_result write(char* begin, char* end, Number value,
   if (std::isinf(value)) return put(begin, end, sign + "inf");
   const Decimal decimal = decimal_of(size, library);
   const std::string scientific = scientific_text(decimal);
-  // What would have many zeros is not the shorter one.
+  // A number with many zeros is not the shorter one.
   const bool plain = format ? *format == std::chars_format::fixed : std::abs(decimal.exponent) < 40;
   if (!plain) return put(begin, end, sign + scientific);
   const std::string fixed = fixed_text(decimal, static_cast<double>(size));

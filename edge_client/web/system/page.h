@@ -1,4 +1,4 @@
-// What the tab's code asks of the page beside fibres, requests and files.
+// The page as the tab's code asks it, beside fibres, requests and files.
 #pragma once
 
 #include <string_view>

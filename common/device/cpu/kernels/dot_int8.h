@@ -4,7 +4,7 @@
 
 #include "device/cpu/kernels/vec.h"
 #ifdef SPLIT_WASM_KERNELS
-#include "device/cpu/kernels/dot_int8_wasm.h"
+#include "device/cpu/kernels/wasm/dot_int8.h"
 #endif
 #ifdef SPLIT_EMULATED_DOTS
 #include "emulated_dots.h"
@@ -201,7 +201,7 @@ inline Ints add_fours(Ints sum, Fours w, int32_t x) {
   return sum;
 }
 
-#elif !defined(SPLIT_WASM_KERNELS)  // dot_int8_wasm.h
+#elif !defined(SPLIT_WASM_KERNELS)  // wasm/dot_int8.h
 
 struct Ints {
   int32_t v[16];

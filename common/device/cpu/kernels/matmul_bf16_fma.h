@@ -35,7 +35,7 @@ class FlushDenormals {
 inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 #elif defined(__AVX2__)
 inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)}; }
-#elif !defined(SPLIT_WASM_KERNELS)  // vec_wasm.h
+#elif !defined(SPLIT_WASM_KERNELS)  // wasm/vec.h
 inline Vec add(Vec a, Vec b) { return fma(a, broadcast(1.0f), b); }
 #endif
 

@@ -11,7 +11,7 @@
 #elif defined(SPLIT_NEON_KERNELS)
 #include <arm_neon.h>
 #elif defined(SPLIT_WASM_KERNELS)
-#include "device/cpu/kernels/vec_wasm.h"
+#include "device/cpu/kernels/wasm/vec.h"
 #endif
 
 #include "tensor/shape.h"
@@ -152,7 +152,7 @@ inline Vec from_numbers(int8x16_t q) {
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
 }
 
-#elif !defined(SPLIT_WASM_KERNELS)  // vec_wasm.h
+#elif !defined(SPLIT_WASM_KERNELS)  // wasm/vec.h
 
 struct Vec {
   float v[16];

@@ -85,7 +85,7 @@ inline Vec add(Vec x, Vec y) {
   for (int i = 0; i < 4; ++i) x.v[i] = wasm_f32x4_add(x.v[i], y.v[i]);
   return x;
 }
-// Of sixteen words: their low and their high halves as bf16, and four bits as a number less 8.
+// Reads sixteen words: their low and their high halves as bf16, and four bits as a number less 8.
 inline Vec low_bf16(const std::byte* at) {
   Vec r;
   for (int i = 0; i < 4; ++i) r.v[i] = wasm_i32x4_shl(wasm_v128_load(at + 16 * i), 16);
