@@ -6,6 +6,7 @@
 #include "base/cache_dir.h"
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/system/pages.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/manifest_query.h"
@@ -116,7 +117,7 @@ bool Loader::cloud_lives() const {
 
 // Gives a server some contexts, but not all of a small machine's memory.
 uint64_t Loader::kv_budget(const Placement& place) const {
-  constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
+  constexpr uint64_t kContexts = kLazyPages ? 16 : 2, kMost = 1ull << 30;
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
   if (options_.kv_budget == 0 && !options_.serve && (!place.moves.empty() || options_.auto_cut)) {
     return kv_bytes_for(*model_, place.range, options_.profile, 2);
