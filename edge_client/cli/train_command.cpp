@@ -130,13 +130,7 @@ class Training {
 
   // Names all that the bits depend on, so that another course does not go on from this one's part.
   void name_course(const wire::ModelInfo& info, const train::Tail& tail) {
-    base_.clear();
-    for (const wire::StageInfo& stage : info.stages) {
-      for (const wire::BlobInfo& blob : stage.blobs) {
-        if (blob.format == info.format)
-          base_ += cat(base_.empty() ? "" : " ", blob.name, ":", blob.sha256);
-      }
-    }
+    base_ = base_of(info);
     std::string ids;
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       const auto bytes = std::as_bytes(std::span(set->ids));

@@ -195,6 +195,13 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
               &options.cache_limit);
 }
 
+void add_tail_flag(Flags& flags, Options& options) {
+  flags.text("tail", "FILE",
+             "a tail that train made, or PEFT: its blocks run here, the others "
+             "anywhere",
+             &options.tail);
+}
+
 void add_draft_flag(Flags& flags, Words& words) {
   flags.text("draft", "auto|off|N",
              "where the head is here: guess up to 7 tokens, check them in one step", &words.draft);
@@ -325,6 +332,15 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
       refuse(cat("--cut: expected a number of blocks, cloud or auto, got ", shown(words.cut)));
     options.cut = static_cast<int>(*k);
   }
+  if (!options.tail.empty()) {
+    if (words.cut == "cloud" || words.head == "cloud" || flags.given("moves") || options.serve)
+      refuse(
+          "--tail: expected no --cut cloud, --head cloud, --moves or --serve "
+          "beside it: its blocks run here");
+    // Without a number the cut is its first block.
+    options.all_on_cloud = options.auto_cut = false;
+    options.head_given = true;
+  }
   if (options.stay && options.auto_cut)
     refuse(
         "--stay: expected --cut K, --cut cloud or --moves beside it, not "
@@ -376,6 +392,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   add_server_flags(flags, options);
   add_prompt_flags(flags, options, words);
   add_split_flags(flags, options, words);
+  add_tail_flag(flags, options);
   add_text_flags(flags, options, words);
   add_listening_flags(flags, options, words);
   add_answering_flags(flags, options);

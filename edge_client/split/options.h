@@ -34,6 +34,7 @@ struct Options {
   std::optional<uint64_t> max_weights;  // bytes that come beside a text; none: the default
   bool head_on_cloud = false;           // --head cloud
   bool head_given = false;              // else a large one stays on the cloud
+  std::string tail;                     // a file of a tail of one's own; empty: none
   std::optional<int> context;           // positions of a text
   std::vector<ScheduledMove> moves;     // of each text
   bool exact = false;                   // none that may change a bit

@@ -198,12 +198,48 @@ std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
       blobs, load, interrupt_);
 }
 
+std::string base_of(const wire::ModelInfo& info) {
+  std::string base;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head's is the embedding's
+      if (blob.format != info.format || base.find(one) != base.npos) continue;
+      base += cat(base.empty() ? "" : " ", one);
+    }
+  }
+  return base;
+}
+
+// A tail that says which weights it was trained over is for no others.
+void Loader::expect_base(const wire::ModelInfo& info) const {
+  if (!tail_ || tail_->base().empty()) return;
+  const std::string base = cat(" ", tail_->base(), " ");
+  bool alike = false;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (blob.format != info.format) continue;
+      const std::string name = cat(" ", blob.name, ":");
+      if (base.find(name) == base.npos) continue;
+      alike = base.find(cat(name, blob.sha256, " ")) != base.npos;
+      if (!alike) {
+        throw Error(ErrorKind::kInput,
+                    cat("--tail: it was trained over ", shown(tail_->model()),
+                        ", whose weights are not those of the server's ", shown(info.id)));
+      }
+    }
+  }
+  if (alike) return;
+  throw Error(ErrorKind::kInput, cat("--tail: it was trained over ", shown(tail_->model()),
+                                     ", of which the server's ", shown(info.id), " has nothing"));
+}
+
 void Loader::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
                         const std::vector<wire::BlobInfo>& blobs, LoadOptions load, uint64_t kv,
                         LocalTail::Begins begins) const {
+  expect_base(split.info);
   split.tail = std::make_shared<LocalTail>(
       std::move(device), *model_, split.place.range, formats(split.info), options_.profile, blobs,
-      begin_load(split.info, blobs, std::move(load)), kv, options_.device.threads, begins);
+      begin_load(split.info, blobs, std::move(load)), kv, options_.device.threads, begins, tail_);
   split.profile = profile_name(options_.profile);
   seen_models().name_blobs(split.info, blobs);
 }

@@ -16,6 +16,7 @@
 #include "edge_client/weights/growing_tail.h"
 #include "edge_client/weights/plan/forecasts.h"
 #include "edge_client/weights/seen_models.h"
+#include "edge_client/weights/tail_weights.h"
 #include "program/flags.h"
 #include "program/world.h"
 #include "run/sentences.h"
@@ -89,6 +90,9 @@ struct Growth {
   Coming chosen;
   std::vector<GrowthStep> steps;
 };
+
+// The blobs of a model in its own formats, by their hashes: what a tail of one's own is on.
+std::string base_of(const wire::ModelInfo& info);
 
 // A connection to the options' server.
 std::unique_ptr<Remote> connect(const Options& options, const Flags::Environment& environment,
@@ -224,6 +228,7 @@ class Loader {
                   const std::vector<wire::BlobInfo>& blobs, LoadOptions load, uint64_t kv,
                   LocalTail::Begins begins) const;
   void allow_moves(PlacedModel& split);
+  void expect_base(const wire::ModelInfo& info) const;
   void take_context(const wire::ModelInfo& info) const;
   void expect_formats();
   std::unique_ptr<Device> device();
@@ -249,6 +254,7 @@ class Loader {
   std::atomic<bool> described_ = false;  // a description was of this config,
   std::string config_json_;              // that this model was made of:
   std::unique_ptr<Model> model_;
+  std::shared_ptr<const TailWeights> tail_;   // of one's own, over the model's
   std::map<std::string, std::string> files_;  // text by name
   std::optional<SeenModel> seen_;             // in the server's place
   bool told_wire_ = false;

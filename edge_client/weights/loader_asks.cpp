@@ -188,6 +188,8 @@ void Loader::select_model() {
     expect_own_config();
     throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
   }
+  if (options_.tail.empty()) return;
+  tail_ = std::make_shared<TailWeights>(options_.tail, *model_, tensor_names(config_json_));
 }
 
 // Formats that a server is still making are good ones.
@@ -205,6 +207,15 @@ void Loader::expect_formats() {
 
 Placement Loader::place(const Options& options, const CloudSessions& sessions, bool cloud_lost) {
   try {
+    if (tail_) {
+      Options pinned = options;
+      pinned.cut = options.cut.value_or(tail_->first());
+      if (*pinned.cut > tail_->first()) {
+        throw Error(ErrorKind::kInput, cat("--cut: expected at most ", tail_->first(),
+                                           ", where the tail begins, got ", *pinned.cut));
+      }
+      return edge::place(pinned, *model_, sessions, cloud_lost);
+    }
     return edge::place(options, *model_, sessions, cloud_lost);
   } catch (const Error&) {  // perhaps of a model that has other layers than its config said
     expect_own_config();

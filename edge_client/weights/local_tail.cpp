@@ -75,8 +75,9 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
-                     uint64_t kv_budget, unsigned threads, Begins begins)
-    : weights_(model, blobs, std::move(load)), device_(std::move(device)) {
+                     uint64_t kv_budget, unsigned threads, Begins begins,
+                     std::shared_ptr<const TailWeights> over)
+    : weights_(model, blobs, std::move(load), std::move(over)), device_(std::move(device)) {
   ShardOptions options;
   options.range = range;
   if (begins == Begins::kEmpty) options.floor = range.to;
@@ -87,7 +88,7 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   WeightSource weights;
   weights.declared = [this](const std::string& name) { return weights_.tensor(name, false); };
   weights.view = [this](const std::string& name) { return weights_.tensor(name, true); };
-  weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
+  weights.taken = [this](const TensorView& view) { weights_.taken(view); };
   checked([&] { shard_ = std::make_unique<Shard>(*device_, model, weights, options); });
   batcher_ = std::make_unique<Batcher>(*shard_);
 }

@@ -39,12 +39,13 @@ class LocalTail {
 
   // `load` brings `blobs`; the device takes the profile. `kv_budget`: bytes of keys and values, at
   // least those of one whole context, and these by default. `threads`: of the CPU that takes a
-  // failed device's place. One that begins empty has no stage before grow(). Throws what `load`
-  // throws, Error(kIntegrity) for blobs that do not hold the model's weights, Error(kDevice).
+  // failed device's place. `over`: a tail of one's own, whose weights lie over the blobs'. One that
+  // begins empty has no stage before grow(). Throws what `load` throws, Error(kIntegrity) for blobs
+  // that do not hold the model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
             const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
             std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0,
-            Begins begins = Begins::kWhole);
+            Begins begins = Begins::kWhole, std::shared_ptr<const TailWeights> over = {});
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
   FetchCounts finish() { return weights_.load().finish(); }

@@ -8,20 +8,45 @@
 namespace split::edge {
 
 WeightBlobs::WeightBlobs(const Model& model, std::span<const wire::BlobInfo> blobs,
-                         std::unique_ptr<BlobLoad> load)
-    : model_(model), load_(std::move(load)) {
+                         std::unique_ptr<BlobLoad> load,
+                         std::shared_ptr<const TailWeights> over)
+    : model_(model), load_(std::move(load)), over_(std::move(over)) {
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }
 }
 
 TensorView WeightBlobs::tensor(const std::string& name, bool with_bytes) {
+  if (!over_ || !over_->has(name)) return blob_tensor(name, with_bytes);
+  const WeightDecl& decl = model_.weight(name);
+  if (!with_bytes) return {DType::kF32, decl.dims, {}};
+  const std::lock_guard lock(making_);
+  auto at = made_.find(name);
+  if (at == made_.end()) {
+    at =
+        made_
+            .emplace(name, over_->weight(decl, [this](const WeightDecl& of) { return floats(of); }))
+            .first;
+  }
+  return at->second.view;
+}
+
+// Pages of a map come back by themselves, memory of ours does not.
+void WeightBlobs::taken(const TensorView& view) {
+  const std::lock_guard lock(making_);
+  for (const auto& [name, made] : made_) {
+    if (made.view.bytes.data() == view.bytes.data()) return;
+  }
+  MappedFile::let_go(view.bytes);
+}
+
+TensorView WeightBlobs::blob_tensor(const std::string& name, bool with_bytes) {
   const std::string& from = model_.weight(name).from;
   return named(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
 }
 
 OwnedTensor WeightBlobs::floats(const WeightDecl& decl) {
-  const TensorView stored = tensor(decl.name, true);
+  const TensorView stored = blob_tensor(decl.name, true);
   if (!is_quantised(stored.dtype)) return converted(stored, DType::kF32);
   OwnedTensor rows = dequantised(stored);
   if (decl.product != Product::kInOut) return rows;

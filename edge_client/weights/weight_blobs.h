@@ -9,6 +9,7 @@
 #include <string>
 
 #include "edge_client/weights/blobs/blob_load.h"
+#include "edge_client/weights/tail_weights.h"
 #include "io/weight_file.h"
 #include "models/model.h"
 
@@ -17,9 +18,9 @@ namespace split::edge {
 // Any thread.
 class WeightBlobs {
  public:
-  // `load` brings `blobs`.
+  // `load` brings `blobs`. `over`: a tail of one's own, whose weights, in F32, lie over these.
   WeightBlobs(const Model& model, std::span<const wire::BlobInfo> blobs,
-              std::unique_ptr<BlobLoad> load);
+              std::unique_ptr<BlobLoad> load, std::shared_ptr<const TailWeights> over = {});
 
   // A weight as its blob has it, under its own name or, if no blob has that, as what it is a copy
   // of. Waits for its bytes, or for its blob's first part where only what it is is asked. Throws
@@ -27,10 +28,13 @@ class WeightBlobs {
   TensorView tensor(const std::string& name, bool with_bytes);
   // As floats, of the shape that the checkpoint has.
   OwnedTensor floats(const WeightDecl& decl);
+  // Whoever read it needs it no more.
+  void taken(const TensorView& view);
   BlobLoad& load() { return *load_; }
   const BlobLoad& load() const { return *load_; }
 
  private:
+  TensorView blob_tensor(const std::string& name, bool with_bytes);
   TensorView named(const std::string& name, bool with_bytes);
 
   const Model& model_;
@@ -42,6 +46,9 @@ class WeightBlobs {
   };
   std::mutex parsing_;                    // a device may be loaded again while another part grows
   std::map<std::string, Parsed> parsed_;  // by the blob's hash
+  const std::shared_ptr<const TailWeights> over_;
+  std::mutex making_;
+  std::map<std::string, OwnedTensor> made_;  // of these, by name
 };
 
 }  // namespace split::edge

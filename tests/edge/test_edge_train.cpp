@@ -135,6 +135,56 @@ TEST(EdgeTrain, RefusesInOneLineWhatItCannotTake) {
   refused("a", {"--lora=2", "--known=" + folder + "/short.txt"}, 2, "--known: expected a window");
 }
 
+// The text with a tail is one text at every cut that is allowed, also of a LoRA over blocks.
+TEST(EdgeTrain, ATailIsUsedAtEveryCutUpToItsFirstBlock) {
+  TrainPair pair;
+  ASSERT_EQ(pair.train("a.safetensors", {"--blocks=1", "--steps=20"}).code, 0);
+  ASSERT_EQ(pair.train("l.safetensors", {"--lora=4", "--blocks=1", "--steps=20"}).code, 0);
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {cat("--server=", pair.cloud.url()), cat("--cache=", pair.cache.path.string()),
+                 "--prompt=The men went", "--temperature=0", "--max-tokens=12", "--device=cpu",
+                 "--threads=1", "--quiet"});
+    return run_edge(more);
+  };
+  const std::string a = cat("--tail=", (pair.folder.path / "a.safetensors").string());
+  const std::string l = cat("--tail=", (pair.folder.path / "l.safetensors").string());
+  const Outcome plain = text({"--cut=2"}), first = text({a}), lora = text({l});
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(lora.code, 0) << lora.err;
+  EXPECT_NE(first.out, plain.out);
+  EXPECT_NE(lora.out, plain.out);
+  for (const char* cut : {"--cut=0", "--cut=1", "--cut=2", "--cut=auto"}) {
+    EXPECT_EQ(text({a, cut}).out, first.out) << cut;
+    EXPECT_EQ(text({l, cut}).out, lora.out) << cut;
+  }
+  EXPECT_EQ(text({l, "--format=q8_0"}).code, 0);
+  const auto refused = [&](std::vector<std::string> more, const std::string& why) {
+    const Outcome outcome = text(std::move(more));
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(why), std::string::npos) << outcome.err;
+  };
+  refused({a, "--cut=3"}, "--cut: expected at most 2, where the tail begins, got 3");
+  refused({a, "--cut=cloud"}, "--tail: expected no --cut cloud");
+  refused({a, "--head=cloud"}, "--tail: expected no --cut cloud");
+  refused({a, "--moves=0:1,4:0"}, "--tail: expected no --cut cloud");
+  // Cut short, of another shape, of another model.
+  const std::string whole = bytes_of(pair.folder.path / "a.safetensors");
+  std::ofstream(pair.folder.path / "short") << whole.substr(0, whole.size() / 2);
+  refused({cat("--tail=", (pair.folder.path / "short").string())}, "short");
+  GatedCloud other(source("tests/golden/models/llama2"));
+  const Outcome elsewhere = run_edge(
+      {a, cat("--server=", other.url()), "--prompt=x", cat("--cache=", pair.cache.path.string())});
+  EXPECT_EQ(elsewhere.code, 2) << elsewhere.err;
+  std::string base = whole;
+  const size_t at = base.find(":", base.find("split_base") + 13);
+  base[at + 1] = base[at + 1] == '0' ? '1' : '0';
+  std::ofstream(pair.folder.path / "base") << base;
+  refused({cat("--tail=", (pair.folder.path / "base").string())},
+          "whose weights are not those of the server's");
+}
+
 TEST(EdgeTrain, RefusesAnEncoder) {
   const TemporaryFolder folder;
   GatedCloud cloud(source("tests/golden/models/st-minilm"));
