@@ -130,15 +130,15 @@ class Training {
 
   // Names all that the bits depend on, so that another course does not go on from this one's part.
   void name_course(const wire::ModelInfo& info, const train::Tail& tail) {
-    base_ = base_of(info);
+    said_.base = base_of(info);
     std::string ids;
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       const auto bytes = std::as_bytes(std::span(set->ids));
       ids += Sha256::hex_of(bytes);
     }
-    name_ = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
-                command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
-                alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids);
+    said_.course = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
+                       command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
+                       alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids);
   }
   std::string formats_name(const wire::ModelInfo& info) const {
     std::string name;
@@ -234,25 +234,27 @@ class Training {
         const auto found = known.find(key);
         return found == known.end() ? std::string() : found->second;
       };
-      if (at("course") != name_ || at("base") != base_) {
+      if (at("course") != said_.course || at("base") != said_.base) {
         refuse(cat(part_.string(),
                    " is of another text, model or flags: expected these, or remove it"));
       }
       train::read_state(part_, &store);
-      before_ = at("before");
-      known_before_ = at("known_before");
+      said_.before = at("before");
+      said_.known_before = at("known_before");
       say(cat("goes on behind step ", trainer.steps(), " of ", course_.steps));
       return true;
     }
-    before_ = one_decimal(trainer.perplexity(texts_.unseen));
-    if (known_.count() > 0) known_before_ = one_decimal(trainer.perplexity(known_));
+    said_.before = one_decimal(trainer.perplexity(texts_.unseen));
+    if (known_.count() > 0) said_.known_before = one_decimal(trainer.perplexity(known_));
     return interrupt_.signal() == 0;
   }
 
   void save(const array::Store& store) const {
-    train::write_state(
-        part_, store,
-        {{"course", name_}, {"base", base_}, {"before", before_}, {"known_before", known_before_}});
+    train::write_state(part_, store,
+                       {{"course", said_.course},
+                        {"base", said_.base},
+                        {"before", said_.before},
+                        {"known_before", said_.known_before}});
   }
 
   // False when it was interrupted.
@@ -300,16 +302,16 @@ class Training {
   void finish(train::Trainer& trainer, array::Store& store, const train::Tail& tail,
               const wire::ModelInfo& info) {
     save(store);
-    std::string told = cat("perplexity of the text's last fifth ", before_, " -> ",
+    std::string told = cat("perplexity of the text's last fifth ", said_.before, " -> ",
                            one_decimal(trainer.perplexity(texts_.unseen)));
     if (known_.count() > 0) {
-      told += cat(", of ", command_.known, " ", known_before_, " -> ",
+      told += cat(", of ", command_.known, " ", said_.known_before, " -> ",
                   one_decimal(trainer.perplexity(known_)));
     }
     const auto prefixes = tensor_names(info.config_json).prefixes;
     const std::string prefix(prefixes.empty() ? "" : prefixes[0]);
     Safetensors::Metadata metadata{
-        {"format", "pt"}, {"split_base", base_}, {"split_model", info.id}};
+        {"format", "pt"}, {"split_base", said_.base}, {"split_model", info.id}};
     if (command_.lora > 0) {
       metadata["lora_rank"] = std::to_string(command_.lora);
       metadata["lora_alpha"] = cat(static_cast<float>(command_.lora) * tail.shape().scale);
@@ -331,7 +333,10 @@ class Training {
   train::TextWindows texts_;
   train::WindowSet known_;
   train::Course course_;
-  std::string name_, base_, before_, known_before_;
+  // Kept beside the state: what it is of, and how well the tail did before.
+  struct Said {
+    std::string course, base, before, known_before;
+  } said_;
   bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
   bool open_ = false;                       // a progress line is
 };
