@@ -196,10 +196,7 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
 }
 
 void add_tail_flag(Flags& flags, Options& options) {
-  flags.text("tail", "FILE",
-             "a tail that train made, or PEFT: its blocks run here, the others "
-             "anywhere",
-             &options.tail);
+  flags.text("tail", "FILE", "a tail of your own, whose blocks run here alone", &options.tail);
 }
 
 void add_draft_flag(Flags& flags, Words& words) {
@@ -244,7 +241,7 @@ void add_listening_flags(Flags& flags, Options& options, Words& words) {
               &options.allowed_hosts);
   flags.texts("cors-origin", "ORIGIN",
               "an origin whose pages may ask: http(s)://host[:port], or * for "
-              "all; repeat it for more",
+              "all; repeat it",
               &options.cors_origins);
   flags.choice("log-format", {"text", "json"},
                "how requests are logged on stderr: as lines for people, or as "
@@ -272,7 +269,7 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.group("Output");
   flags.number("logprobs", "N", "with --json, add log-probabilities and the N likeliest tokens",
                &options.logprobs, 0, 1000);
-  flags.toggle("embed", "print the prompt's embedding or last state, no text", &options.embed);
+  flags.toggle("embed", "print the prompt's embedding or last state alone", &options.embed);
   flags.toggle("jsonl", "with --embed: a JSON line for each line of input", &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
