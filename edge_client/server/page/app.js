@@ -163,7 +163,8 @@ function take_status(now) {
     moved_words = `Now ${place_name(state.cut)}: ${plan.why(reason)}.`;
   }
   show_status();
-  if (landed && now.layers) look_at_disk().catch(() => {});
+  // A file is the disk's once its last byte is there, which may be later than told.
+  if (now.layers && (landed || (kept_here?.bytes ?? 0) < now.bytes_downloaded)) look_at_disk().catch(() => {});
 }
 
 async function refresh() {

@@ -1,7 +1,7 @@
 // The edge that answers this page: one in this tab, over the server that the page came from. Where the browser lacks what
 // that needs, the server answers alone.
 
-import {suspends} from './fibres.js';
+import {missing} from './start.js';
 import {startEdge} from './tab.js';
 
 const server = new URL('..', location.href).href.replace(/\/$/, '');
@@ -43,14 +43,6 @@ function asked_key(wrong) {
   }));
 }
 
-// Smallest modules that have a vector, and a tag.
-const kSimd = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
-const kExceptions = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 13, 3, 1, 0, 0];
-const missing = [
-  ...(suspends() ? [] : ['suspended stacks (JSPI)']),
-  ...(WebAssembly.validate(new Uint8Array(kSimd)) ? [] : ['SIMD']),
-  ...(WebAssembly.validate(new Uint8Array(kExceptions)) ? [] : ['WebAssembly exceptions'])];
-
 const json = (value, status = 200) => new Response(JSON.stringify(value), {status, headers: {'Content-Type': 'application/json'}});
 
 // What an edge would say of a model that runs on the cloud alone.
@@ -76,13 +68,18 @@ const alone = (path, init) => path.startsWith('v1/') || path === 'props' ? of_se
   : kAlone[path]?.(init) ?? json({error: {message: 'Nothing can run in this browser: the cloud runs all of it.', code: 'not_supported'}}, 501);
 
 async function start() {
-  if (missing.length > 0) {
-    notice(`This browser lacks ${missing.join(' and ')}: the cloud runs all of the model.`);
+  const lacks = missing();
+  if (lacks !== null) {
+    notice(`This browser lacks ${lacks}: the cloud runs all of the model.`);
     return alone;
   }
   await of_server('v1/models').catch(() => {});  // asks for a key where one is needed
   if (!isSecureContext) notice('This address is not https: the disk cache is off, and each visit downloads the weights again.');
   const edge = startEdge({
+    on: ({type, store, message}) => {
+      if (type === 'opened' && store === 'memory' && isSecureContext) notice('This browser gives no disk here, perhaps in a private window: each visit downloads the weights again.');
+      if (type === 'failed') notice(`The edge in this tab has ended: ${message}. Reload the page.`);
+    },
     modules: document.querySelector('meta[name=wasm]').content.split(' '),
     options: {server, cut: 'auto', goal: wished.get('goal') ?? 'offload', ...(key ? {'api-key': key} : {}),
       ...(wished.has('model') ? {model: wished.get('model')} : {})},

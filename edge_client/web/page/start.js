@@ -15,7 +15,7 @@ const kTriples = 2000;
 
 // What a browser needs at all and lacks, in words; null where it has everything.
 export function missing() {
-  if (!('Suspending' in WebAssembly)) return 'WebAssembly that waits (JSPI)';
+  if (!('Suspending' in WebAssembly && 'promising' in WebAssembly)) return 'WebAssembly that waits (JSPI)';
   if (!('Exception' in WebAssembly)) return 'WebAssembly exceptions';
   const simd = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
   return WebAssembly.validate(new Uint8Array(simd)) ? null : 'WebAssembly SIMD';
