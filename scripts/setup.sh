@@ -13,12 +13,12 @@ packages+=(libjs-marked)
 packages+=(mesa-vulkan-drivers)
 for option in "$@"; do
   case $option in
-    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium firefox-esr)
+    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
       packages+=(libcpp-httplib-dev clang-format-14 clang-tidy-14 shellcheck git)
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     # The compiler and the C and C++ libraries of the edge in a browser's tab.
-    --web) packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32) ;;
+    --web) packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 firefox-esr chromium) ;;
     --haproxy) packages+=(haproxy) ;;
     --nginx) packages+=(nginx-light) ;;
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;

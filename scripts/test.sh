@@ -43,7 +43,7 @@ sanitized() {  # NAME ARGUMENTS...
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-scripts/setup.sh --tests
+scripts/setup.sh --tests ${long:+--web}
 phase 'building programs and tests' 1200 scripts/build.sh all
 [ ${#failed[@]} = 0 ] || exit 1
 if [ -z "$long" ]; then

@@ -259,9 +259,10 @@ Priority ApiKeys::priority(const std::string& name) const {
 void ApiKeys::guard(http::Server& server) const {
   if (empty()) return;
   server.router().set_guard([this](const http::Headers& headers) { return admit(headers); });
-  server.router().add_observer([this](const http::Request& request, const http::Answered& answered) {
-    took_bytes(request.principal, answered.bytes_in + answered.bytes_out);
-  });
+  server.router().add_observer(
+      [this](const http::Request& request, const http::Answered& answered) {
+        took_bytes(request.principal, answered.bytes_in + answered.bytes_out);
+      });
 }
 
 }  // namespace split::serve

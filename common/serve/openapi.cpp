@@ -101,6 +101,7 @@ std::string operation_id(const http::Route& route) {
     if (!plain && id.back() != '_') id += '_';
   }
   while (id.back() == '_') id.pop_back();
+  if (route.path.size() > 1 && route.path.ends_with('/')) id += "_page";
   std::transform(id.begin(), id.end(), id.begin(), [](unsigned char c) { return std::tolower(c); });
   return id;
 }

@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include "edge_client/options/command_line.h"
 #include "edge_client/drive/split_embed.h"
+#include "edge_client/options/command_line.h"
 #include "program/interrupt.h"
 #include "program/world.h"
 

@@ -17,13 +17,13 @@
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/embed_lines.h"
 #include "edge_client/cli/embed_text.h"
-#include "edge_client/options/command_line.h"
 #include "edge_client/cli/plan_command.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cli/told_lines.h"
 #include "edge_client/cli/train_command.h"
 #include "edge_client/engine/request.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/serve.h"
 #include "program/exit_codes.h"
@@ -419,9 +419,8 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
   try {
     const std::span all(arguments);
     const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
-    code = first == "cache" ? cache_command(all.subspan(1), world)
-           : first == "doctor"
-               ? doctor_command(all.subspan(1), world, interrupt)
+    code = first == "cache"    ? cache_command(all.subspan(1), world)
+           : first == "doctor" ? doctor_command(all.subspan(1), world, interrupt)
            : first == "train"
                ? train_command(all.subspan(1), world, interrupt)
                : run(read_command_line(arguments, world.environment, true, world.console.columns),

@@ -27,8 +27,7 @@ constexpr const char* kEdgeSummary =
     "  edge_client doctor                           what works, in ten lines\n"
     "  edge_client cache ls|verify|prune            the weights on this "
     "machine\n"
-    "  edge_client train                            train its last blocks on "
-    "your text\n";
+    "  edge_client train                            teach its last blocks a text\n";
 
 [[noreturn]] void refuse(std::string why) { throw Error(ErrorKind::kInput, std::move(why)); }
 

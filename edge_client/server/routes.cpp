@@ -194,10 +194,8 @@ std::vector<http::Route> split_routes(Placements& placements) {
       {.method = "GET",
        .path = "/split/cache",
        .summary = "Returns how many bytes and files of weights this machine's disk keeps.",
-       .handler =
-           [&placements](const Request&) {
-             return kept_json(placements.present()->engine().kept());
-           }},
+       .handler = [&placements](
+                      const Request&) { return kept_json(placements.present()->engine().kept()); }},
       {.method = "DELETE",
        .path = "/split/cache",
        .summary = "Deletes these, but for downloads that run, and returns what is left.",

@@ -54,7 +54,8 @@ class SeenModels {
   // Those seen longest ago first.
   std::vector<Entry> entries() const;
 
-  // Removes all that can go: weights, records and names. Where the cache cannot be written it stays.
+  // Removes all that can go: weights, records and names. Where the cache cannot be written it
+  // stays.
   void clear() const;
 
   // Names of the cache's files, by their hash, for people: told as they come, never relied on.

@@ -8,8 +8,7 @@
 namespace split::edge {
 
 WeightBlobs::WeightBlobs(const Model& model, std::span<const wire::BlobInfo> blobs,
-                         std::unique_ptr<BlobLoad> load,
-                         std::shared_ptr<const TailWeights> over)
+                         std::unique_ptr<BlobLoad> load, std::shared_ptr<const TailWeights> over)
     : model_(model), load_(std::move(load)), over_(std::move(over)) {
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;

@@ -48,7 +48,7 @@ class WeightBlobs {
   std::map<std::string, Parsed> parsed_;  // by the blob's hash
   const std::shared_ptr<const TailWeights> over_;
   std::mutex making_;
-  std::map<std::string, OwnedTensor> made_;  // of these, by name
+  std::map<std::string, OwnedTensor> made_;  // by name
 };
 
 }  // namespace split::edge

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "split_ops/cases.h"
-#include "split_ops/training.h"
+#include "scripts/split_ops/cases.h"
+#include "scripts/split_ops/training.h"
 
 namespace split::ops {
 namespace {

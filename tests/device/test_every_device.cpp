@@ -203,7 +203,16 @@ TEST_P(EveryDevice, ReductionsAgreeWithDouble) {
 TEST(EveryOp, HasATest) {
   const std::set<std::string_view> tested = {"gather",    "transpose", "columns",     "matmul",
                                              "attention", "rotate",    "norm_rotate", "topk"};
+  // Rows of the tensor library alone are held against PyTorch's goldens (tests/array).
+  const std::set<std::string_view> library = {
+#define COMPARE(name, ...) #name,
+#define TERNARY(name, ...) #name,
+#define VIEW(name, ...) #name,
+#define KERNEL(name, ...) #name,
+#include "tensor/library.def"
+  };
   for (const OpInfo& op : op_table()) {
+    if (library.contains(op.name)) continue;
     switch (op.kind) {
       case OpKind::kUnary:
         EXPECT_EQ(kUnaryReferences.count(op.name), 1u) << op.name;

@@ -238,7 +238,9 @@ class EdgeOpenApi : public EdgeObserve {
   Json document_;
 };
 
-TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.server.router().routes()); }
+TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) {
+  check().expect_routes(routes_.server.router().routes());
+}
 
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 

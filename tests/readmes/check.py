@@ -239,7 +239,7 @@ def flags_of(binaries):
     """The flags of each program and of its first words."""
     found = {}
     for name, *sub in (('cloud_server',), ('cloud_server', 'quantize'), ('edge_client',), ('edge_client', 'doctor'),
-                       ('edge_client', 'cache'), ('split_link',)):
+                       ('edge_client', 'cache'), ('edge_client', 'train'), ('split_link',)):
         text = output(os.path.join(binaries, name), *sub, '--help')
         found[' '.join((name, *sub))] = set(re.findall(r'^\s+(--[a-z][a-z0-9-]*)', text, re.M)) | {'--help', '--version'}
     # doctor takes what the edge does, cache a few words more.
@@ -311,7 +311,7 @@ def check_routes(readme, apis):
             readme.fail(line, f'there is no route {span}')
     if own:
         for method, path in sorted(apis[own] - named):
-            if not re.search(r'\.(js|css|svg)$', path):  # the page's files
+            if not re.search(r'\.(js|css|svg|wasm)$', path):  # the page's files
                 readme.fail(1, f'the route {method} {path} is missing')
 
 

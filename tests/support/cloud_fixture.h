@@ -141,9 +141,10 @@ class TestCloud {
     if (adjust) adjust(cloud, options);
     running_ = std::make_unique<http::Running>(options, [this](http::Server& server) {
       add_routes(server, cloud);
-      server.router().add_observer([&server](const http::Request& request, const http::Answered& answered) {
-        expect_listed(server.router().routes(), request, answered);
-      });
+      server.router().add_observer(
+          [&server](const http::Request& request, const http::Answered& answered) {
+            expect_listed(server.router().routes(), request, answered);
+          });
     });
     caller_ = std::make_unique<Caller>(url());
   }

@@ -66,6 +66,12 @@ class OpenApiCheck {
         if ((method == "delete") != deletes) return;
         const auto [type, schema] = body_of(operation);
         const http::Reply reply = send(method, path, type, least_body(schema));
+        // One that only redirects, or says what was not built, has no good answer.
+        bool good = false;
+        for (const auto& [status, said] : operation["responses"].items()) {
+          good = good || status.starts_with("2");
+        }
+        if (!good) return;
         EXPECT_LT(reply.status, 300) << method << " " << path << ": " << reply.body.substr(0, 300);
       });
     }

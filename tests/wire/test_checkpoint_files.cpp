@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "edge_client/options/command_line.h"
 #include "edge_client/cloud/model_link.h"
+#include "edge_client/options/command_line.h"
 #include "edge_client/weights/loader.h"
 #include "support/edge_world.h"
 

@@ -361,7 +361,8 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
   const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
                               : c.head.segments.empty()    ? ""
                                                            : c.head.segments.front();
-  const std::string answer = closing_answer(exchange.router().render(error, segment), id, with_body);
+  const std::string answer =
+      closing_answer(exchange.router().render(error, segment), id, with_body);
   exchange.tell_refused(
       {id, client_address(c.peer, c.head.headers, proxies), error.status, error.code});
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};

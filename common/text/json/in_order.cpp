@@ -47,8 +47,8 @@ int64_t left_of(int64_t bytes, const Json& value) {
   return bytes;
 }
 
-// Whether a member of a schema bounds no text. What a member of "properties" is called may be any
-// of these, but its value is a schema, and no text or list.
+// Whether a member of a schema bounds no text. A member of "properties" may have any such name, but
+// its value is a schema, and no text or list.
 bool is_for_people(std::string_view name, const Json& value) {
   constexpr std::string_view kTexts[] = {"type", "const", "$ref", "$id", "$anchor"};
   constexpr std::string_view kLists[] = {"default", "example", "examples"};

@@ -1,4 +1,4 @@
-#include "split_ops/gpt.h"
+#include "scripts/split_ops/gpt.h"
 
 #include <cmath>
 

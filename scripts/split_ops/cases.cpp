@@ -1,4 +1,4 @@
-#include "split_ops/cases.h"
+#include "scripts/split_ops/cases.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include "autograd/functions.h"
 #include "autograd/grad.h"
 #include "base/error.h"
-#include "split_ops/operations.h"
-#include "split_ops/optimiser_cases.h"
+#include "scripts/split_ops/operations.h"
+#include "scripts/split_ops/optimiser_cases.h"
 
 namespace split::ops {
 namespace {

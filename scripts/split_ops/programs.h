@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "split_ops/operations.h"
+#include "scripts/split_ops/operations.h"
 
 namespace split::ops {
 

@@ -1,4 +1,4 @@
-#include "split_ops/programs.h"
+#include "scripts/split_ops/programs.h"
 
 #include <cmath>
 

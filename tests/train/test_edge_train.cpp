@@ -55,7 +55,7 @@ TEST(EdgeTrain, MakesAnAdapterThatPeftReadsAndTellsWhatItLearnt) {
   EXPECT_NE(file.find("base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"),
             std::string::npos);
   EXPECT_FALSE(fs::exists(pair.folder.path / "a.safetensors.part"));
-  // The same command, the same bits.
+  // A second run gives equal bits.
   ASSERT_EQ(pair.train("b.safetensors", {"--lora=4", "--steps=30", "--threads=1"}).code, 0);
   EXPECT_EQ(bytes_of(pair.folder.path / "b.safetensors"), file);
   ASSERT_EQ(pair.train("c.safetensors", {"--lora=4", "--steps=30", "--seed=1"}).code, 0);

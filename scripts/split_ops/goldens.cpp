@@ -1,4 +1,4 @@
-#include "split_ops/goldens.h"
+#include "scripts/split_ops/goldens.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "split_ops/optimiser_cases.h"
+#include "scripts/split_ops/optimiser_cases.h"
 
 #include <algorithm>
 

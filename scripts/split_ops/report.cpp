@@ -1,4 +1,4 @@
-#include "split_ops/report.h"
+#include "scripts/split_ops/report.h"
 
 #include <cmath>
 #include <iostream>
