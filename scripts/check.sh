@@ -69,7 +69,7 @@ cmake -S . -B build-check -DSPLIT_UNITY=OFF -DSPLIT_TESTS=ON > /dev/null || find
 # The project's own files that are built, but for those that ask GCC for what clang 14 does not know, the kernels'
 # instruction sets, and those that include what a build makes.
 known=$(sed -n "s|^ *\"file\": \"$PWD/\([^\"]*\.cpp\)\".*|\1|p" build-check/compile_commands.json |
-  grep -vE '^build|/cpu/kernels/(kernels|rounded|choose_kernels)\.cpp$|/(revision|page)\.cpp$' | sort -u)
+  grep -vE '^build|/cpu/kernels/(kernels|rounded|choose_kernels)\.cpp$|/(revision|page|app_routes)\.cpp$' | sort -u)
 if [ -n "$all" ]; then
   tidied=$known
 else
