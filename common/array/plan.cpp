@@ -338,15 +338,15 @@ void Plan::run_product(size_t i) {
     const auto& axes = operand.access.axes;
     return std::pair(axes[axes.size() - 2].stride, axes.back().stride);
   };
-  const auto [b_row, b_column] = strides(kernel.b);
-  const auto [a_row, a_column] = strides(kernel.a);
+  // Strides of rows and of columns.
+  const std::pair<int64_t, int64_t> b_by = strides(kernel.b), a_by = strides(kernel.a);
   const int64_t copies = product.copies_a ? a_count * blocks : 0;
   runtime_.pool.run(static_cast<size_t>(b_count * panels + copies), [&](size_t task) {
     auto t = static_cast<int64_t>(task);
     if (t < b_count * panels) {
       const int64_t first = t % panels * kPanel, columns = std::min(kPanel, m - first);
       const float* const from = b + matrix_at(kernel.b.access, t / panels);
-      copy_matrix(from + first * b_column, b_row, b_column, k, columns,
+      copy_matrix(from + first * b_by.second, b_by.first, b_by.second, k, columns,
                   packed_b + static_cast<size_t>(t / panels) * product.b_floats + first * k,
                   columns);
       return;
@@ -354,7 +354,7 @@ void Plan::run_product(size_t i) {
     t -= b_count * panels;
     const int64_t first = t % blocks * kRows, rows = std::min(kRows, r - first);
     const float* const from = a + matrix_at(kernel.a.access, t / blocks);
-    copy_matrix(from + first * a_row, a_row, a_column, rows, k,
+    copy_matrix(from + first * a_by.first, a_by.first, a_by.second, rows, k,
                 copied_a + static_cast<size_t>(t / blocks) * product.a_floats + first * k, k);
   });
   runtime_.pool.run(static_cast<size_t>(batch * blocks * panels), [&](size_t task) {

@@ -323,11 +323,11 @@ namespace {
 std::string line_of(const Schedule& schedule, const Operand& operand) {
   if (operand.from == Operand::From::kNumber && !operand.access.bounded())
     return cat(operand.number);
-  const std::string base = operand.from == Operand::From::kIota     ? "iota"
-                           : operand.from == Operand::From::kNumber ? cat(operand.number)
-                           : schedule.buffers[static_cast<size_t>(operand.buffer)].leaf()
-                               ? schedule.buffers[static_cast<size_t>(operand.buffer)].name
-                               : cat("%", operand.buffer);
+  std::string base = operand.from == Operand::From::kIota     ? "iota"
+                     : operand.from == Operand::From::kNumber ? cat(operand.number)
+                     : schedule.buffers[static_cast<size_t>(operand.buffer)].leaf()
+                         ? schedule.buffers[static_cast<size_t>(operand.buffer)].name
+                         : cat("%", operand.buffer);
   if (operand.access.flat()) return base;
   std::string axes;
   for (const Axis& axis : operand.access.axes) {

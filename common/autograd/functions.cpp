@@ -84,7 +84,7 @@ Tensor expand(const Tensor& x, Dims dims) {
   if (dims == x.dims()) return x;
   Dims same_axes(fresh, 1);
   same_axes.insert(same_axes.end(), x.dims().begin(), x.dims().end());
-  const Tensor from = reshape(x, same_axes);
+  Tensor from = reshape(x, same_axes);
   if (dims == same_axes) return from;
   return make(Op::k_expand, std::move(dims), {from});
 }
@@ -228,7 +228,7 @@ Tensor reduce(Op op, const Tensor& x, const Axes& axes, bool keep) {
       if (x.dims()[axis] == 0) refuse(op_info(op).name, "an element", {&x.dims()});
     }
   }
-  const Tensor kept = reduce_kept(op, x, which);
+  Tensor kept = reduce_kept(op, x, which);
   if (keep) return kept;
   Dims dims;
   for (size_t i = 0; i < x.dims().size(); ++i) {
