@@ -3,6 +3,7 @@
 // that holds an edge as a library for what it is asked in its own process.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
