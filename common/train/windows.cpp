@@ -105,7 +105,7 @@ class Rebinding {
     const Node& w = source(node, 1);
     const Node& matrix = w.op == Op::k_transpose ? source(w, 0) : w;
     const Tensor x = input_of(node, 0);
-    const Tensor y = matmul(x, input_of(node, 1));
+    Tensor y = matmul(x, input_of(node, 1));
     if (!leaves_.adapter || matrix.op != Op::k_weight) return y;
     const auto more = leaves_.adapter(matrix.name, x);
     return more ? y + *more : y;

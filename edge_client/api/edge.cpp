@@ -89,8 +89,7 @@ void Edge::close() {
 }
 
 std::shared_ptr<Asked> Edge::ask(std::string method, std::string path, std::string body) {
-  const auto asked =
-      std::make_shared<Asked>(*this, std::move(method), std::move(path), std::move(body));
+  auto asked = std::make_shared<Asked>(*this, std::move(method), std::move(path), std::move(body));
   const std::lock_guard lock(mutex_);
   std::erase_if(asked_, [](const auto& one) { return one.expired(); });
   asked_.push_back(asked);

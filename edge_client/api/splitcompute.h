@@ -24,8 +24,10 @@ extern "C" {
 #define SC_API
 #endif
 
+/* NOLINTBEGIN(readability-identifier-naming): names of C */
 typedef struct sc_edge sc_edge;
 typedef struct sc_answer sc_answer;
+/* NOLINTEND(readability-identifier-naming) */
 
 /* The library's version, "0.1.0". */
 SC_API const char* sc_version(void);

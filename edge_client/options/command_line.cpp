@@ -29,7 +29,7 @@ constexpr const char* kEdgeSummary =
     "machine\n"
     "  edge_client train                            teach its last blocks a text\n";
 
-[[noreturn]] void refuse(std::string why) { throw Error(ErrorKind::kInput, std::move(why)); }
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::kInput, why); }
 
 // Names the flag in what `read` throws.
 template <typename Read>

@@ -249,7 +249,7 @@ std::optional<Results> group_norm(const Call& call, int64_t groups) {
 Tensor reduced(const Call& call, const Tensor& each) {
   const std::string how = call.word("reduction", "mean");
   if (how == "none") return each;
-  const Tensor all = sum(each);
+  Tensor all = sum(each);
   if (how == "sum") return all;
   const int64_t n = how == "batchmean" ? each.dims()[0] : count_of(each.dims());
   return all / static_cast<float>(n);
