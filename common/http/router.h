@@ -1,6 +1,6 @@
-// What answers a request: the routes in their order, who may ask for them, and who is told. Knows
-// no socket: the server (server/server.h) asks it for what came over a connection, and a program
-// that holds an edge as a library for what it is asked in its own process.
+// A router answers requests: it has the routes in their order, the guard, and the observers. It
+// knows no socket: the server (server/server.h) asks it for what came over a connection, and a
+// program that holds an edge as a library for what it is asked in its own process.
 #pragma once
 
 #include <chrono>

@@ -61,7 +61,7 @@ Edge::~Edge() {
   if (loading_.joinable()) close();
 }
 
-// What it throws is told to each who waits for the model (Engine::await_loaded).
+// Whoever waits for the model gets the error too (Engine::await_loaded).
 void Edge::load() {
   try {
     placements_.load();
@@ -96,8 +96,8 @@ std::shared_ptr<Asked> Edge::ask(std::string method, std::string path, std::stri
   return asked;
 }
 
-// What needs the model is asked again: once texts may begin by their words alone, and once the
-// model is here.
+// A request that needs the model is answered again: once texts may begin by their words alone, and
+// once the model is here.
 http::Response Edge::answer(http::Request& request, const std::vector<std::string>& segments,
                             Waiter& waiter, http::Answered& answered) {
   constexpr std::chrono::milliseconds kLook{5};

@@ -86,7 +86,7 @@ class Engine {
   // Texts begin on the cloud, and go on here as the weights come (--cut auto). Throws Refused.
   void choose_cut();
 
-  // What this machine's disk keeps, and that once all is gone which nobody works on.
+  // They return what this machine's disk keeps; forget() first deletes all but running downloads.
   Loader::Kept kept() const { return loader_.kept(); }
   Loader::Kept forget() const { return loader_.forget(); }
 

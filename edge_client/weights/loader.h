@@ -166,7 +166,7 @@ class Loader {
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
-  // What the cache holds, in bytes and files, and that once what can go is gone. Any thread.
+  // They return what the cache holds; forget() first removes all that can go. Any thread.
   struct Kept {
     uint64_t bytes = 0;
     size_t files = 0;

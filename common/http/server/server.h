@@ -79,8 +79,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // What answers. Its routes, guard and observers are set before run(). Handlers run on worker
-  // threads, several at once; observers are called by a worker or the loop.
+  // The router answers. Its routes, guard and observers are set before run(). Handlers run on
+  // worker threads, several at once; observers are called by a worker or the loop.
   Router& router();
   void route(Route route) { router().add(std::move(route)); }
   // A route with nothing said about it.
