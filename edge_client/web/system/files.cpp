@@ -176,6 +176,11 @@ std::optional<uint64_t> free_bytes(const std::filesystem::path&) {
   return told.result < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(told.result));
 }
 
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Fd fd = open_regular_only(path, 0);
+  if (!fd) throw file_error(path.string(), errno);
+  *this = MappedFile(fd, path.string());
+}
 MappedFile::MappedFile(const Fd& fd, std::string_view what) {
   if (const auto part = parts.find(fd.get()); part != parts.end()) {
     Block& block = blocks.at(part->second);
