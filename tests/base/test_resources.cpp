@@ -124,6 +124,22 @@ TEST(MemoryBudget, RefusesWhatIsNotLeftAndHasItAgainLater) {
   EXPECT_EQ(budget.used(), 0u);
 }
 
+TEST(MemoryBudget, AsksForATrimAtAStormsEndAndWhenNothingIsHeld) {
+  constexpr uint64_t kMb = 1 << 20;
+  MemoryBudget budget;
+  ASSERT_TRUE(budget.take(128 * kMb));
+  budget.give(64 * kMb);
+  EXPECT_FALSE(budget.trim_is_due());  // the storm goes on
+  budget.give(40 * kMb);
+  EXPECT_TRUE(budget.trim_is_due());
+  EXPECT_FALSE(budget.trim_is_due());
+  budget.give(24 * kMb);  // held while the system got its part
+  EXPECT_TRUE(budget.trim_is_due());
+  ASSERT_TRUE(budget.take(kMb));
+  budget.give(kMb);
+  EXPECT_FALSE(budget.trim_is_due());  // too little
+}
+
 TEST(MemoryBudget, ManyThreadsNeverHoldMoreThanThereIs) {
   MemoryBudget budget(1000);
   std::atomic<uint64_t> held{0};

@@ -108,7 +108,8 @@ uint64_t resident_memory(const SystemFiles& files) {
 }
 
 void return_free_memory() {
-  ::mallopt(M_TRIM_THRESHOLD, kOwnMapping);
+  // Each thread's heap keeps up to this much at its end, where malloc_trim() does not look.
+  ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);
 }
 

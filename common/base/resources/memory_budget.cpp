@@ -27,10 +27,10 @@ bool MemoryBudget::take(uint64_t bytes) {
 void MemoryBudget::give(uint64_t bytes) {
   const uint64_t left = used_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
   // The allocator keeps what is freed below something that is in use. Trimming waits for a storm's
-  // end.
-  constexpr uint64_t kWorthIt = 32 << 20;
+  // end, and comes once more when nothing is held: what the last ones held goes back too.
+  const uint64_t worth_it = left == 0 ? 4 << 20 : 32 << 20;
   uint64_t peak = peak_.load(std::memory_order_relaxed);
-  if (peak < kWorthIt || left > peak / 4) return;
+  if (peak < worth_it || left > peak / 4) return;
   if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) trim_ = true;
 }
 
