@@ -1,7 +1,6 @@
 // The edge for a browser's tab at /app/: the page of edge_client --serve over an edge of
 // WebAssembly, both built into this program where scripts/build.sh web has made them.
 #include <algorithm>
-#include <array>
 
 #include "cloud_server/routes/routes.h"
 #include "http/client.h"
@@ -18,17 +17,17 @@ constexpr serve::PageFile kFiles[] = {
 #include "app_files.inc"
 };
 
-constexpr std::string_view kPlace = "<meta name=\"wasm\" content=\"";
-
-// The page, which names the files of WebAssembly: both come from one build.
-std::string page_over(std::span<const serve::PageFile> wasm) {
-  const auto* const page =
-      std::ranges::find(kFiles, std::string_view("index.html"), &serve::PageFile::name);
-  std::string html(page->bytes), names;
-  for (const serve::PageFile& file : wasm) names += cat(names.empty() ? "" : " ", file.name);
-  const size_t at = html.find(kPlace);
-  CHECK(at != html.npos);
-  return html.insert(at + kPlace.size(), names);
+// modules.js: the names of the files of WebAssembly, and of all others.
+std::string module_names(std::span<const serve::PageFile> wasm) {
+  const auto list = [](const auto& files) {
+    std::string names;
+    for (const serve::PageFile& file : files) {
+      names += cat(names.empty() ? "'" : ", '", file.name, "'");
+    }
+    return names;
+  };
+  return cat("export const modules = [", list(wasm), "];\nexport const files = [", list(kFiles),
+             "];\n");
 }
 
 http::Response not_built() {
@@ -69,11 +68,9 @@ Routes app_routes(Cloud& cloud) {
                       .handler = [](const http::Request&) { return not_built(); }});
     return routes;
   }
-  static const std::string page = page_over(wasm);
+  static const std::string names = module_names(wasm);
   std::vector<serve::PageFile> files(std::begin(kFiles), std::end(kFiles));
-  for (serve::PageFile& file : files) {
-    if (file.name == "index.html") file.bytes = page;
-  }
+  files.push_back({.name = "modules.js", .bytes = names});
   files.insert(files.end(), wasm.begin(), wasm.end());
   const std::string blobs =
       cloud.blob_url.empty() ? "" : cat(" ", http::split_url(cloud.blob_url).origin);

@@ -48,7 +48,9 @@ const char* sc_version(void) { return SPLIT_VERSION; }
 sc_edge* sc_open(const char* options, char* error, size_t size) {
   try {
     if (options == nullptr) throw split::Error(split::ErrorKind::kInput, "options: expected JSON");
+#ifndef SPLIT_FIBRES  // a page hears the lines of its tab
     split::set_log_format(split::LogFormat::kNone);
+#endif
     const split::Json given = split::parse_json(options, kOptionsDepth, "options:");
     return new sc_edge{Edge(split::edge::read_engine_options(given))};
   } catch (const std::exception& failed) {

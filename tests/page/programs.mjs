@@ -35,6 +35,9 @@ export function stop({child}, signal = 'SIGTERM') {
 }
 export const start_cloud = (port = 0, more = []) => start(process.env.CLOUD_SERVER, ['--port', String(port), '--device', 'cpu', '--threads', '1', ...more]);
 
+// A line of split_link's flags to a program.
+export const start_link = ({url}, line) => start(process.env.SPLIT_LINK, ['--to', new URL(url).host, ...line]);
+
 // Lets a program run in short pieces until the function that this returns is called: an answer is not over before a slow
 // browser has done something.
 export function slowed({child}) {
@@ -49,7 +52,7 @@ export function slowed({child}) {
 // a cache of its own.
 export async function start_pair({model, cut, line, more = []} = {}) {
   const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
-  const link = line && await start(process.env.SPLIT_LINK, ['--to', new URL(cloud.url).host, ...line]);
+  const link = line && await start_link(cloud, line);
   const edge = await start(process.env.EDGE_CLIENT,
     ['--server', (link ?? cloud).url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
       ...(line ? ['--cache', join(cache, `line-${++lines}`)] : []), ...(cut === undefined ? [] : ['--cut', String(cut)]), ...more], /(^| )ready$/m);

@@ -32,8 +32,10 @@ export function remember(chatting) {
   keep(name_of(chatting), Object.fromEntries(kKept.map((id) => [id, $(id).value])));
   show();
 }
+let shared = new URLSearchParams(location.hash.slice(1)).get('prompt');  // a link's
 export function recall(chatting) {
-  const values = kept(name_of(chatting)) ?? {};
+  const values = {...kept(name_of(chatting)), ...(shared === null ? {} : {prompt: shared})};
+  shared = null;
   for (const id of kKept) $(id).value = values[id] ?? (chatting ? kOfChat[id] : undefined) ?? $(id).defaultValue;
   show();
 }

@@ -1,11 +1,12 @@
 // The edge that answers this page: one in this tab, over the server that the page came from. Where the browser lacks what
 // that needs, the server answers alone.
 
-import {missing} from './start.js';
+import {files, modules} from './modules.js';
+import {missing, roundsOnce} from './start.js';
 import {startEdge} from './tab.js';
 
 const server = new URL('..', location.href).href.replace(/\/$/, '');
-const wished = new URLSearchParams(location.hash.slice(1));  // #goal=fast, #model=ID
+const wished = new URLSearchParams(location.hash.slice(1));  // #model=ID, #goal=fast; form.js reads #prompt=WORDS
 let key = '';  // in memory only
 
 export const gone = 'The edge in this tab has ended. Reload the page.';
@@ -67,6 +68,16 @@ const kAlone = {
 const alone = (path, init) => path.startsWith('v1/') || path === 'props' ? of_server(path, init)
   : kAlone[path]?.(init) ?? json({error: {message: 'Nothing can run in this browser: the cloud runs all of it.', code: 'not_supported'}}, 501);
 
+// So that a reload without the server shows this page.
+async function keepPage() {
+  if (!isSecureContext || !navigator.serviceWorker) return;
+  await navigator.serviceWorker.register('sw.js');
+  const {active} = await navigator.serviceWorker.ready, addresses = (names) => names.map((name) => new URL(name, location.href).href);
+  const [plain, relaxed] = [true, false].map((is) => addresses(modules).find((name) => is === name.includes('edge-plain')));
+  active.postMessage({keep: [...addresses(['.', 'modules.js', ...files.filter((name) => name !== 'index.html' && name !== 'sw.js')]),
+    await roundsOnce() ? relaxed : plain]});
+}
+
 async function start() {
   const lacks = missing();
   if (lacks !== null) {
@@ -76,11 +87,13 @@ async function start() {
   await of_server('v1/models').catch(() => {});  // asks for a key where one is needed
   if (!isSecureContext) notice('This address is not https: the disk cache is off, and each visit downloads the weights again.');
   const edge = startEdge({
-    on: ({type, store, message}) => {
+    on: ({type, store, message, line}) => {
+      if (type === 'log') console.debug(line);
+      if (type === 'opened') keepPage().catch(() => {});  // a reload then needs the server
       if (type === 'opened' && store === 'memory' && isSecureContext) notice('This browser gives no disk here, perhaps in a private window: each visit downloads the weights again.');
       if (type === 'failed') notice(`The edge in this tab has ended: ${message}. Reload the page.`);
     },
-    modules: document.querySelector('meta[name=wasm]').content.split(' '),
+    modules,
     options: {server, cut: 'auto', goal: wished.get('goal') ?? 'offload', ...(key ? {'api-key': key} : {}),
       ...(wished.has('model') ? {model: wished.get('model')} : {})},
   });

@@ -1,5 +1,6 @@
 // The tab's disk in the browser's own file system (OPFS): a store as store.js describes it, which outlives the tab and is
-// shared by all tabs of its origin. A file that is written is held by its sync handle, so that a second tab finds it taken.
+// shared by all tabs of its origin. A file that is written is held by a lock until it has its name, so that a second tab finds
+// it taken: a sync handle alone would be let go before.
 const kMissing = 44, kBusy = 10, kFull = 51, kIo = 29;  // wasi-libc's ENOENT, EBUSY, ENOSPC and EIO
 const kUsed = '/used';  // when files were last used, which OPFS does not keep: JSON by path
 
@@ -13,10 +14,15 @@ const numbered = async (work) => {
   }
 };
 
+// Holds a name among all tabs: gives the function that lets it go, or null where another one holds it.
+const hold = (name) => new Promise((held, failed) => {
+  navigator.locks.request(`splitcompute ${name}`, {ifAvailable: true}, (lock) => lock ? new Promise(held) : held(null)).catch(failed);
+});
+
 export class OpfsStore {
   readsLater = true;
   #root;
-  #handles = new Map();  // by number: {file} that is read, or {sync, entry, folder} that is written
+  #handles = new Map();  // by number: {file} that is read, or {sync, entry, release} that is written
   #last = 0;
   #used = {};
   #telling;  // a write of #used that is to come
@@ -39,15 +45,20 @@ export class OpfsStore {
   open(path) { return numbered(async () => this.#handle({path, file: await (await this.#entry(path)).getFile()})); }
   take(path, bytes) {
     return numbered(async () => {
-      const entry = await this.#entry(path, true), sync = await entry.createSyncAccessHandle();
-      const resumed = sync.getSize() > 0;
+      const release = await hold(path);
+      if (release === null) throw kBusy;
+      let sync;
       try {
+        const entry = await this.#entry(path, true);
+        sync = await entry.createSyncAccessHandle();
+        const resumed = sync.getSize() > 0;
         sync.truncate(bytes);
+        return {handle: this.#handle({path, entry, sync, release}), resumed};
       } catch (error) {
-        sync.close();
+        sync?.close();
+        release();
         throw error;
       }
-      return {handle: this.#handle({path, entry, sync}), resumed};
     });
   }
   async read(handle, offset, out) {
@@ -68,21 +79,27 @@ export class OpfsStore {
   }
   commit(handle, path) {
     return numbered(async () => {
-      const {sync, entry} = this.#handles.get(handle);
-      sync.flush();
-      sync.close();
-      this.#handles.delete(handle);
-      await this.#name(entry, path);
+      const {sync, entry, release} = this.#handles.get(handle);
+      try {
+        sync.flush();
+        sync.close();
+        this.#handles.delete(handle);
+        await this.#name(entry, path);
+      } finally {
+        release();
+      }
     });
   }
   close(handle) {
-    this.#handles.get(handle)?.sync?.close();
+    const one = this.#handles.get(handle);
+    one?.sync?.close();
+    one?.release?.();
     this.#handles.delete(handle);
   }
   // Whole or not at all.
   put(path, bytes) {
     const copy = bytes.slice();  // the module's memory may grow meanwhile
-    return numbered(async () => {
+    return numbered(() => navigator.locks.request(`splitcompute ${path}`, async () => {
       const entry = await this.#entry(`${path}.new`, true), sync = await entry.createSyncAccessHandle();
       try {
         sync.truncate(0);
@@ -92,7 +109,7 @@ export class OpfsStore {
         sync.close();
       }
       await this.#name(entry, path);
-    });
+    }));
   }
   remove(path) {
     return numbered(async () => {

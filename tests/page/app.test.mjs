@@ -1,0 +1,206 @@
+// The edge in a tab at /app/, and splitcompute.js on a page of another origin, in a real browser. Skipped where the cloud
+// was built without it (scripts/build.sh web). Environment: as page.test.mjs has it.
+
+import assert from 'node:assert/strict';
+import {mkdtempSync, rmSync, writeFileSync} from 'node:fs';
+import http from 'node:http';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+import {after, afterEach, before, beforeEach, describe, test} from 'node:test';
+
+import {axe, launch, start_cloud, start_link, stop} from './programs.mjs';
+
+const shots = process.env.PAGE_SHOTS, kPrompt = 'Once upon a time';
+const built = await (async () => {
+  const cloud = await start_cloud();
+  const {status} = await fetch(`${cloud.url}/app/`);
+  await stop(cloud);
+  return status === 200;
+})();
+
+let browser;
+before(async () => { browser = await launch(); });
+after(() => browser?.close());
+
+const whole = async (cloud, more = {}) => (await (await fetch(`${cloud.url}/v1/completions`,
+  {method: 'POST', body: JSON.stringify({prompt: kPrompt, max_tokens: 64, temperature: 0, ...more})})).json()).choices[0].text;
+
+describe('the page at /app/', {skip: !built && 'built without the edge for browsers'}, () => {
+  let cloud, link, context, page, weights, complaints;
+  beforeEach(async () => {
+    cloud = await start_cloud();
+    link = await start_link(cloud, ['--rate', '20Mbit', '--rtt', '10ms']);
+    context = await browser.newContext({viewport: {width: 1280, height: 900}});
+    weights = new Map();  // by blob: bytes that came
+    context.on('response', async (response) => {
+      const blob = /\/blobs\/(\w+)/.exec(response.url())?.[1];
+      if (blob) weights.set(blob, (weights.get(blob) ?? 0) + Number(response.headers()['content-length']));
+    });
+    complaints = [];
+    page = await opened();
+  });
+  afterEach(async () => {
+    await context.close();
+    await Promise.all([cloud, link].map((one) => stop(one)));
+    assert.deepEqual(complaints, []);
+  });
+  const sum = () => [...weights.values()].reduce((all, one) => all + one, 0);
+  async function opened(hash = '') {
+    const page = await context.newPage();
+    // Everything that the policy forbids, and errors of the page's own.
+    page.on('console', (message) => { if (/Content.Security.Policy/i.test(message.text())) complaints.push(message.text()); });
+    page.on('pageerror', (error) => complaints.push(error.message));
+    await page.goto(`${link.url}/app/${hash}`);
+    await page.locator('#generate:enabled').waitFor();
+    return page;
+  }
+  const size_of_model = () => page.evaluate(async () => (await (await (await import('./edge.js')).ask('api/tags')).json()).models[0].size);
+  const state = (wanted, of = page) => of.waitForFunction((wanted) => document.body.dataset.state === wanted, wanted);
+  async function generate(of = page) {
+    await of.fill('#prompt', kPrompt);
+    await of.evaluate(() => {
+      for (const [id, value] of [['max-tokens', 64], ['temperature', 0], ['seed', 3]]) document.getElementById(id).value = value;
+    });
+    await of.click('#generate');
+  }
+  const answer = async (of = page) => {
+    await of.locator('#generate:visible').waitFor();
+    return of.locator('#text .answer').textContent();
+  };
+
+  test('begins on the cloud, goes on here, and again without the server', async () => {
+    const expected = await whole(cloud);
+    await generate();
+    await page.waitForFunction(() => document.querySelector('#text .answer')?.textContent.length > 0);
+    assert.equal(await page.evaluate(() => document.body.dataset.state), 'cloud', 'the first word is not the cloud\'s');
+    assert.equal(await answer(), expected);
+    await state('local');
+    assert.equal(await page.evaluate(() => document.body.dataset.exact), 'bits');
+    await page.screenshot({path: join(shots, 'app-here.png')});
+    assert.equal(await (async () => { await generate(); return answer(); })(), expected);
+    // Each weight came once; and not at all with the second visit.
+    const model = sum();
+    assert.ok(model > 1 << 20);
+    page = await opened();
+    await state('local');
+    assert.equal(sum(), model);
+    await generate();
+    assert.equal(await answer(), expected);
+    // The server is gone: a text, a reload, a text.
+    await page.waitForFunction(async () => (await (await caches.open('splitcompute-page')).keys()).some(({url}) => url.endsWith('.wasm')));
+    await Promise.all([stop(cloud, 'SIGKILL'), stop(link, 'SIGKILL')]);
+    await generate();
+    assert.equal(await answer(), expected);
+    await page.reload();
+    await page.locator('#generate:enabled').waitFor();
+    await generate();
+    assert.equal(await answer(), expected);
+    await page.screenshot({path: join(shots, 'app-without-server.png')});
+  });
+
+  test('goes on when its worker ends, and says when it ends twice', async () => {
+    const expected = await whole(cloud);
+    await generate();
+    await page.waitForFunction(() => document.querySelector('#text .answer')?.textContent.length > 0);
+    const trap = () => page.workers()[0].evaluate(() => { setTimeout(() => { throw new Error('unreachable'); }); });
+    const ignored = complaints;
+    await trap();
+    assert.equal(await answer(), expected);
+    await trap();
+    await page.locator('.notice', {hasText: 'has ended'}).waitFor();
+    complaints = ignored.filter((one) => !one.includes('unreachable'));
+  });
+
+  test('goes on loading behind a reload', async () => {
+    const bytes = await size_of_model();
+    for (const share of [0.3, 0.8]) {
+      await page.waitForFunction((least) => navigator.storage.estimate().then(({usage}) => usage > least), share * bytes, {polling: 50});
+      await page.reload();
+      await page.locator('#generate:enabled').waitFor();
+    }
+    await state('local');
+    assert.ok(sum() <= bytes + (4 << 20), `${sum()} of ${bytes} bytes`);
+  });
+
+  test('loads each weight once for two tabs', async () => {
+    const other = await opened();
+    await Promise.all([generate(), generate(other)]);
+    assert.equal(await answer(), await answer(other));
+    await Promise.all([state('local'), state('local', other)]);
+    const bytes = await size_of_model();
+    assert.ok(sum() <= bytes + (4 << 20), `${sum()} of ${bytes} bytes`);
+  });
+
+  test('takes a prompt from a link, fits a phone, and has no barriers', async () => {
+    const linked = await opened('#prompt=The%20king');
+    assert.equal(await linked.inputValue('#prompt'), 'The king');
+    await linked.setViewportSize({width: 390, height: 844});
+    assert.ok(await linked.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'it is wider than a phone');
+    await linked.screenshot({path: join(shots, 'app-phone.png')});
+    await linked.evaluate(axe);
+    const {violations} = await linked.evaluate(() => globalThis.axe.run());
+    assert.deepEqual(violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html)}`), []);
+  });
+
+  test('leaves all to the cloud where the browser lacks JSPI', async () => {
+    await context.addInitScript(() => { delete WebAssembly.promising; });
+    const without = await opened();
+    await without.locator('.notice', {hasText: 'lacks WebAssembly that waits (JSPI)'}).waitFor();
+    await generate(without);
+    assert.equal(await answer(without), await whole(cloud));
+  });
+});
+
+describe('splitcompute.js', {skip: !built && 'built without the edge for browsers'}, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'split-app-')), kKey = 'a-key-of-the-tests-own';
+  let cloud, other, page;
+  before(async () => {
+    writeFileSync(join(folder, 'keys'), `tester:${kKey}\n`);
+    // A page of another origin, with the policy that edge_client/README.md names.
+    other = http.createServer((request, response) => {
+      response.writeHead(200, {'Content-Type': 'text/html', 'Content-Security-Policy':
+        `default-src 'none'; script-src ${cloud.url} 'wasm-unsafe-eval'; worker-src blob: ${cloud.url}; connect-src ${cloud.url}`});
+      response.end('<!doctype html><title>Another page</title>');
+    });
+    await new Promise((listens) => other.listen(0, '127.0.0.1', listens));
+    const origin = `http://127.0.0.1:${other.address().port}`;
+    cloud = await start_cloud(0, ['--cors-origin', origin, '--api-key-file', join(folder, 'keys')]);
+    page = await (await browser.newContext()).newPage();
+    await page.goto(origin);
+  });
+  after(async () => {
+    other?.closeAllConnections();
+    other?.close();
+    if (cloud) await stop(cloud);
+    rmSync(folder, {recursive: true, force: true});
+  });
+
+  test('gives another page texts, streams, usage and errors', async () => {
+    const asked = {prompt: kPrompt, max_tokens: 32, temperature: 0};
+    const expected = (await (await fetch(`${cloud.url}/v1/completions`, {method: 'POST', body: JSON.stringify(asked),
+      headers: {Authorization: `Bearer ${kKey}`}})).json()).choices[0].text;
+    const found = await page.evaluate(async ({server, asked, key}) => {
+      const {connect} = await import(`${server}/app/splitcompute.js`);
+      const edge = await connect(server, {key});
+      let words = '';
+      for await (const text of edge.generate(asked.prompt, {max_tokens: asked.max_tokens, temperature: 0})) words += text;
+      const post = (path, body) => edge.fetch(`${edge.url}/${path}`, {method: 'POST', body: JSON.stringify(body), headers: {Authorization: 'Bearer -'}});
+      const bad = await post('completions', {...asked, max_tokens: -1});
+      let status;
+      do status = await edge.status(); while (status.state !== 'ready');
+      const result = {words, missing: edge.missing, usage: (await (await post('completions', asked)).json()).usage,
+        error: [bad.status, (await bad.json()).error.param], stages: status.stages.length,
+        elsewhere: await edge.fetch('https://example.com/').then(() => '', (error) => error.message)};
+      edge.close();
+      result.closed = await edge.status().then(() => '', (error) => error.message);
+      return result;
+    }, {server: cloud.url, asked, key: kKey});
+    assert.equal(found.words, expected);
+    assert.equal(found.missing, null);
+    assert.equal(found.usage.completion_tokens, 32);
+    assert.deepEqual(found.error, [400, 'max_tokens']);
+    assert.ok(found.stages > 2);
+    assert.match(found.elsewhere, /expected an address below/);
+    assert.match(found.closed, /was closed/);
+  });
+});
