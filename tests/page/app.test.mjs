@@ -2,11 +2,12 @@
 // was built without it (scripts/build.sh web). Environment: as page.test.mjs has it.
 
 import assert from 'node:assert/strict';
-import {mkdtempSync, rmSync, writeFileSync} from 'node:fs';
+import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import http from 'node:http';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, describe, test} from 'node:test';
+import {fileURLToPath} from 'node:url';
 
 import {axe, launch, start_cloud, start_link, stop} from './programs.mjs';
 
@@ -158,13 +159,19 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
     writeFileSync(join(folder, 'keys'), `tester:${kKey}\n`);
     // A page of another origin, with the policy that edge_client/README.md names.
     other = http.createServer((request, response) => {
-      response.writeHead(200, {'Content-Type': 'text/html', 'Content-Security-Policy':
-        `default-src 'none'; script-src ${cloud.url} 'wasm-unsafe-eval'; worker-src blob: ${cloud.url}; connect-src ${cloud.url}`});
+      if (request.url.startsWith('/openai/')) {
+        response.writeHead(200, {'Content-Type': 'text/javascript'});
+        return response.end(readFileSync(join(process.env.PAGE_MODULES, 'node_modules', request.url)));
+      }
+      response.writeHead(200, {'Content-Type': 'text/html', ...(request.url === '/plain' ? {} : {'Content-Security-Policy':
+        `default-src 'none'; script-src 'self' ${cloud.url} 'wasm-unsafe-eval'; worker-src blob: ${cloud.url}; connect-src ${cloud.url}`})});
       response.end('<!doctype html><title>Another page</title>');
     });
     await new Promise((listens) => other.listen(0, '127.0.0.1', listens));
+    writeFileSync(join(folder, 'template'), '{% for one in messages %}{{ one.content }}{% endfor %}');
     const origin = `http://127.0.0.1:${other.address().port}`;
-    cloud = await start_cloud(0, ['--cors-origin', origin, '--api-key-file', join(folder, 'keys')]);
+    cloud = await start_cloud(0, ['--cors-origin', origin, '--api-key-file', join(folder, 'keys'),
+      '--chat-template', join(folder, 'template')]);
     page = await (await browser.newContext()).newPage();
     await page.goto(origin);
   });
@@ -202,5 +209,70 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
     assert.ok(found.stages > 2);
     assert.match(found.elsewhere, /expected an address below/);
     assert.match(found.closed, /was closed/);
+  });
+
+  test('is the server of OpenAI\'s own client', async () => {
+    const found = await page.evaluate(async ({server, prompt, key}) => {
+      const [{connect}, {OpenAI}] = await Promise.all([import(`${server}/app/splitcompute.js`), import('/openai/index.mjs')]);
+      const edge = await connect(server, {key});
+      const client = new OpenAI({baseURL: edge.url, apiKey: '-', fetch: edge.fetch, dangerouslyAllowBrowser: true, maxRetries: 0});
+      const asked = {model: 'demo', max_tokens: 24, temperature: 0, seed: 1}, messages = [{role: 'user', content: prompt}];
+      const joined = async (events, text) => {
+        let words = '', usage = null;
+        for await (const event of events) {
+          words += event.choices[0] ? text(event.choices[0]) ?? '' : '';
+          usage = event.usage ?? usage;
+        }
+        return {words, usage};
+      };
+      const streamed = {stream: true, stream_options: {include_usage: true}};
+      const result = {
+        text: await client.completions.create({...asked, prompt}),
+        stream: await joined(await client.completions.create({...asked, ...streamed, prompt}), ({text}) => text),
+        chat: await joined(await client.chat.completions.create({...asked, ...streamed, messages}), ({delta}) => delta.content),
+        models: (await client.models.list()).data.map(({id}) => id),
+      };
+      while ((await edge.status()).state !== 'ready') continue;
+      result.schema = await client.chat.completions.create({...asked, messages, max_tokens: 64,
+        response_format: {type: 'json_schema', json_schema: {name: 'x', schema: {type: 'object', properties: {a: {enum: ['b']}}, required: ['a'], additionalProperties: false}}}});
+      result.error = await client.completions.create({...asked, prompt, temperature: -1}).then(() => null, ({status, param}) => [status, param]);
+      const stopped = new AbortController();
+      result.stopped = await (async () => {
+        for await (const event of await client.completions.create({...asked, prompt, max_tokens: 200, stream: true}, {signal: stopped.signal})) if (event) stopped.abort();
+        return 'ended';
+      })().catch((error) => error.name);
+      edge.close();
+      return result;
+    }, {server: cloud.url, prompt: kPrompt, key: kKey});
+    const {text, usage} = {text: found.text.choices[0].text, usage: found.text.usage};
+    assert.equal(usage.completion_tokens, 24);
+    assert.deepEqual([found.stream.words, found.chat.words], [text, text]);
+    assert.deepEqual([found.stream.usage.completion_tokens, found.chat.usage.completion_tokens], [24, 24]);
+    assert.deepEqual(found.models, ['demo']);
+    assert.deepEqual(JSON.parse(found.schema.choices[0].message.content), {a: 'b'});
+    assert.deepEqual(found.error, [400, 'temperature']);
+    assert.match(found.stopped, /ended|Abort/);
+  });
+
+  test('embeds texts without the server once its layers are here', async () => {
+    const encoder = await start_cloud(0, ['--cors-origin', new URL(page.url()).origin, '--model', fileURLToPath(new URL('../golden/models/st-minilm', import.meta.url))]);
+    const other = await page.context().newPage();
+    try {
+      await other.goto(new URL('/plain', page.url()).href);
+      const asked = {input: ['a cat', 'the weather'], model: 'st-minilm'};
+      const expected = (await (await fetch(`${encoder.url}/v1/embeddings`, {method: 'POST', body: JSON.stringify(asked)})).json()).data;
+      const embed = async (edge, asked) => (await (await edge.fetch(`${edge.url}/embeddings`, {method: 'POST', body: JSON.stringify(asked)})).json()).data;
+      await other.evaluate(async ({server, asked, embed}) => {
+        globalThis.embed = eval(embed);
+        globalThis.edge = await (await import(`${server}/app/splitcompute.js`)).connect(server);
+        await globalThis.embed(globalThis.edge, asked);
+        while (!(await globalThis.edge.status()).stages.every(({runs}) => runs === 'here')) continue;
+      }, {server: encoder.url, asked, embed: String(embed)});
+      await stop(encoder, 'SIGKILL');
+      assert.deepEqual(await other.evaluate((asked) => globalThis.embed(globalThis.edge, asked), asked), expected);
+    } finally {
+      await other.close();
+      await stop(encoder, 'SIGKILL');
+    }
   });
 });
