@@ -5,7 +5,7 @@
 namespace split {
 
 KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
-    : total_(pages), pages_per_sequence_(pages_per_sequence), layers_(layers) {
+    : total_(pages), pages_per_sequence_(pages_per_sequence), layers_(layers), pages_(pages) {
   // Low numbers are used first, so that memory that is never needed is never touched.
   for (uint32_t page = pages; page > 0; --page) free_.push_back(page - 1);
 }
@@ -52,6 +52,81 @@ bool KvPages::cut_back(SequenceId id, uint32_t length) {
 void KvPages::forget() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, sequence] : sequences_) cut(sequence, 0);
+  for (uint32_t page = total_; page > 0; --page) {
+    if (!pages_[page - 1].cached) continue;
+    pages_[page - 1].cached = false;
+    drop(page - 1);
+  }
+  spare_ = 0;
+  ++generation_;
+}
+
+bool KvPages::adopt(SequenceId id, std::span<const uint32_t> pages, const StageRange& range,
+                    uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation != generation_) return false;
+  Sequence& sequence = find(id);
+  CHECK(sequence.length == 0 && pages.size() <= pages_per_sequence_);
+  release(sequence, 0);
+  for (const uint32_t page : pages) {
+    CHECK(pages_[page].cached);
+    hold(page);
+  }
+  sequence.pages.assign(pages.begin(), pages.end());
+  sequence.length = static_cast<uint32_t>(pages.size() * kPageTokens);
+  const auto [first, count] = blocks_of(range);
+  std::ranges::fill(std::span(sequence.filled).subspan(first, count), sequence.length);
+  return true;
+}
+
+uint32_t KvPages::own(SequenceId id, uint32_t length) {
+  const std::lock_guard lock(mutex_);
+  Sequence& sequence = find(id);
+  CHECK(length <= sequence.length);
+  const size_t page = length / kPageTokens;
+  const bool shared = page < sequence.pages.size() && pages_[sequence.pages[page]].holders > 1;
+  cut(sequence, shared ? static_cast<uint32_t>(page * kPageTokens) : length);
+  return sequence.length;
+}
+
+bool KvPages::owns(SequenceId id, uint32_t first, uint32_t end) const {
+  const std::lock_guard lock(mutex_);
+  const auto& pages = find(id).pages;
+  const size_t behind = std::min(pages.size(), (size_t{end} + kPageTokens - 1) / kPageTokens);
+  for (size_t i = first / kPageTokens; i < behind; ++i) {
+    if (pages_[pages[i]].holders > 1) return false;
+  }
+  return true;
+}
+
+std::optional<uint32_t> KvPages::share(SequenceId id, size_t index, uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  const Sequence& sequence = find(id);
+  if (generation != generation_ || sequence.length < (index + 1) * kPageTokens) return {};
+  const uint32_t page = sequence.pages[index];
+  if (pages_[page].cached) return {};
+  hold(page);
+  pages_[page].cached = true;
+  return page;
+}
+
+void KvPages::let_go(uint32_t page, uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation != generation_) return;
+  CHECK(pages_[page].cached);
+  if (pages_[page].spare()) --spare_;
+  pages_[page].cached = false;
+  drop(page);
+}
+
+bool KvPages::held_by_cache_alone(uint32_t page) const {
+  const std::lock_guard lock(mutex_);
+  return pages_[page].spare();
+}
+
+uint64_t KvPages::generation() const {
+  const std::lock_guard lock(mutex_);
+  return generation_;
 }
 
 bool KvPages::reserve(SequenceId id, uint32_t length) {
@@ -63,6 +138,7 @@ bool KvPages::reserve(SequenceId id, uint32_t length) {
   while (sequence.pages.size() < wanted) {
     sequence.pages.push_back(free_.back());
     free_.pop_back();
+    hold(sequence.pages.back());
   }
   return true;
 }
@@ -87,7 +163,12 @@ size_t KvPages::copy_table(SequenceId id, uint32_t* out) const {
 
 uint32_t KvPages::in_use() const {
   const std::lock_guard lock(mutex_);
-  return total_ - static_cast<uint32_t>(free_.size());
+  return total_ - spare_ - static_cast<uint32_t>(free_.size());
+}
+
+uint32_t KvPages::spare() const {
+  const std::lock_guard lock(mutex_);
+  return spare_;
 }
 
 KvPages::Sequence& KvPages::find(SequenceId id) {
@@ -114,9 +195,20 @@ void KvPages::cut(Sequence& sequence, uint32_t length) {
 
 void KvPages::release(Sequence& sequence, size_t keep) {
   while (sequence.pages.size() > keep) {
-    free_.push_back(sequence.pages.back());
+    drop(sequence.pages.back());
     sequence.pages.pop_back();
   }
+}
+
+void KvPages::hold(uint32_t page) {
+  if (pages_[page].spare()) --spare_;
+  ++pages_[page].holders;
+}
+
+void KvPages::drop(uint32_t page) {
+  CHECK(pages_[page].holders > 0);
+  if (--pages_[page].holders == 0) free_.push_back(page);
+  if (pages_[page].spare()) ++spare_;
 }
 
 }  // namespace split

@@ -1,6 +1,8 @@
-// The owner of each KV page, and the rows of a sequence that each block has. A page holds
-// kPageTokens positions of every layer of a shard, and belongs to exactly one sequence. Knows no
-// device: a page is a number.
+// The holders of each KV page, and the rows of a sequence that each block has. A page holds
+// kPageTokens positions of every layer of a shard. Its holders are sequences and, once, a cache of
+// prefixes (run/prefix_cache.h); a page without any is free. Only whole pages have two, and nobody
+// writes into these: a sequence that has to lets go of the page first. Knows no device: a page is a
+// number.
 //
 // A sequence has `length` rows, and of these every block has the leading `filled`: a step runs its
 // rows through some of the blocks, and the others may get theirs later, by a fill (run/batcher.h).
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,15 +47,37 @@ class KvPages {
   // The blocks of the range now have `length` rows, and the sequence as many or more; it has pages
   // for them.
   void advance(SequenceId id, const StageRange& range, uint32_t length);
-  // Every sequence is empty.
+  // Every sequence is empty, and no cache holds a page: a later generation() begins.
   void forget();
+
+  // The empty sequence holds these pages, whose rows the blocks of the range have; the cache holds
+  // each of them. False, with nothing changed, where they are of an earlier generation.
+  bool adopt(SequenceId id, std::span<const uint32_t> pages, const StageRange& range,
+             uint64_t generation);
+  // Before rows are written from `length` on: where that is inside of a page with other holders,
+  // the sequence is cut to the page's start. Returns the length that it has then; no more than
+  // `length`, to which it has been cut.
+  uint32_t own(SequenceId id, uint32_t length);
+  // Whether the pages of the rows [first, end), those that the sequence has, are its alone.
+  bool owns(SequenceId id, uint32_t first, uint32_t end) const;
+  // The cache holds this page of a sequence too, which is whole. Nothing where it does already, or
+  // the sequence has no such page any more.
+  std::optional<uint32_t> share(SequenceId id, size_t index, uint64_t generation);
+  // The cache, which holds the page since this generation, does so no longer.
+  void let_go(uint32_t page, uint64_t generation);
+  bool held_by_cache_alone(uint32_t page) const;
+  uint64_t generation() const;
+
   // Writes the sequence's pages to `out`, which has room for a whole context; returns how many
   // there are.
   size_t copy_table(SequenceId id, uint32_t* out) const;
 
   uint32_t total() const { return total_; }
   uint32_t per_sequence() const { return pages_per_sequence_; }
+  // Pages that sequences hold.
   uint32_t in_use() const;
+  // Pages that only the cache holds.
+  uint32_t spare() const;
 
  private:
   struct Sequence {
@@ -67,12 +92,22 @@ class KvPages {
   std::pair<size_t, size_t> blocks_of(const StageRange& range) const;
   void cut(Sequence& sequence, uint32_t length);
   void release(Sequence& sequence, size_t keep);
+  void hold(uint32_t page);
+  void drop(uint32_t page);
 
+  struct Page {
+    uint32_t holders = 0;
+    bool cached = false;  // one of them is the cache
+    bool spare() const { return cached && holders == 1; }
+  };
   mutable std::mutex mutex_;
   uint32_t total_ = 0;
   uint32_t pages_per_sequence_ = 0;
   int layers_ = 0;
   SequenceId next_ = 1;
+  uint64_t generation_ = 0;
+  uint32_t spare_ = 0;
+  std::vector<Page> pages_;
   std::vector<uint32_t> free_;
   std::map<SequenceId, Sequence> sequences_;
 };

@@ -1,7 +1,9 @@
 // The pages of keys and values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <random>
 #include <set>
 
@@ -176,6 +178,98 @@ TEST(KvPages, AgreesWithASimpleModel) {
       }
     }
     ASSERT_EQ(pages.in_use(), held);
+  }
+}
+
+// Random operations of sequences and a cache against a model that knows who holds a page.
+TEST(KvPages, HasTheHoldersOfASimpleModel) {
+  constexpr uint32_t kTotal = 37, kEach = 9;
+  const int calls = std::getenv("SPLIT_LONG") != nullptr ? 1'000'000 : 100'000;
+  struct Simple {
+    uint32_t length = 0;
+    std::vector<uint32_t> pages;
+  };
+  std::mt19937 random(2);
+  const auto draw = [&](size_t below) { return static_cast<uint32_t>(random() % below); };
+  KvPages pages(kTotal, kEach, kLayers);
+  std::map<SequenceId, Simple> model;
+  std::set<uint32_t> cached;
+  const auto holders = [&](uint32_t page) {
+    return std::ranges::count_if(
+        model, [&](const auto& one) { return std::ranges::count(one.second.pages, page) > 0; });
+  };
+  for (int i = 0; i < calls; ++i) {
+    const uint32_t choice = model.empty() ? 0 : draw(10);
+    if (choice == 0 && model.size() < 8) {
+      // Some of what the cache holds; or nothing.
+      std::vector<uint32_t> adopted(cached.begin(), cached.end());
+      std::ranges::shuffle(adopted, random);
+      adopted.resize(std::min<size_t>({adopted.size(), draw(4), kEach}));
+      const SequenceId id = pages.open();
+      ASSERT_FALSE(pages.adopt(id, adopted, kWhole, pages.generation() + 1));
+      ASSERT_TRUE(pages.adopt(id, adopted, kWhole, pages.generation()));
+      model[id] = {static_cast<uint32_t>(adopted.size() * kPageTokens), adopted};
+    } else if (model.empty()) {
+      continue;
+    } else {
+      const auto at = std::next(model.begin(), static_cast<ptrdiff_t>(draw(model.size())));
+      auto& [id, one] = *at;
+      if (choice == 1) {
+        pages.close(id);
+        model.erase(at);
+      } else if (choice < 4) {
+        const uint32_t length = draw(one.length + 1), page = length / kPageTokens;
+        const bool shared =
+            page < one.pages.size() &&
+            holders(one.pages[page]) + (cached.contains(one.pages[page]) ? 1 : 0) > 1;
+        one.length = shared ? page * static_cast<uint32_t>(kPageTokens) : length;
+        ASSERT_EQ(pages.own(id, length), one.length);
+        one.pages.resize((one.length + kPageTokens - 1) / kPageTokens);
+      } else if (choice < 7) {
+        const uint32_t length = std::min<uint32_t>(one.length + draw(50), kEach * kPageTokens);
+        if (pages.reserve(id, length)) {
+          const auto table = table_of(pages, id);
+          ASSERT_TRUE(std::ranges::equal(one.pages, std::span(table).first(one.pages.size())));
+          for (size_t page = one.pages.size(); page < table.size(); ++page) {
+            ASSERT_EQ(holders(table[page]), 0);
+            ASSERT_FALSE(cached.contains(table[page]));
+          }
+          one = {length, table};
+          pages.advance(id, kWhole, length);
+        }
+      } else if (choice < 9) {
+        const size_t index = draw(kEach);
+        const auto page = pages.share(id, index, pages.generation());
+        const bool whole = (index + 1) * kPageTokens <= one.length;
+        ASSERT_EQ(page.has_value(), whole && !cached.contains(one.pages[index]));
+        if (page) cached.insert(*page);
+      } else if (!cached.empty()) {
+        const uint32_t page =
+            *std::next(cached.begin(), static_cast<ptrdiff_t>(draw(cached.size())));
+        pages.let_go(page, pages.generation());
+        cached.erase(page);
+      }
+    }
+    if (draw(5000) == 0) {
+      const uint64_t before = pages.generation();
+      pages.forget();
+      for (auto& [id, one] : model) one = {};
+      for (const uint32_t page : cached) pages.let_go(page, before);
+      cached.clear();
+    }
+    std::set<uint32_t> held;
+    for (const auto& [id, one] : model) {
+      ASSERT_EQ(pages.length(id), one.length);
+      ASSERT_EQ(table_of(pages, id), one.pages);
+      held.insert(one.pages.begin(), one.pages.end());
+    }
+    const auto spare =
+        std::ranges::count_if(cached, [&](uint32_t page) { return !held.contains(page); });
+    ASSERT_EQ(pages.in_use(), held.size());
+    ASSERT_EQ(pages.spare(), static_cast<uint32_t>(spare));
+    for (const uint32_t page : cached) {
+      ASSERT_EQ(pages.held_by_cache_alone(page), !held.contains(page));
+    }
   }
 }
 
