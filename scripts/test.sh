@@ -56,6 +56,7 @@ else
   phase tests 3000 tests
   phase 'checks of all sources' 1500 scripts/check.sh --all
   phase 'mistakes in the tensor library' 3000 tests/array/mutations.sh build/mutations
+  phase 'mistakes in the prompt cache' 3000 tests/array/mutations.sh build/mutations tests/run/mutations.txt test_prefix_cache
   phase 'AddressSanitizer' 6000 sanitized asan
   phase 'ThreadSanitizer' 6000 sanitized tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
   phase 'aarch64' 3000 scripts/test_aarch64.sh

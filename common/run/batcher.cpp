@@ -32,6 +32,15 @@ struct Batcher::Room {
   bool admits(Point depth) const { return depths.size() < most_depths || knows(depth); }
 };
 
+void Batcher::keep_prefixes(std::function<Clock::time_point()> clock) {
+  constexpr uint64_t kPart = 50;  // of the pages' bytes, that the index may take
+  prefixes_.emplace(
+      shard_.pages(),
+      PrefixCache::Options{.phases_alike = [this] { return shard_.same_bits_in_both_phases(); },
+                           .index_bytes = shard_.page_bytes() * pages().total() / kPart,
+                           .clock = std::move(clock)});
+}
+
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
   return queue_.size() + running_;

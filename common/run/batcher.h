@@ -23,11 +23,13 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 
 #include "base/resources/clock.h"
 #include "base/resources/fibres.h"
 #include "run/caller_habits.h"
 #include "run/fair_turns.h"
+#include "run/prefix_cache.h"
 #include "run/shard/shard.h"
 
 namespace split {
@@ -87,9 +89,14 @@ class Batcher {
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
+  // Keeps the prefixes of texts from now on, in pages that nobody needs. Before the first run().
+  void keep_prefixes(std::function<Clock::time_point()> clock = Clock::now);
+  // Null: they are not kept.
+  PrefixCache* prefixes() { return prefixes_ ? &*prefixes_ : nullptr; }
 
-  // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns
-  // true, or false when there are none to free. Set before the first run().
+  // Called, by whichever thread runs a step, when a sequence gets no pages, not even such that hold
+  // prefixes alone: frees some and returns true, or false when there are none to free. Set before
+  // the first run().
   void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
   // Called after each step that was computed, beside those given before, by whichever thread ran
   // it. Before the first run().
@@ -159,7 +166,10 @@ class Batcher {
   static uint64_t work_of(const Share& share, uint64_t layer_rows);
   bool bounded() const;
 
+  bool make_room();
+
   Shard& shard_;
+  std::optional<PrefixCache> prefixes_;
   const uint32_t slice_;
   std::function<bool()> make_room_;
   std::vector<std::function<void(const StepSeen&)>> seen_;

@@ -27,12 +27,17 @@ bool Batcher::begin(const Share& share) {
   }
   if (!job.fill) pages.truncate(job.sequence, past);
   bool reserved = pages.reserve(job.sequence, end);
-  while (!reserved && make_room_ && make_room_()) reserved = pages.reserve(job.sequence, end);
+  while (!reserved && make_room()) reserved = pages.reserve(job.sequence, end);
   if (!reserved) {
     ticket.error =
         std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
   }
+  CHECK(pages.owns(job.sequence, past, end));  // nobody else reads where it writes
   return reserved;
+}
+
+bool Batcher::make_room() {
+  return (prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
 }
 
 // Hands a share its rows, which lie where `from` says unless that is where they belong.

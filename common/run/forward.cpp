@@ -1,27 +1,68 @@
 #include "run/forward.h"
 
+#include <algorithm>
+
 namespace split {
 
-LocalForward::LocalForward(Batcher& batcher, Requester requester)
+LocalForward::LocalForward(Batcher& batcher, Requester requester, std::optional<PrefixRoot> root)
     : batcher_(batcher),
       requester_(std::move(requester)),
+      root_(std::move(root)),
       sequence_(batcher.shard().pages().open()) {}
 
-LocalForward::~LocalForward() { batcher_.shard().pages().close(sequence_); }
+LocalForward::~LocalForward() {
+  if (prefixes() != nullptr) prefixes()->put(*root_, sequence_, history_, blocks());
+  batcher_.shard().pages().close(sequence_);
+}
 
 std::span<const float> LocalForward::run(const SequenceRows& rows) {
   history_.cut_back(rows.past);
-  out_.resize(rows.wanted_count() * batcher_.shard().width(rows.range.to));
+  const size_t width = batcher_.shard().width(rows.range.to);
+  out_.resize(rows.wanted_count() * width);
+  // Others wait for what it computes, piece by piece.
+  const bool shares = prefixes() != nullptr && rows.phase == Phase::kPrompt;
+  const PrefixCache::Computing computing =
+      shares && rows.past == 0 ? take(rows) : PrefixCache::Computing();
+  float* out = out_.data();
+  while (history_.size() - rows.past < rows.count()) {
+    const uint32_t done = history_.size() - rows.past, left = rows.count() - done;
+    const uint32_t most = shares ? batcher_.shard().options().max_rows : left;
+    const SequenceRows piece = rows.slice(done, std::min(left, most));
+    computes(piece);
+    run_piece(piece, out);
+    out += piece.wanted_count() * width;
+    if (shares) prefixes()->put(*root_, sequence_, history_, blocks());
+  }
+  return out_;
+}
+
+// Those of a prompt that begins, as far as they are there.
+PrefixCache::Computing LocalForward::take(const SequenceRows& rows) {
+  SequenceHistory whole;
+  whole.append(rows.tokens, rows.phase);
+  batcher_.shard().pages().truncate(sequence_, 0);
+  PrefixCache::Taken taken = prefixes()->take(*root_, sequence_, whole, blocks(),
+                                              rows.wanted.first(rows.count()), requester_.gone);
+  cached_ = taken.rows;
+  history_.append(rows.tokens.first(cached_), rows.phase);
+  return std::move(taken.rest);
+}
+
+void LocalForward::run_piece(const SequenceRows& rows, float* out) {
   for (bool done = false; !done;) {
     try {
       restore(rows.past);
-      run_job(rows, out_.data());
+      run_job(rows, out);
       done = true;
     } catch (const SequenceLost&) {
+    } catch (...) {
+      // What came about is there for a text that begins so again.
+      const uint32_t have = batcher_.pages().length(sequence_);
+      if (have > rows.past) history_.append(rows.tokens.first(have - rows.past), rows.phase);
+      throw;
     }
   }
   history_.append(rows.tokens, rows.phase);
-  return out_;
 }
 
 void LocalForward::run_job(const SequenceRows& rows, float* out) {
@@ -34,14 +75,22 @@ void LocalForward::run_job(const SequenceRows& rows, float* out) {
 // The sequence has the first `past` rows again: with their phases, so with their bits.
 void LocalForward::restore(uint32_t past) {
   KvPages& pages = batcher_.shard().pages();
-  if (pages.cut_back(sequence_, past)) return;
-  const StageRange blocks{.to = batcher_.shard().model().config().layers};
+  if (pages.length(sequence_) >= past && pages.own(sequence_, past) == past) return;
   history_.replay(
-      past, [&] { return pages.filled(sequence_, blocks); },
+      past, [&] { return pages.filled(sequence_, blocks()); },
       [&](SequenceRows piece) {
-        piece.range = blocks;
+        piece.range = blocks();
         run_job(piece, nullptr);
       });
+}
+
+bool LocalForward::forget_cached() {
+  if (cached_ == 0) return false;
+  prefixes()->forget(*root_);
+  root_.reset();
+  cached_ = 0;
+  batcher_.shard().pages().truncate(sequence_, 0);
+  return true;
 }
 
 }  // namespace split

@@ -33,13 +33,18 @@ class Forward {
     double queue_ms = 0, compute_ms = 0;
   };
   virtual Spent spent() const { return {}; }
+
+  // Rows of the prompt that were there and so not computed.
+  virtual uint32_t cached() const { return 0; }
 };
 
 // The whole model on one shard, which has all stages. Remembers its rows, to compute them again
 // when a device is lost.
 class LocalForward : public Forward {
  public:
-  explicit LocalForward(Batcher& batcher, Requester requester = {});
+  // With a root it takes the rows that the batcher's prefixes have, and leaves its own there.
+  explicit LocalForward(Batcher& batcher, Requester requester = {},
+                        std::optional<PrefixRoot> root = {});
   ~LocalForward() override;
   LocalForward(const LocalForward&) = delete;
   LocalForward& operator=(const LocalForward&) = delete;
@@ -47,17 +52,31 @@ class LocalForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return batcher_.shard().host_copy_is_slow(); }
   Spent spent() const override { return spent_; }
+  uint32_t cached() const override { return cached_; }
+
+ protected:
+  // Called before rows are computed that were not before.
+  virtual void computes(const SequenceRows& /*rows*/) {}
+  // After a result that is none: takes no rows any more, and forgets those that it took, here and
+  // for others. False where it took none.
+  bool forget_cached();
 
  private:
+  PrefixCache* prefixes() { return root_ ? batcher_.prefixes() : nullptr; }
+  StageRange blocks() const { return {.to = batcher_.shard().model().config().layers}; }
+  PrefixCache::Computing take(const SequenceRows& rows);
+  void run_piece(const SequenceRows& rows, float* out);
   void run_job(const SequenceRows& rows, float* out);
   void restore(uint32_t past);
 
   Batcher& batcher_;
   const Requester requester_;
+  std::optional<PrefixRoot> root_;
   SequenceId sequence_;
   SequenceHistory history_;
   std::vector<float> out_;
   Spent spent_;
+  uint32_t cached_ = 0;
 };
 
 }  // namespace split

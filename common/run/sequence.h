@@ -17,6 +17,8 @@ class SequenceHistory {
   // time until its answer.
   static constexpr uint32_t kPieceRows = 256;
 
+  std::span<const int32_t> tokens() const { return tokens_; }
+  std::span<const Phase> phases() const { return phases_; }
   uint32_t size() const { return static_cast<uint32_t>(tokens_.size()); }
   // Forgets all rows behind the first `past`, which are there.
   void cut_back(uint32_t past);

@@ -16,6 +16,11 @@ size_t Wanted::count(uint32_t rows) const {
   return 0;
 }
 
+uint32_t Wanted::first(uint32_t rows) const {
+  if (kind == kList) return list.empty() ? rows : list.front();
+  return rows - static_cast<uint32_t>(count(rows));
+}
+
 Wanted Wanted::slice(uint32_t rows, uint32_t first, uint32_t count) const {
   if (kind == kLast && first + count < rows) return kNone;
   if (kind != kList) return kind;

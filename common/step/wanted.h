@@ -17,6 +17,8 @@ struct Wanted {
 
   // How many rows they are among `rows`.
   size_t count(uint32_t rows) const;
+  // The place of the first one among `rows`; `rows` where there is none.
+  uint32_t first(uint32_t rows) const;
   // Those wanted of the rows [first, first + count) among `rows`, counted from the first of them.
   Wanted slice(uint32_t rows, uint32_t first, uint32_t count) const;
   // Appends the rows among `rows`, each plus `offset`.

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# mutations.sh BUILD: makes each mistake of mutations.txt in a copy of the sources, builds the tensor library's tests beside
-# BUILD and expects one of them to fail. test.sh --long runs it.
+# mutations.sh BUILD [LIST TEST...]: makes each mistake of the list (mutations.txt) in a copy of the sources, builds the tests
+# (the tensor library's) beside BUILD and expects one of them to fail. test.sh --long runs it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(mkdir -p "$1" && cd "$1" && pwd)
+list=$here/${2:-tests/array/mutations.txt}
+tests=("${@:3}")
+[ $# -gt 1 ] || tests=(test_array test_goldens test_train)
 copy=$build/source
 rm -rf "$copy" && mkdir -p "$copy"
 (cd "$here" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$copy" -xf -
-tests=(test_array test_goldens test_train)
 # All or nothing: a mistake that does not compile proves nothing.
 made() { cmake --build "$build/out" --parallel "$(nproc)" --target "${tests[@]}" > "$build/log" 2>&1; }
 passes() {
@@ -37,6 +39,6 @@ PY
     bad=$((bad + 1))
   fi
   cp "$here/${file#"$copy"/}" "$file"
-done < "$here/tests/array/mutations.txt"
+done < "$list"
 echo "mutations.sh: $bad unnoticed"
 exit $((bad > 0))

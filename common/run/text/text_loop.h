@@ -34,9 +34,11 @@ struct GenerateOptions {
   std::shared_ptr<const TokenGrammar> grammar = {};  // that the text is of; null: any
   size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
-  bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
-  DraftOptions drafts = {};   // of who computes the rows; no text depends on them
-  bool seeded = false;        // the seed was asked for, not drawn: of who may give another text
+  bool score_prompt = false;    // log-probabilities of the prompt's tokens too, from the second on
+  DraftOptions drafts = {};     // of who computes the rows; no text depends on them
+  bool cache_prompt = true;     // rows of the prompt may be those of other texts, and become theirs
+  std::string cache_salt = {};  // with texts of this salt alone
+  bool seeded = false;          // the seed was asked for, not drawn: of who may give another text
 
   // Whether somebody may expect the same text again.
   bool repeats() const { return seeded || sampling.temperature == 0; }

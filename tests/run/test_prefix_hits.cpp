@@ -1,0 +1,235 @@
+// Rows that texts take from each other: no bit of a text depends on who computed a row.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <latch>
+#include <random>
+#include <thread>
+
+#include "run/text/generate.h"
+#include "support/failing_device.h"
+#include "support/golden_model.h"
+#include "support/random_weights.h"
+
+namespace split::test {
+namespace {
+
+constexpr uint32_t kContext = 256;
+
+// A model on a device, its batcher, and the same once more without a cache.
+struct World {
+  std::unique_ptr<Model> model;
+  RandomWeights weights;
+  std::unique_ptr<Device> own;
+  Shard shard;
+  Batcher batcher;
+  std::unique_ptr<Device> calm = make_device({"cpu", 1});
+  Shard other;
+  Batcher plain{other};
+
+  explicit World(uint64_t pages = 64, std::unique_ptr<Device> device = make_device({"cpu", 1}),
+                 StageFormats formats = {})
+      : model(make_model(R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,
+                             "vocab_size":64,"n_positions":256})")),
+        weights(*model),
+        own(std::move(device)),
+        shard(*own, *model, source(), options(pages, formats)),
+        batcher(shard),
+        other(*calm, *model, source(), options(600, formats)) {
+    batcher.keep_prefixes();
+  }
+  WeightSource source() const {
+    return [this](const std::string& name) { return weights.view(name); };
+  }
+  ShardOptions options(uint64_t pages, const StageFormats& formats) const {
+    ShardOptions made = options_for(*model);
+    if (formats.block) made.profile = Profile::kQ8_0;
+    made.formats = formats;
+    made.kv_bytes = kv_bytes_for(*model, {}, made.profile, 1) * pages * kPageTokens / kContext;
+    made.max_rows = 64;
+    return made;
+  }
+};
+
+std::vector<int32_t> random_ids(std::mt19937& random, size_t count) {
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 64);
+  return ids;
+}
+
+// Prompts that share beginnings: of a few kinds, cut and edited anywhere.
+std::vector<int32_t> prompt_of(std::mt19937& random) {
+  std::mt19937 kind(static_cast<uint32_t>(random() % 4));
+  std::vector<int32_t> ids = random_ids(kind, kContext - 40);
+  ids.resize(1 + random() % ids.size());
+  if (random() % 2 == 0) ids[random() % ids.size()] = static_cast<int32_t>(random() % 64);
+  return ids;
+}
+
+// The logits of a prompt's last row and of some behind it, with cuts back between.
+std::vector<float> rows_of(LocalForward& forward, const std::vector<int32_t>& prompt,
+                           uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> all;
+  const auto add = [&](std::span<const float> logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  add(forward.run({.tokens = prompt}));
+  auto past = static_cast<uint32_t>(prompt.size());
+  for (int step = 0; step < 6; ++step) {
+    if (random() % 3 == 0) past -= std::min<uint32_t>(past - 1, random() % 20);
+    const std::vector<int32_t> ids = random_ids(random, 1 + random() % 4);
+    add(forward.run(
+        {.past = past, .tokens = ids, .phase = Phase::kGenerate, .wanted = Wanted::kAll}));
+    past += static_cast<uint32_t>(ids.size());
+  }
+  return all;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// How many rows were taken by `count` texts; each is that of a batcher without a cache.
+uint64_t expect_same(World& world, uint32_t seed, int count) {
+  std::mt19937 random(seed);
+  uint64_t hits = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::vector<int32_t> prompt = prompt_of(random);
+    const auto steps = static_cast<uint32_t>(random());
+    const PrefixRoot root{random() % 3 == 0 ? "b" : "a", random() % 5 == 0 ? "salt" : ""};
+    LocalForward taking(world.batcher, {root.owner, {}}, root), computing(world.plain);
+    EXPECT_TRUE(same(rows_of(taking, prompt, steps), rows_of(computing, prompt, steps)))
+        << seed << " " << i;
+    if (taking.cached() > 0) ++hits;
+  }
+  return hits;
+}
+
+int texts(int all) { return std::getenv("SPLIT_LONG") != nullptr ? all : all / 20; }
+
+TEST(PrefixHits, HaveTheBitsOfRowsThatWereComputed) {
+  World world(40);
+  EXPECT_GT(expect_same(world, 1, texts(6000)), static_cast<uint64_t>(texts(2000)));
+  EXPECT_GT(world.batcher.prefixes()->evicted(), 0u);
+}
+
+TEST(PrefixHits, HaveThemWhereThePhasesDiffer) {
+  World world(64, make_device({"cpu", 1}), profile_formats(Profile::kQ8_0));
+  ASSERT_FALSE(world.shard.same_bits_in_both_phases());
+  EXPECT_GT(expect_same(world, 2, texts(1000)), static_cast<uint64_t>(texts(300)));
+}
+
+TEST(PrefixHits, HaveThemOnEightThreads) {
+  World world(200);
+  std::atomic<uint64_t> hits = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (uint32_t seed = 10; seed < 18; ++seed) {
+      threads.emplace_back([&, seed] { hits += expect_same(world, seed, texts(400)); });
+    }
+  }
+  EXPECT_GT(hits, static_cast<uint64_t>(texts(1000)));
+}
+
+TEST(PrefixHits, HaveThemWhenTheDeviceIsLost) {
+  testing::internal::CaptureStderr();
+  uint64_t hits = 0;
+  for (int at = 0; at < texts(200); ++at) {
+    World world(64, std::make_unique<FailingDevice>(at + 3));
+    hits += expect_same(world, 100 + static_cast<uint32_t>(at), 6);
+  }
+  testing::internal::GetCapturedStderr();
+  EXPECT_GT(hits, 0u);
+}
+
+// Rows that steps computed: of prompts, and of generated tokens.
+struct Counted {
+  std::atomic<uint64_t> prompt = 0, generated = 0;
+  explicit Counted(Batcher& batcher) {
+    batcher.on_step([this](const StepSeen& seen) {
+      prompt += seen.prompt_rows;
+      generated += seen.generated_rows;
+    });
+  }
+};
+
+TEST(PrefixHits, ThirtyTwoThatComeTogetherComputeOnePrompt) {
+  constexpr size_t kUsers = 32, kSystem = 192, kOwn = 20;
+  World world(400);
+  const Counted counted(world.batcher);
+  std::mt19937 random(3);
+  const std::vector<int32_t> system = random_ids(random, kSystem);
+  std::latch all(kUsers);
+  std::vector<std::jthread> threads;
+  for (size_t user = 0; user < kUsers; ++user) {
+    std::vector<int32_t> prompt = system;
+    const std::vector<int32_t> own = random_ids(random, kOwn);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    threads.emplace_back([&, prompt] {
+      LocalForward taking(world.batcher, {"a", {}}, PrefixRoot{"a", ""});
+      LocalForward computing(world.plain);
+      all.arrive_and_wait();
+      EXPECT_TRUE(same(rows_of(taking, prompt, 1), rows_of(computing, prompt, 1)));
+    });
+  }
+  threads.clear();
+  EXPECT_LE(counted.prompt, kSystem + kUsers * 2 * kPageTokens);
+}
+
+TEST(PrefixHits, AnotherKeysTextNeitherTakesNorWaits) {
+  World world;
+  const Counted counted(world.batcher);
+  const std::vector<int32_t> prompt(200, 7);
+  for (const char* owner : {"a", "b"}) {
+    LocalForward forward(world.batcher, {owner, {}}, PrefixRoot{owner, ""});
+    forward.run({.tokens = prompt});
+    EXPECT_EQ(forward.cached(), 0u);
+  }
+  EXPECT_EQ(counted.prompt, 400u);
+}
+
+TEST(PrefixHits, AScoredPromptTakesNothing) {
+  World world;
+  const std::vector<int32_t> prompt(100, 7);
+  for (int i = 0; i < 2; ++i) {
+    LocalForward forward(world.batcher, {}, PrefixRoot{});
+    forward.run({.tokens = prompt, .wanted = Wanted::kAll});
+    EXPECT_EQ(forward.cached(), 0u);
+  }
+  LocalForward from_there(world.batcher, {}, PrefixRoot{});
+  from_there.run({.tokens = prompt, .wanted = Wanted({70, 99})});
+  EXPECT_EQ(from_there.cached(), 64u);
+}
+
+TEST(PrefixHits, AFullCacheHoldsUpNobody) {
+  World world(kContext / kPageTokens);  // one whole text
+  std::mt19937 random(5);
+  for (int i = 0; i < 5; ++i) {
+    LocalForward forward(world.batcher, {}, PrefixRoot{});
+    const std::vector<int32_t> whole = random_ids(random, kContext);
+    forward.run({.tokens = whole});
+    EXPECT_LE(world.shard.pages().in_use() + world.shard.pages().spare(),
+              world.shard.pages().total());
+  }
+  EXPECT_EQ(world.shard.pages().in_use(), 0u);
+}
+
+// Who gives up a prompt, and asks again, goes on where it was.
+TEST(PrefixHits, APromptThatWasGivenUpIsThereAsFarAsItCame) {
+  World world;
+  const std::vector<int32_t> prompt(250, 7);
+  int asked = 0;
+  {
+    LocalForward forward(world.batcher, {"a", [&] { return ++asked > 4; }}, PrefixRoot{"a", ""});
+    EXPECT_THROW(forward.run({.tokens = prompt}), RequesterGone);
+  }
+  LocalForward again(world.batcher, {"a", {}}, PrefixRoot{"a", ""});
+  again.run({.tokens = prompt});
+  EXPECT_GE(again.cached(), 64u);
+}
+
+}  // namespace
+}  // namespace split::test
