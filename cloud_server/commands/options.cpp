@@ -47,6 +47,11 @@ void add_models(Flags& flags, Options& options) {
              &options.formats);
   flags.bytes("kv-budget", "BYTES", "most for keys and values of all sessions of a model (1G)",
               &options.kv_budget, 1);
+  flags.choice("prompt-cache", {"on", "off"},
+               "whether prompts of one key that begin alike are computed once, in what the KV "
+               "budget has free (on; off where there are no keys and others than this machine may "
+               "ask: strangers would share)",
+               &options.prompt_cache);
   flags.bytes(
       "memory-budget", "BYTES",
       "most that requests may hold at once: bodies, parsed JSON, scratch, answers; past it they "
@@ -162,6 +167,10 @@ Flags make_flags(Options& options) {
 
 void complete_options(Options& options) {
   http::expect_origins(options.cors_origins);
+  if (options.prompt_cache.empty()) {
+    const bool strangers = options.api_key_file.empty() && !http::is_loopback(options.host);
+    options.prompt_cache = strangers ? "off" : "on";
+  }
   if (options.api_key_file.empty()) {
     http::expect_only_local(options.host, options.insecure, "--host " + options.host,
                             "give keys (--api-key-file), or ");
@@ -225,6 +234,7 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.wide = options.wide;
   if (options.kv != "auto") model.kv = dtype_from_format(options.kv);
   model.kv_budget = options.kv_budget;
+  model.prompt_cache = options.prompt_cache == "on";
   model.context = options.context;
   model.special_in_content = options.special_in_content;
   if (!options.chat_template.empty()) {

@@ -106,10 +106,10 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
 }
 
 // Reads keys and certificates again; those that are wrong change nothing.
-void reload(const Options& options, const Cloud& cloud, http::Server& server) {
+void reload(const Options& options, Cloud& cloud, http::Server& server) {
   try {
     if (!options.api_key_file.empty()) {
-      cloud.keys.renew(serve::ApiKeys::read(options.api_key_file));
+      cloud.renew_keys(serve::ApiKeys::read(options.api_key_file));
     }
     server.renew_tls();
     log_info(cat("SIGHUP: ", options.api_key_file.empty() && options.tls_cert.empty()

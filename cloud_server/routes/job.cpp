@@ -22,6 +22,11 @@ Requester requester_of(const http::Request& request) {
   return {request.principal, request.client_gone};
 }
 
+std::optional<PrefixRoot> prefix_root(const Requester& requester, const GenerateOptions& options) {
+  if (!options.cache_prompt) return {};
+  return PrefixRoot{requester.owner, options.cache_salt};
+}
+
 void charge_rows(const Cloud& cloud, const http::Request& request, ServedModel& model,
                  const SequenceRows& rows) {
   cloud.keys.expect_rows(request.principal);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cloud_server/state/cloud.h"
+#include "run/text/text_loop.h"
 
 namespace split::cloud {
 
@@ -20,6 +21,8 @@ wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& 
 [[noreturn]] void unknown_session();
 // The client that a request's jobs run for, while the request is answered.
 Requester requester_of(const http::Request& request);
+// Those whose rows a text shares: none where it is not to.
+std::optional<PrefixRoot> prefix_root(const Requester& requester, const GenerateOptions& options);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
 inline constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less

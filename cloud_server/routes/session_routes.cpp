@@ -74,7 +74,8 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   const auto beside = std::make_shared<LoadBeside>();
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),
-      [&cloud, &model, name, requester = requester_of(request), beside](size_t generated_from) {
+      [&cloud, &model, name, requester = requester_of(request), beside](size_t generated_from,
+                                                                        const GenerateOptions&) {
         return std::make_unique<SessionForward>(cloud, model, name, requester, beside,
                                                 generated_from);
       },

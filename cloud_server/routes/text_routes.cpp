@@ -17,20 +17,22 @@ namespace {
 // The rows of a completion are its key's, and finite.
 class CountedForward : public LocalForward {
  public:
-  CountedForward(ServedModel& model, const serve::ApiKeys& keys, const Requester& requester)
-      : LocalForward(model.batcher(), requester),
+  CountedForward(ServedModel& model, const serve::ApiKeys& keys, const Requester& requester,
+                 const GenerateOptions& options)
+      : LocalForward(model.batcher(), requester, prefix_root(requester, options)),
         model_(model),
         keys_(keys),
         name_(requester.owner) {}
   std::span<const float> run(const SequenceRows& rows) override {
-    keys_.took_rows(name_, model_.batcher().shard().whole_rows(rows));
-    return checked(LocalForward::run(rows));
+    std::span<const float> logits = LocalForward::run(rows);
+    if (!all_finite(logits) && forget_cached()) logits = LocalForward::run(rows);
+    if (!all_finite(logits)) refuse_overflow(model_, false);
+    return logits;
   }
 
  private:
-  std::span<const float> checked(std::span<const float> logits) const {
-    if (!all_finite(logits)) refuse_overflow(model_, false);
-    return logits;
+  void computes(const SequenceRows& rows) override {
+    keys_.took_rows(name_, model_.batcher().shard().whole_rows(rows));
   }
 
   ServedModel& model_;
@@ -44,8 +46,8 @@ serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::s
   if (model.config().encodes()) serve::refuse_without_head();
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),
-      [&cloud, &model, requester = requester_of(request)](size_t) {
-        return std::make_unique<CountedForward>(model, cloud.keys, requester);
+      [&cloud, &model, requester = requester_of(request)](size_t, const GenerateOptions& options) {
+        return std::make_unique<CountedForward>(model, cloud.keys, requester, options);
       },
       model.device().name());
   work.spare = &cloud.spare;

@@ -10,6 +10,16 @@ std::vector<std::string> Cloud::ids() const {
   return ids;
 }
 
+void Cloud::renew_keys(const serve::ApiKeys& renewed) {
+  keys.renew(renewed);
+  if (!opened) return;
+  for (const auto& model : models) {
+    if (PrefixCache* const prefixes = model->batcher().prefixes()) {
+      prefixes->keep_owners([&](const std::string& owner) { return keys.has(owner); });
+    }
+  }
+}
+
 ServedModel& Cloud::find(const std::string& id) {
   if (id.empty() && !models.empty()) return *models[0];
   for (const auto& model : models) {

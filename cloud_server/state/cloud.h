@@ -39,6 +39,8 @@ struct Cloud {
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
   std::vector<std::string> ids() const;
+  // Takes these keys; nothing is kept of those that are gone.
+  void renew_keys(const serve::ApiKeys& renewed);
 };
 
 }  // namespace split::cloud

@@ -88,6 +88,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
+  if (options.prompt_cache && !config().encodes()) batcher_->keep_prefixes();
   batcher_->on_step([this](const StepSeen& seen) {
     const std::optional<StepCosts> known = costs();
     const uint32_t most = shard_->max_wanted(seen.to);

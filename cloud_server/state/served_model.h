@@ -30,6 +30,7 @@ struct ModelOptions {
   bool special_in_content = false;
   std::optional<DType> kv;  // of keys and values, in place of the profile's
   uint64_t kv_budget = 0;
+  bool prompt_cache = false;  // texts share the rows of prompts that begin alike
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
   // How long a request for weights that are not made yet waits: less than any client's own timeout.

@@ -116,6 +116,8 @@ std::shared_ptr<const ApiKeys::Keys> ApiKeys::now() const {
 
 bool ApiKeys::empty() const { return now()->empty(); }
 
+bool ApiKeys::has(const std::string& name) const { return find(name) != nullptr; }
+
 void ApiKeys::renew(const ApiKeys& other) const {
   const auto before = now();
   Keys keys = *other.now();

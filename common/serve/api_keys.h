@@ -60,6 +60,7 @@ class ApiKeys {
   ApiKeys& operator=(ApiKeys&&) noexcept;
 
   bool empty() const;
+  bool has(const std::string& name) const;
   // Takes the place of these keys, for requests from then on; those that stay as they were keep
   // what they owe. Any thread.
   void renew(const ApiKeys& other) const;

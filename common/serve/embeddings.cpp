@@ -133,7 +133,7 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
     data += "}";
     tokens += request.inputs[i].size();
   }
-  Json usage = usage_of(*work, tokens, std::nullopt);
+  Json usage = read_usage_of(*work, tokens);
   if (!usage.contains("splitcompute")) usage["splitcompute"] = Json::object();
   usage["splitcompute"]["texts"] = request.inputs.size();
   usage["splitcompute"]["trips"] = embedded.trips;

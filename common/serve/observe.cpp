@@ -245,6 +245,27 @@ void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()>
   gauge("split_kv_budget_bytes", "Keys and values that there is room for.", [](Batcher& batcher) {
     return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().total();
   });
+  const auto counted = [&](const char* name, const char* help, uint64_t (*value)(PrefixCache&)) {
+    metrics.counted(
+        name, help,
+        [present, value] {
+          const std::shared_ptr<Batcher> batcher = present();
+          PrefixCache* const prefixes = batcher ? batcher->prefixes() : nullptr;
+          return prefixes != nullptr ? static_cast<double>(value(*prefixes)) : 0.0;
+        },
+        labels);
+  };
+  gauge("split_prompt_cache_bytes",
+        "Keys and values that the prompt cache holds; what texts need of them they get.",
+        [](Batcher& batcher) {
+          PrefixCache* const prefixes = batcher.prefixes();
+          const size_t pages = prefixes != nullptr ? prefixes->pages() : 0;
+          return static_cast<double>(batcher.shard().page_bytes() * pages);
+        });
+  counted("split_prompt_cached_tokens_total", "Tokens of prompts that were not computed again.",
+          [](PrefixCache& prefixes) { return prefixes.taken_rows(); });
+  counted("split_prompt_cache_evicted_pages_total", "Pages of the prompt cache that gave way.",
+          [](PrefixCache& prefixes) { return prefixes.evicted(); });
   gauge("split_queue_depth", "Jobs that wait for a step or are in one.",
         [](Batcher& batcher) { return static_cast<double>(batcher.depth()); });
 }

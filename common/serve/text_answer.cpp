@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -90,11 +91,21 @@ class TextAnswer {
     return text;
   }
 
-  // A prompt counts once, whatever n is.
-  void count(size_t index, const std::vector<int32_t>& prompt, const Generated& result) {
+  // A prompt counts once, whatever n is; what one of its texts computed, the others did not have
+  // to.
+  void count(size_t index, const std::vector<int32_t>& prompt, size_t cached,
+             const Generated& result) {
     const std::lock_guard lock(counting_);
-    if (index % each() == 0) prompt_tokens_ += prompt.size();
-    completion_tokens_ += result.tokens.size();
+    if (index % each() == 0) tokens_.prompt += prompt.size();
+    tokens_.completion += result.tokens.size();
+    const auto least = cached_.try_emplace(index / each(), cached).first;
+    least->second = std::min(least->second, cached);
+  }
+
+  TokenCounts tokens() const {
+    TokenCounts all = tokens_;
+    for (const auto& [prompt, cached] : cached_) all.cached += cached;
+    return all;
   }
 
   Json envelope(const char* object, Json choices) const {
@@ -115,7 +126,8 @@ class TextAnswer {
   std::string id_;
   int64_t created_;
   std::mutex counting_;  // of:
-  size_t prompt_tokens_ = 0, completion_tokens_ = 0;
+  TokenCounts tokens_;
+  std::map<size_t, size_t> cached_;  // by prompt
   // Choices of a stream that have not ended, and what looks after its first run.
   std::vector<std::unique_ptr<Events>> events_;
   std::unique_ptr<Watch> watch_;
@@ -128,10 +140,12 @@ http::Response TextAnswer::whole(const http::Request& http) {
   const auto one = [&](size_t index) {
     std::vector<int32_t> prompt = prompt_of(index);
     Generated result;
+    size_t cached = 0;
     choices_.retried([&] {
       const std::unique_ptr<Text> text = begin(index);
       while (text->next([&](auto, auto*) { return !watch->gone(); })) continue;
       result = text->take();
+      cached = text->cached();
       if (request_.words) prompt.assign(text->prompt().begin(), text->prompt().end());
     });
     LogprobLists lists = new_lists();
@@ -148,12 +162,12 @@ http::Response TextAnswer::whole(const http::Request& http) {
     }
     made[index] = std::move(choice);
     scores[index] = mean_logprob(result);
-    count(index, prompt, result);
+    count(index, prompt, cached, result);
     return result.finish_reason == "cancelled" ? Next::kStop : Next::kGoOn;
   };
   choices_.run(choices(), one, [this] { work_->cancel(); });
   Json json = envelope(shape_.object, ranks() ? ranked(std::move(made), scores) : std::move(made));
-  json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
+  json["usage"] = usage_of(*work_, tokens());
   return http::Response::json(200, json.dump() + "\n");
 }
 
@@ -192,8 +206,8 @@ class TextAnswer::Events {
     if (!answer_.choices_.retried([&] { ended = advance(); }) || !ended) return Next::kPause;
     Generated result = text_->take();
     if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
+    answer_.count(index_, prompt_, text_->cached(), result);
     text_.reset();
-    answer_.count(index_, prompt_, result);
     const bool wanted = result.finish_reason != "cancelled" && (!at_once_ || send_all(result)) &&
                         send("", result.finish_reason.c_str());
     return wanted ? Next::kGoOn : Next::kStop;
@@ -236,6 +250,7 @@ class TextAnswer::Events {
 
   bool tell(std::string_view text, const ScoredToken* token) {
     if (at_once_) return !watch_->gone();
+    cached_ = text_->cached();
     if (token != nullptr) {
       ++tokens_;
       ids_.push_back(token->id);
@@ -262,7 +277,7 @@ class TextAnswer::Events {
     first_ = false;
     Json chunk = answer_.envelope(answer_.shape_.chunk_object, Json::array({std::move(choice)}));
     if (request_.continuous_usage) {
-      chunk["usage"] = usage_of(*answer_.work_, prompt_.size(), tokens_);
+      chunk["usage"] = usage_of(*answer_.work_, {prompt_.size(), cached_, tokens_});
     } else if (request_.include_usage) {
       chunk["usage"] = nullptr;
     }
@@ -287,7 +302,7 @@ class TextAnswer::Events {
   const bool at_once_;
   LogprobLists lists_;
   bool opened_ = false, first_ = true;
-  size_t tokens_ = 0;
+  size_t tokens_ = 0, cached_ = 0;
   bool at_start_;             // of a text whose first spaces are skipped
   std::vector<int32_t> ids_;  // whose text is in the next event
   size_t at_ = 0, told_ = 0;  // pieces of the text: given by this run of it, and by all
@@ -336,7 +351,7 @@ bool TextAnswer::run_choices(Watch& watch) {
   if (!events_.empty()) return true;
   if (request_.include_usage) {
     Json chunk = envelope(shape_.chunk_object, Json::array());
-    chunk["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
+    chunk["usage"] = usage_of(*work_, tokens());
     watch.write(http::sse_event(chunk.dump()));
   }
   watch.write(http::sse_done());
@@ -407,11 +422,16 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
   return response;
 }
 
-Json usage_of(const TextBackend& work, size_t prompt_tokens,
-              std::optional<size_t> completion_tokens) {
-  Json usage = {{"prompt_tokens", prompt_tokens},
-                {"total_tokens", prompt_tokens + completion_tokens.value_or(0)}};
-  if (completion_tokens) usage["completion_tokens"] = *completion_tokens;
+Json usage_of(const TextBackend& work, const TokenCounts& tokens) {
+  Json usage = read_usage_of(work, tokens.prompt);
+  usage["prompt_tokens_details"] = {{"cached_tokens", tokens.cached}};
+  usage["completion_tokens"] = tokens.completion;
+  usage["total_tokens"] = tokens.prompt + tokens.completion;
+  return usage;
+}
+
+Json read_usage_of(const TextBackend& work, size_t tokens) {
+  Json usage = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
   const std::string receipt = work.receipt();
   if (!receipt.empty()) usage["splitcompute"] = parse_json(receipt, 8, "the receipt");
   return usage;

@@ -24,8 +24,13 @@ extern const Shape kCompletionShape, kChatShape;
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape);
 
-// {"prompt_tokens","completion_tokens"?,"total_tokens","splitcompute"?}
-Json usage_of(const TextBackend& work, size_t prompt_tokens,
-              std::optional<size_t> completion_tokens);
+// What a text took: tokens of the prompt, those of them that were not computed, and new ones.
+struct TokenCounts {
+  size_t prompt = 0, cached = 0, completion = 0;
+};
+// {"prompt_tokens","prompt_tokens_details","completion_tokens","total_tokens","splitcompute"?}; for
+// texts that are only read `read_usage_of`: without what is of answers.
+Json usage_of(const TextBackend& work, const TokenCounts& tokens);
+Json read_usage_of(const TextBackend& work, size_t tokens);
 
 }  // namespace split::serve

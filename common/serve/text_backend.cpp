@@ -41,7 +41,7 @@ class LocalBackend : public TextBackend {
     LocalText(LocalBackend& backend, std::span<const int32_t> prompt,
               const GenerateOptions& options)
         : backend_(backend),
-          forward_(backend.open_(prompt.size() - options.generated)),
+          forward_(backend.open_(prompt.size() - options.generated, options)),
           text_(*forward_, backend.config_, backend.tokenizer_, prompt, options) {}
     ~LocalText() override {
       const std::lock_guard lock(backend_.mutex_);
@@ -53,6 +53,7 @@ class LocalBackend : public TextBackend {
     LocalText& operator=(const LocalText&) = delete;
     bool next(const OnText& on_text) override { return text_.next(on_text); }
     Generated take() override { return text_.take(); }
+    size_t cached() const override { return forward_->cached(); }
 
    private:
     LocalBackend& backend_;

@@ -25,6 +25,8 @@ class Text {
   virtual Generated take() = 0;
   // Returns the ids of a text that began by its words, as far as they are known.
   virtual std::span<const int32_t> prompt() const { return {}; }
+  // How many tokens of the prompt did not have to be computed, as far as that is known.
+  virtual size_t cached() const { return 0; }
 };
 
 // One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
@@ -82,7 +84,8 @@ struct TextModel {
 using FindModel = std::function<TextModel(const std::string& id)>;
 
 // Makes the sequence of a text, whose rows from `generated_from` on are generated ones.
-using OpenForward = std::function<std::unique_ptr<Forward>(size_t generated_from)>;
+using OpenForward =
+    std::function<std::unique_ptr<Forward>(size_t generated_from, const GenerateOptions& options)>;
 // A model whose texts run on sequences that `open` makes, on this device.
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
                         OpenForward open, std::string device = {});

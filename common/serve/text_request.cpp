@@ -66,6 +66,18 @@ void read_repetition(Fields& fields, SamplingOptions& sampling) {
       fields.integer_or("repeat_last_n", -1, kMaxTokensAsked, recent ? kRecent : -1));
 }
 
+// Whose texts are to share what is computed: by vLLM's name.
+std::string read_salt(Fields& fields) {
+  constexpr const char* kName = "cache_salt";
+  constexpr size_t kMost = 128;
+  if (!fields.has(kName)) return {};
+  std::string salt = fields.text(kName);
+  if (salt.empty() || salt.size() > kMost) {
+    Fields::refuse(kName, cat("expected a text of 1..", kMost, " bytes, got ", salt.size()));
+  }
+  return salt;
+}
+
 }  // namespace
 
 void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
@@ -94,6 +106,8 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
     options.stop = stop;
   }
   options.ignore_end = fields.boolean_or("ignore_eos", false);
+  options.cache_prompt = fields.boolean_or("cache_prompt", true);
+  options.cache_salt = read_salt(fields);
   request.choices = static_cast<int>(fields.integer_or("n", 1, kMaxChoices, 1));
   request.best_of = request.choices;
   request.stream = fields.boolean_or("stream", false);
@@ -177,6 +191,10 @@ std::vector<http::RequestField> common_fields() {
            "A text, or a list of at most 16, at which the answer ends; each of at most 1 KiB."},
           {"response_format", "object",
            "json_object, or json_schema with a schema that the answer is of."},
+          {"cache_prompt", "boolean",
+           "False: no row of the prompt is taken from another text's, nor kept for others."},
+          {"cache_salt", "string",
+           "Rows are shared with texts of the same key and salt alone; at most 128 bytes."},
           {"n", "integer",
            "The number of texts for each prompt; they use this seed and those that follow it."},
           {"stream", "boolean", "Sends the text as server-sent events while it is written."},

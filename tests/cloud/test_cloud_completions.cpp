@@ -296,9 +296,10 @@ class Scripts : public testing::Test {
     running = std::make_unique<http::Running>(http::Server::Options(), [this](auto& server) {
       server.route("POST", kPath, [this](const http::Request& request) {
         return serve::completions(request, [this](const std::string&) {
-          return serve::local_backend("script", config, &*tokenizer, [this](size_t) {
-            return std::make_unique<Scripted>(script, 8192, 1);
-          });
+          return serve::local_backend("script", config, &*tokenizer,
+                                      [this](size_t, const GenerateOptions&) {
+                                        return std::make_unique<Scripted>(script, 8192, 1);
+                                      });
         });
       });
     });

@@ -111,7 +111,7 @@ TEST(Choices, ThatFindNoRoomWaitForThoseThatHaveIt) {
     std::atomic<int> done{0};
     choices.run(
         9,
-        [&](size_t) {
+        [&](size_t, const GenerateOptions&) {
           choices.retried([&] { room.use(3); });
           ++done;
           return Choices::Next::kGoOn;
@@ -128,7 +128,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
   const auto run = [&] {
     choices.run(
         4,
-        [&](size_t) {
+        [&](size_t, const GenerateOptions&) {
           choices.retried([&] { room.use(3); });
           return Choices::Next::kGoOn;
         },
@@ -139,7 +139,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
   int asked = 0;
   EXPECT_THROW(one.run(
                    1,
-                   [&](size_t) {
+                   [&](size_t, const GenerateOptions&) {
                      one.retried([&] {
                        ++asked;
                        throw RequesterGone();
@@ -258,9 +258,9 @@ TEST_F(SeveralTexts, ThatWaitForTheirReaderAreTheSame) {
     request.body = body.dump();
     const http::Response response = serve::completions(request, [&](const std::string&) {
       Batcher& batcher = cloud.model().batcher();
-      serve::TextModel model =
-          serve::local_backend("m", cloud.model().config(), cloud.model().tokenizer(),
-                               [&](size_t) { return std::make_unique<LocalForward>(batcher); });
+      serve::TextModel model = serve::local_backend(
+          "m", cloud.model().config(), cloud.model().tokenizer(),
+          [&](size_t, const GenerateOptions&) { return std::make_unique<LocalForward>(batcher); });
       model.spare = &spare;
       return model;
     });

@@ -39,8 +39,9 @@ class RequestFields : public testing::Test {
     config.context = 64;
   }
   TextModel model() {
-    return local_backend("m", config, nullptr,
-                         [this](size_t) { return std::make_unique<Flat>(logits); });
+    return local_backend("m", config, nullptr, [this](size_t, const GenerateOptions&) {
+      return std::make_unique<Flat>(logits);
+    });
   }
   Json ask(const std::string& fields) {
     http::Request request;
@@ -283,8 +284,9 @@ class Formats : public testing::Test {
     return request;
   }
   TextModel model() {
-    return local_backend("m", config, &*tokenizer,
-                         [this](size_t) { return std::make_unique<Noise>(*tokenizer); });
+    return local_backend("m", config, &*tokenizer, [this](size_t, const GenerateOptions&) {
+      return std::make_unique<Noise>(*tokenizer);
+    });
   }
   Json ask(int seed, const std::string& format) {
     const auto find = [this](const std::string&) { return model(); };
@@ -392,7 +394,8 @@ TEST_F(Formats, WhatIsNoFormatIsRefused) {
   }
   tokenizer.reset();
   const auto find = [this](const std::string&) {
-    return local_backend("m", config, nullptr, [](size_t) { return nullptr; });
+    return local_backend("m", config, nullptr,
+                         [](size_t, const GenerateOptions&) { return nullptr; });
   };
   EXPECT_THROW(completions(request(1, prompt, R"({"type":"json_object"})"), find), Error);
 }

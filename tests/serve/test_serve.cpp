@@ -31,7 +31,8 @@ TEST(Serve, AQuietStreamIsKeptOpenByComments) {
     server.route("POST", "/v1/completions", [&](const http::Request& request) {
       return serve::completions(request, [&](const std::string&) {
         serve::TextModel model = serve::local_backend(
-            "m", config, nullptr, [&](size_t) { return std::make_unique<Silent>(go); });
+            "m", config, nullptr,
+            [&](size_t, const GenerateOptions&) { return std::make_unique<Silent>(go); });
         model.quiet = std::chrono::milliseconds(1);
         return model;
       });

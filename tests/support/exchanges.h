@@ -39,12 +39,13 @@ inline std::string recorded_body(const Json& said) {
   return bytes;
 }
 
-// Zeros for what differs from run to run.
+// Zeros for what differs from run to run, and nothing for what was not told when it was recorded.
 inline std::string without_what_varies(std::string body) {
   static const std::pair<std::regex, const char*> kVaries[] = {
       {std::regex("\"id\":\"[0-9a-f]{32}\""), "\"id\":\"00000000000000000000000000000000\""},
       {std::regex("\"id\":\"cmpl-[^\"]*\""), "\"id\":\"\""},
       {std::regex("\"created\":[0-9]+"), "\"created\":0"},
+      {std::regex("\"prompt_tokens_details\":\\{\"cached_tokens\":[0-9]+\\},"), ""},  // came later
       {std::regex("\"(queue|compute)_ms\":[-+.0-9e]+"), "\"$1_ms\":0"},
       // Members of a model's description that came later: those who do not know them pass over
       // them.

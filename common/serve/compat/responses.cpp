@@ -109,7 +109,7 @@ class ResponseText : public Retelling {
   Json usage() const {
     if (usage_.is_null()) return {};
     Json json = {{"input_tokens", usage_["prompt_tokens"]},
-                 {"input_tokens_details", {{"cached_tokens", 0}}},
+                 {"input_tokens_details", usage_["prompt_tokens_details"]},
                  {"output_tokens", usage_["completion_tokens"]},
                  {"output_tokens_details", {{"reasoning_tokens", 0}}},
                  {"total_tokens", usage_["total_tokens"]}};

@@ -1,0 +1,182 @@
+// Prompts that begin alike are computed once, for the texts of one key and salt.
+#include <latch>
+#include <thread>
+
+#include "http/sse.h"
+#include "support/cloud_fixture.h"
+#include "support/prometheus_text.h"
+
+namespace split::cloud {
+namespace {
+
+const std::string kAnn = "ann-0123456789abcdef", kBob = "bob-0123456789abcdef";
+
+// A cloud with a cache, whose steps count the rows of prompts.
+struct Cached {
+  explicit Cached(const std::string& model = "rand-a", const std::string& keys = {},
+                  uint64_t kv = 64 << 20)
+      : cloud({model}, kv, {}, Profile::kF32, [&](Cloud& made, auto&) {
+          if (!keys.empty()) made.keys = serve::ApiKeys::parse(keys, "keys");
+          Batcher& batcher = made.models[0]->batcher();
+          batcher.keep_prefixes();
+          batcher.on_step([this](const StepSeen& seen) { rows += seen.prompt_rows; });
+        }) {}
+  Json complete(Json body, Caller* caller = nullptr) {
+    body.update({{"max_tokens", 2}, {"seed", 1}, {"return_token_ids", true}});
+    return json_of((caller != nullptr ? *caller : cloud.ask()).post("/v1/completions", body));
+  }
+  uint64_t computed() { return rows.exchange(0); }
+
+  std::atomic<uint64_t> rows = 0;
+  TestCloud cloud;
+};
+
+size_t cached(const Json& answer) {
+  return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<size_t>();
+}
+Json ids_of(const Json& answer) { return answer["choices"][0]["token_ids"]; }
+
+std::vector<int32_t> prompt_of(size_t count, int32_t first = 7) {
+  std::vector<int32_t> ids(count);
+  for (size_t i = 0; i < count; ++i) ids[i] = (first + 3 * static_cast<int32_t>(i)) % 60;
+  return ids;
+}
+
+TEST(CloudCache, UsageTellsWhatWasNotComputed) {
+  Cached all;
+  const std::vector<int32_t> prompt = prompt_of(50);
+  const Json cold = all.complete({{"prompt", prompt}});
+  EXPECT_EQ(cached(cold), 0u);
+  EXPECT_EQ(all.computed(), 50u);
+  const Json warm = all.complete({{"prompt", prompt}});
+  EXPECT_EQ(cached(warm), 48u);
+  EXPECT_EQ(all.computed(), 2u);
+  EXPECT_EQ(ids_of(warm), ids_of(cold));
+  EXPECT_EQ(warm["usage"]["prompt_tokens"], 50);
+  EXPECT_EQ(warm["usage"]["total_tokens"], 52);
+
+  const auto read = test::read_prometheus(all.cloud.ask().get("/metrics").body);
+  EXPECT_EQ(read.problems, std::vector<std::string>());
+  const test::PrometheusLabels model = {{"model", "rand-a"}};
+  EXPECT_EQ(read.value("split_prompt_cached_tokens_total", model), 48);
+  EXPECT_EQ(read.value("split_prompt_cache_evicted_pages_total", model), 0);
+  EXPECT_EQ(read.value("split_kv_bytes", model), 0);  // nobody's load
+  EXPECT_EQ(read.value("split_prompt_cache_bytes", model),
+            3 * all.cloud.cloud.models[0]->batcher().shard().page_bytes());
+}
+
+TEST(CloudCache, AStreamTellsIt) {
+  Cached all;
+  all.complete({{"prompt", prompt_of(50)}});
+  const http::Reply reply = all.cloud.ask().post(
+      "/v1/completions",
+      {{"prompt", prompt_of(50)},
+       {"max_tokens", 2},
+       {"stream", true},
+       {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}});
+  size_t told = 0;
+  http::SseParser parser([&](std::string_view data) {
+    if (data == "[DONE]") return false;
+    ++told;
+    EXPECT_EQ(cached(Json::parse(data)), 48u) << data;
+    return true;
+  });
+  parser.feed(reply.body);
+  EXPECT_GE(told, 2u);
+}
+
+TEST(CloudCache, ARequestMayDoWithout) {
+  Cached all;
+  const std::vector<int32_t> prompt = prompt_of(50);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"cache_prompt", false}})), 0u);
+    EXPECT_EQ(all.computed(), 50u);
+  }
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}})), 0u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"cache_salt", "s"}})), 0u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"cache_salt", "s"}})), 48u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"cache_salt", "t"}})), 0u);
+  for (const Json& wrong : {Json(""), Json(std::string(129, 's')), Json(7)}) {
+    expect_error(
+        all.cloud.ask().post("/v1/completions", {{"prompt", prompt}, {"cache_salt", wrong}}), 400,
+        "invalid_request", "cache_salt");
+  }
+  // The log-probabilities of a prompt need its rows.
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"echo", true}, {"logprobs", 1}})), 0u);
+}
+
+TEST(CloudCache, SeveralChoicesComputeOnePrompt) {
+  const TemporaryDir dir;
+  write_flat_model(dir.path, 64, 64, 256);
+  Cached all(dir.path.string());
+  const std::vector<int32_t> prompt = prompt_of(200);
+  const Json four = all.complete({{"prompt", prompt}, {"n", 4}});
+  EXPECT_EQ(cached(four), 0u);
+  EXPECT_LE(all.computed(), 200u + 3 * kPageTokens);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"n", 4}})), 192u);
+}
+
+TEST(CloudCache, KeysAreApartAndPayForWhatIsComputed) {
+  Cached all("rand-a", "ann:" + kAnn + "\nbob:" + kBob + " rows_per_s=60");
+  Caller ann(all.cloud.url(), kAnn), bob(all.cloud.url(), kBob);
+  const std::vector<int32_t> prompt = prompt_of(50);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &ann)), 0u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &ann)), 48u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &bob)), 0u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &bob)), 48u);
+  // A key that is gone takes its rows along.
+  all.cloud.cloud.renew_keys(serve::ApiKeys::parse("bob:" + kBob, "keys"));
+  all.cloud.cloud.renew_keys(serve::ApiKeys::parse("ann:" + kAnn + "\nbob:" + kBob, "keys"));
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &ann)), 0u);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}}, &bob)), 48u);
+}
+
+TEST(CloudCache, ThirtyTwoUsersOfOneSystemPromptComputeItOnce) {
+  constexpr size_t kUsers = 32, kSystem = 4064, kOwn = 20;  // of 4,096 positions
+  const TemporaryDir dir;
+  write_flat_model(dir.path, 64, 64, 4096);
+  for (const bool at_once : {false, true}) {
+    Cached all(dir.path.string());
+    std::latch together(kUsers);
+    const auto ask = [&](size_t user, bool waits) {
+      std::vector<int32_t> prompt = prompt_of(kSystem);
+      const std::vector<int32_t> own = prompt_of(kOwn, static_cast<int32_t>(user));
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      Caller caller(all.cloud.url());
+      if (waits) together.arrive_and_wait();
+      all.complete({{"prompt", prompt}}, &caller);
+    };
+    std::vector<std::jthread> threads;
+    for (size_t user = 0; user < kUsers; ++user) {
+      if (at_once) {
+        threads.emplace_back(ask, user, true);
+      } else {
+        ask(user, false);
+      }
+    }
+    threads.clear();
+    EXPECT_LE(static_cast<double>(all.computed()), 1.02 * (kSystem + kUsers * 2 * kPageTokens))
+        << at_once;
+  }
+}
+
+TEST(CloudCache, AFullCacheMakesRoomBeforeSessionsDo) {
+  const uint64_t page = 16 * 2 * 3 * 96 * sizeof(float);
+  Cached all("rand-a", {}, 12 * page);
+  const std::string session = "/v1/sessions/" + std::string(32, 'a');
+  EXPECT_EQ(all.cloud.ask().send("PUT", session, R"({"cut":2})").status, 201);
+  EXPECT_EQ(
+      all.cloud.ask().post(session + "/forward", {{"past", 0}, {"tokens", prompt_of(40)}}).status,
+      200);
+  for (int32_t i = 0; i < 10; ++i) {
+    all.complete({{"prompt", prompt_of(62, i)}});  // with its answer a whole context
+    const KvPages& pages = all.cloud.pages();
+    EXPECT_LE(pages.in_use() + pages.spare(), pages.total());
+  }
+  EXPECT_GT(all.cloud.cloud.models[0]->batcher().prefixes()->evicted(), 0u);
+  EXPECT_EQ(all.cloud.cloud.sessions.evicted(), 0u);
+  EXPECT_EQ(all.cloud.ask().get(session).status, 200);
+}
+
+}  // namespace
+}  // namespace split::cloud
