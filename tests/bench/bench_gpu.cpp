@@ -140,6 +140,21 @@ void compare(Steps& gpu, const RandomModel& model, Profile profile, unsigned thr
   }
 }
 
+// Prompts of each length that the model has room for, in turn.
+template <typename Add>
+void time_prompts(Steps& steps, const RandomModel& model, unsigned runs, const Add& add) {
+  std::map<uint32_t, std::vector<double>> seconds;
+  for (unsigned i = 0; i < runs; ++i) {
+    for (uint32_t length = 16; length <= 2048; length *= 2) {
+      if (length > static_cast<uint32_t>(model.config().context)) break;
+      seconds[length].push_back(steps.prefill(length));
+    }
+  }
+  for (const auto& [length, each] : seconds) {
+    add(cat("prefill_", length, "_us"), 1e6 * median(each), "us");
+  }
+}
+
 int run(int argc, char** argv) {
   const auto options = parse_options(
       argc, argv,
@@ -198,7 +213,7 @@ int run(int argc, char** argv) {
   const uint32_t context = std::min(kContext, steps.long_context());
   const uint32_t prompt = std::min(512u, static_cast<uint32_t>(model.config().context));
   constexpr uint32_t kBatches[] = {2, 4, 8, 16, 32};
-  std::vector<double> decode, decode_long, prefill, batch[std::size(kBatches)];
+  std::vector<double> decode, decode_long, batch[std::size(kBatches)];
   // A GPU that rested runs slowly for its first 300 ms.
   for (const auto start = Clock::now(); seconds_since(start) < 0.5;) steps.decode(context);
   Machine machine(*gpu.device);
@@ -235,7 +250,6 @@ int run(int argc, char** argv) {
     for (size_t b = 0; b < std::size(kBatches); ++b) {
       for (int k = 0; k < 5; ++k) batch[b].push_back(steps.batch(kBatches[b]));
     }
-    prefill.push_back(steps.prefill(prompt));
   }
   for (const auto& [at, us] : device_us) {
     if (us.empty()) continue;
@@ -252,7 +266,7 @@ int run(int argc, char** argv) {
     add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us",
         wall_limit_us(kBatches[b], kBatchContext, {}));
   }
-  add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
+  time_prompts(steps, model, options->runs, add);
   std::vector<double> tail, tail_logits, tail_gpu_us;
   for (unsigned i = 0; i < 20 * options->runs; ++i) {
     tail.push_back(steps.tail(context, true));

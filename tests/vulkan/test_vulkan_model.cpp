@@ -82,7 +82,7 @@ void expect_invariant_rows(Device& device, const Tiny& tiny, const Limits& limit
   bench.run_reference(steps.batch(0, 0, 150));
   expect_close(all, bench.reference.values.at("logits"), "logits", bound, bound);
   // In slices of every kind, over what the last run left; then cut back and with a neighbour.
-  for (const uint32_t slice : {1u, 2u, 4u, 8u, 9u, 33u}) {
+  for (const uint32_t slice : {1u, 2u, 4u, 8u, 9u, 33u, 65u}) {
     std::vector<float> got;
     for (uint32_t first = 0; first < 150; first += slice) {
       const auto part =

@@ -282,9 +282,10 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const Capabilities& device = core_->context.capabilities();
   const AttentionPlan& plan = attention(step);
   const auto size = static_cast<uint32_t>(Heads(step).dim);
-  if (variant != kPromptCoopMatrix || !halves_[static_cast<size_t>(step.out())] ||
-      plan.pieces > 1 || slot(step.in(Attention::k_cache)).dtype != DType::kF16 ||
-      size % kUnitTile != 0 || (size > 96 && size != 128) || device.subgroup < kUnitTile ||
+  if (variant < kPromptCoopMatrix || variant == kDecodeCoopMatrix ||
+      !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
+      slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
+      (size > 96 && size != 128) || device.subgroup < kUnitTile ||
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }

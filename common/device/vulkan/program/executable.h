@@ -13,9 +13,13 @@
 namespace split::vulkan {
 
 inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, shader::NARROW_ROWS};
-inline constexpr size_t kWide = kNarrowRows.size();     // the variant for any number of rows, and
-inline constexpr size_t kPromptCoopMatrix = kWide + 1;  // those that use matrix units: for a prompt
-inline constexpr size_t kDecodeCoopMatrix = kWide + 2;  // and for generated rows
+inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
+// those that use matrix units: for a prompt, for short ones of so many rows, with the same sums,
+// and for generated rows.
+inline constexpr size_t kPromptCoopMatrix = kWide + 1;
+inline constexpr size_t kShortCoopMatrix = kWide + 2;
+inline constexpr std::array<uint32_t, 3> kShortPrompts = {32, 64, 128};
+inline constexpr size_t kDecodeCoopMatrix = kShortCoopMatrix + kShortPrompts.size();
 inline constexpr size_t kVariants = kDecodeCoopMatrix + 1;
 
 class VulkanExecutable final : public Executable {

@@ -98,7 +98,7 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
                     .attention = puts(i, variant)};
   MatmulPlan plan(step, variant, joined_to(program_, i, takes), by_units(step, variant));
   const Capabilities& device = core_->context.capabilities();
-  const bool few = variant == kDecodeCoopMatrix;
+  const bool few = variant > kPromptCoopMatrix;
   using What = Kernels::What;
   plan.kernel = &core_->kernels.get(
       {.what = !plan.units ? What::kMatmul
@@ -149,8 +149,11 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
     plan.question = question;
     plan.layouts = layouts.size();
   }
-  plan.tile = plan.variant == kDecodeCoopMatrix ? thin_shape(device, step.inner, step.columns)
-                                                : matrix_shape(device, step.columns);
+  plan.tile =
+      plan.variant == kDecodeCoopMatrix ? thin_shape(device, step.inner, step.columns)
+      : plan.variant > kPromptCoopMatrix
+          ? short_shape(device, step.columns, kShortPrompts[plan.variant - kShortCoopMatrix])
+          : matrix_shape(device, step.columns);
   if (is_quantised(plan.dtype)) {
     plan.scale_bytes = LaneOrder(plan.dtype, step.inner, plan.shape.lanes).scale_bytes();
   }
@@ -192,7 +195,8 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                         {Constant::PARTS_N, plan.tile.parts_n},
                         {Constant::PARTS_K, plan.tile.parts_k},
                         {Constant::STEP, plan.tile.step},
-                        {Constant::DEPTH, plan.tile.depth}});
+                        {Constant::DEPTH, plan.tile.depth},
+                        {Constant::RUN, plan.tile.run}});
   } else {
     add_constants(key, {{Constant::BLOCK, plan.block},
                         {Constant::COLUMNS_PER_LANE, plan.shape.columns_per_lane},

@@ -185,6 +185,9 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   last_ = kWide;
   if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
     last_ = batch.phase == Phase::kPrompt ? kPromptCoopMatrix : kDecodeCoopMatrix;
+    for (size_t i = kShortPrompts.size(); i-- > 0 && batch.phase == Phase::kPrompt;) {
+      if (batch.rows <= kShortPrompts[i]) last_ = kShortCoopMatrix + i;
+    }
   } else if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = kWide; variant-- > 0;) {
       if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;

@@ -1,19 +1,25 @@
 R"glsl(
 // The product of matrix.comp for few rows, which wait for weights. A workgroup has a tile of TILES_M x
-// (PARTS_N x TILES_N) tiles and takes K in steps of STEP: its subgroups are PARTS_K parts of PARTS_N. A
-// part takes every PARTS_K-th step, its subgroups share the rows of it, and each has its own columns;
-// what is DEPTH rounds ahead is on its way while one is used. The parts' sums are added in order. Tiles
-// past an edge are moved back onto it.
+// (PARTS_N x TILES_N) tiles: its subgroups are PARTS_K parts of PARTS_N. Of K a part takes every
+// PARTS_K-th run of RUN chunks, STEP numbers, which are whole runs, at a time; its subgroups share the rows of it, and each has
+// its own columns; what is DEPTH rounds ahead is on its way while one is used. The parts' sums are added
+// in order. Tiles past an edge are moved back onto it.
 // Nothing is conditional on the step where several rounds are on their way: a compiler moves a
-// conditional load to where it is used. What is past the end is the last step again, times rows of 0.
+// conditional load to where it is used. What is past the end is the last chunk again, times rows of 0.
 const bool ALWAYS = DEPTH > 1;
 const uint TILE_ROWS = LM * TILES_M;
 const uint OWN_COLUMNS = LN * TILES_N, TILE_COLUMNS = OWN_COLUMNS * PARTS_N;
 const uint STEP_CHUNKS = STEP / 8;
 const uint STRIDE = STEP_CHUNKS + 1;  // a chunk of padding: rows start in different banks
-const uint STEPS = (CHUNKS + STEP_CHUNKS - 1) / STEP_CHUNKS;
-const uint ROUNDS = (STEPS + PARTS_K * DEPTH - 1) / (PARTS_K * DEPTH) * DEPTH;
-const bool WHOLE_STEPS = CHUNKS % STEP_CHUNKS == 0;
+const uint OWN_CHUNKS = (CHUNKS + PARTS_K * RUN - 1) / (PARTS_K * RUN) * RUN;  // of a part
+const uint STEPS = (OWN_CHUNKS + STEP_CHUNKS - 1) / STEP_CHUNKS;
+const uint ROUNDS = (STEPS + DEPTH - 1) / DEPTH * DEPTH;
+const uint TURN = STEP_CHUNKS * PARTS_K;  // chunks from a part's step to its next one
+const bool WHOLE = CHUNKS == STEPS * TURN;
+// Whether a part has all of a step or none of it: by its one run, or with all parts. Only arithmetic:
+// a driver ends where a constant is made by && of others.
+const uint RUNS = STEP_CHUNKS / RUN;
+const bool EVEN = CHUNKS % (STEP_CHUNKS * (1 + (PARTS_K - 1) * (2 - (RUNS + 1) / RUNS))) == 0;
 const uint ROW_STRIDE = SUBGROUP / STEP_CHUNKS;  // rows that a subgroup loads at once
 const uint X_STRIDE = ROW_STRIDE * PARTS_N;      // and those of a part
 const uint X_LOADS = TILE_ROWS / X_STRIDE, W_LOADS = OWN_COLUMNS / ROW_STRIDE;
@@ -38,6 +44,7 @@ void main() {
   const uint row0 = gl_WorkGroupID.y * TILE_ROWS;
   const uint column0 = min(gl_WorkGroupID.x * TILE_COLUMNS, piece.column_piece - TILE_COLUMNS);
   const uint chunk = gl_SubgroupInvocationID % STEP_CHUNKS;
+  const uint own_place = (chunk / RUN * PARTS_K + part_k) * RUN + chunk % RUN;
   const uint first = gl_SubgroupInvocationID / STEP_CHUNKS;
   const uint x_first = first + part_n * ROW_STRIDE;
   const uint w_first = column0 + part_n * OWN_COLUMNS + first;
@@ -51,8 +58,9 @@ void main() {
   W_CHUNK ws[DEPTH][W_LOADS];
 #define FETCH(d, step) \
   { \
-    const uint at = (step) * STEP_CHUNKS + chunk; \
-    const bool there = WHOLE_STEPS || at < CHUNKS; \
+    const uint place = own_place + (step) * TURN; \
+    const bool there = ALWAYS || EVEN || place < CHUNKS; \
+    const uint at = ALWAYS ? min(place, CHUNKS - 1) : place; \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
       ws[d][i] = W_CHUNK(0); \
       if (there) ws[d][i] = w_at(w_first + i * ROW_STRIDE, at); \
@@ -63,17 +71,17 @@ void main() {
     } \
   }
 #define FETCH_AHEAD(d, step) \
-  if (ALWAYS) FETCH(d, min(step, STEPS - 1)) \
-  else if ((step) < STEPS) FETCH(d, step)
-  [[unroll]] for (uint d = 0; d < DEPTH; ++d) { FETCH_AHEAD(d, part_k + d * PARTS_K) }
+  if (ALWAYS) FETCH(d, step) \
+  else if ((step) * TURN + part_k * RUN < CHUNKS) FETCH(d, step)
+  [[unroll]] for (uint d = 0; d < DEPTH; ++d) { FETCH_AHEAD(d, d) }
   [[unroll]] for (uint n = 0; n < FETCHES; ++n) {
     const uint e = min(n * WORKGROUP + lane, ELEMENTS - 1);
     fetch(n, min(row0 + e / TILE_COLUMNS, rows - 1), piece.column_base + column0 + e % TILE_COLUMNS);
   }
   for (uint base = 0; base < ROUNDS; base += DEPTH) {
     [[unroll]] for (uint d = 0; d < DEPTH; ++d) {
-      const uint step = (base + d) * PARTS_K + part_k;
-      const bool there = step < STEPS;
+      const uint step = base + d;
+      const bool there = step < STEPS && (WHOLE || own_place + step * TURN < CHUNKS);
       wait_for_part();
       [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
         tiles[w_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = halves_of(ws[d][i]);
@@ -83,8 +91,8 @@ void main() {
             ALWAYS && !there ? uvec4(0) : xs[d][i];
       }
       wait_for_part();
-      FETCH_AHEAD(d, step + DEPTH * PARTS_K)
-      if (!ALWAYS && !there) continue;
+      FETCH_AHEAD(d, step + DEPTH)
+      if (!ALWAYS && step * TURN + part_k * RUN >= CHUNKS) continue;
       [[unroll]] for (uint k = 0; k < STEP / LK; ++k) {
         fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M];
         [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
