@@ -111,7 +111,7 @@ TEST(Choices, ThatFindNoRoomWaitForThoseThatHaveIt) {
     std::atomic<int> done{0};
     choices.run(
         9,
-        [&](size_t, const GenerateOptions&) {
+        [&](size_t) {
           choices.retried([&] { room.use(3); });
           ++done;
           return Choices::Next::kGoOn;
@@ -128,7 +128,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
   const auto run = [&] {
     choices.run(
         4,
-        [&](size_t, const GenerateOptions&) {
+        [&](size_t) {
           choices.retried([&] { room.use(3); });
           return Choices::Next::kGoOn;
         },
@@ -139,7 +139,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
   int asked = 0;
   EXPECT_THROW(one.run(
                    1,
-                   [&](size_t, const GenerateOptions&) {
+                   [&](size_t) {
                      one.retried([&] {
                        ++asked;
                        throw RequesterGone();
