@@ -16,6 +16,12 @@ constexpr const char* kHalfOverflow = "f16_overflow";
 constexpr float kMostHalf = 65504;  // the largest number of f16
 constexpr size_t kFewRows = 8;      // of somebody's next tokens, as the batcher's
 
+// The blocks of a range, which may go on to the head.
+StageRange blocks_of(const Session& session, StageRange range) {
+  range.to = std::min(range.to, Point(session.batcher->shard().model().config().layers));
+  return range;
+}
+
 }  // namespace
 
 Requester requester_of(const http::Request& request) {
@@ -46,7 +52,8 @@ void run_in_session(Session& session, ServedModel& model, Job& job) {
     session.receipt.layer_rows += job.layer_rows;
     session.receipt.share_ms += job.share_ms;
     const uint32_t have = shard.pages().length(session.sequence);
-    if (job.fill || rows.tokens.empty() || have <= rows.past) return;
+    if (job.fill || job.sequence != session.sequence) return;
+    if (rows.tokens.empty() || have <= rows.past) return;
     session.history.append(rows.tokens.first(have - rows.past), rows.phase);
   };
   try {
@@ -61,6 +68,41 @@ void run_in_session(Session& session, ServedModel& model, Job& job) {
   if (rows.phase == Phase::kGenerate && rows.count() <= kFewRows && !job.fill) {
     model.token_waited(job.queue_ms + job.compute_ms);
   }
+}
+
+void own_rows(Session& session, const SequenceRows& rows, const Requester& requester) {
+  if (!session.range.from.is_tokens()) return;
+  KvPages& pages = session.batcher->shard().pages();
+  const bool deep = pages.filled(session.sequence, session.range) >= rows.past;
+  const StageRange range = deep ? session.range : blocks_of(session, rows.range);
+  if (pages.own(session.sequence, rows.past) == rows.past) return;
+  session.history.replay(
+      rows.past, [&] { return pages.filled(session.sequence, range); },
+      [&](SequenceRows piece) {
+        piece.range = range;
+        Job job{session.sequence, piece, nullptr, requester};
+        session.batcher->run(job);
+      });
+}
+
+PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
+                             const Requester& requester) {
+  PrefixCache* const prefixes = session.batcher->prefixes();
+  if (!session.root || prefixes == nullptr || rows.tokens.empty()) return {};
+  if (rows.phase != Phase::kPrompt || rows.past % kPageTokens != 0) return {};
+  SequenceHistory all = session.history;
+  all.append(rows.tokens, rows.phase);
+  PrefixCache::Taken taken = prefixes->take(
+      *session.root, session.sequence, rows.past, all, blocks_of(session, rows.range),
+      rows.past + rows.wanted.first(rows.count()), requester.gone);
+  session.history.append(rows.tokens.first(taken.rows), rows.phase);
+  return taken;
+}
+
+void keep_rows(const Session& session) {
+  PrefixCache* const prefixes = session.batcher->prefixes();
+  if (!session.root || prefixes == nullptr || !session.range.from.is_tokens()) return;
+  prefixes->put(*session.root, session.sequence, session.history, session.range);
 }
 
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {

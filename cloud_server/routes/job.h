@@ -16,6 +16,14 @@ void run_job(const Cloud& cloud, const http::Request& request, ServedModel& mode
 // Runs a job of a session: its receipt has what that cost, and its history the tokens of the rows
 // that came about, however many; also where it fails.
 void run_in_session(Session& session, ServedModel& model, Job& job);
+// Before a session's rows are written: one that lets go of a page that others read computes again
+// what that takes along. Throws as Batcher::run.
+void own_rows(Session& session, const SequenceRows& rows, const Requester& requester);
+// Gives a session, whose last row is that before these, the first of them that others computed.
+PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
+                             const Requester& requester);
+// Keeps a session's rows for others.
+void keep_rows(const Session& session);
 // The load, as the answer to a session's step tells it.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);
 [[noreturn]] void unknown_session();

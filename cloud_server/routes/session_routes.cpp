@@ -16,9 +16,10 @@ using http::HttpError;
 
 // Returns whether it is new.
 bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
-                  const StageRange& range) {
+                  const StageRange& range, std::optional<PrefixRoot> root = {}) {
   const uint64_t most = cloud.keys.most_sessions(name.owner);
-  const auto outcome = cloud.sessions.put(name, model.id(), range, model.batcher(), most);
+  const auto outcome =
+      cloud.sessions.put(name, model.id(), range, model.batcher(), most, std::move(root));
   if (outcome == Sessions::Put::kOwnerFull) {
     throw HttpError(429, wire::codes::kTooManySessions,
                     cat("this key has all its ", most, " sessions"), {}, {{"Retry-After", "1"}});
@@ -46,7 +47,9 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
   if (to < from || to > layers) {
     wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", from.block(), "..", layers));
   }
-  const bool created = open_session(cloud, {id, request.principal}, model, asked.range);
+  std::optional<PrefixRoot> root;
+  if (asked.cache_prompt) root = {request.principal, asked.cache_salt};
+  const bool created = open_session(cloud, {id, request.principal}, model, asked.range, root);
   const Json json = {{"id", id},
                      {"object", "session"},
                      {"model", model.id()},
@@ -74,10 +77,10 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   const auto beside = std::make_shared<LoadBeside>();
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),
-      [&cloud, &model, name, requester = requester_of(request), beside](size_t generated_from,
-                                                                        const GenerateOptions&) {
+      [&cloud, &model, name, requester = requester_of(request), beside](
+          size_t generated_from, const GenerateOptions& options) {
         return std::make_unique<SessionForward>(cloud, model, name, requester, beside,
-                                                generated_from);
+                                                generated_from, prefix_root(requester, options));
       },
       model.device().name());
   work.chat = model.chat();
@@ -115,7 +118,9 @@ http::Response describe_session(Cloud& cloud, const http::Request& request) {
 }
 
 http::Response end_session(Cloud& cloud, const http::Request& request) {
-  if (!cloud.sessions.remove(name_of(request))) unknown_session();
+  const SessionName name = name_of(request);
+  cloud.sessions.with(name, [](Session& session) { keep_rows(session); });
+  if (!cloud.sessions.remove(name)) unknown_session();
   http::Response response;
   response.status = 204;
   return response;
@@ -140,7 +145,11 @@ Routes session_routes(Cloud& cloud) {
       {"model", "string", "A model's id (GET /v1/models); the first one by default."},
       {"from", "integer", "The point that rows enter the session at; 0 takes tokens."},
       {"to", "integer", "The point that they leave it at."},
-      {"cut", "integer", "The same as to."}};
+      {"cut", "integer", "The same as to."},
+      {"cache_prompt", "boolean",
+       "False: no row is taken from another text's, nor kept for others."},
+      {"cache_salt", "string",
+       "Rows are shared with texts of the same key and salt alone; at most 128 bytes."}};
   return {
       {.method = "PUT",
        .path = "/v1/sessions/{id}",

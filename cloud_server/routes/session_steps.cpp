@@ -108,6 +108,37 @@ class StepAnswer {
   bool json_ = false;
 };
 
+// Others read pages that this fill would write into: a fork of the sequence computes them in pages
+// of its own, which the session takes where it lacks these rows.
+void fill_apart(Session& session, ServedModel& model, Job& job) {
+  KvPages& pages = model.batcher().shard().pages();
+  StageRange blocks = job.rows.range;
+  blocks.to = std::min(blocks.to, Point(model.config().layers));
+  const uint32_t first = job.rows.past / kPageTokens * kPageTokens;
+  const uint32_t end = job.rows.past + job.rows.count();
+  const OneSequence fork(pages);
+  if (!pages.fork(fork.id, session.sequence, blocks, first)) throw SequenceLost();
+  const auto compute_to = [&](uint32_t row) {
+    session.history.replay(
+        row, [&] { return pages.filled(fork.id, blocks); },
+        [&](SequenceRows piece) {
+          piece.range = blocks;
+          Job before{fork.id, piece, nullptr, job.requester};
+          model.batcher().run(before);
+        });
+  };
+  compute_to(job.rows.past);
+  job.sequence = fork.id;
+  job.fill = false;
+  run_in_session(session, model, job);
+  const uint32_t have = pages.length(session.sequence);
+  if (have < end) throw SequenceLost();
+  if (pages.filled(session.sequence, blocks) >= end) return;
+  const uint32_t page = (end + kPageTokens - 1) / kPageTokens * kPageTokens;
+  compute_to(std::min(have, page));
+  if (!pages.join(session.sequence, fork.id, blocks, first)) throw SequenceLost();
+}
+
 // Runs a job of a request for a session's rows, which are to be numbers.
 void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
               Job& job, std::span<const float> out) {
@@ -116,7 +147,12 @@ void run_step(Cloud& cloud, Session& session, const http::Request& request, Serv
     charge_rows(cloud, request, model, job.rows);
   }
   job.requester = requester_of(request);
-  run_in_session(session, model, job);
+  const uint32_t end = job.rows.past + job.rows.count();
+  if (job.fill && !model.batcher().pages().owns(session.sequence, job.rows.past, end)) {
+    fill_apart(session, model, job);
+  } else {
+    run_in_session(session, model, job);
+  }
   if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
 }
 
@@ -150,17 +186,27 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), wire);
   cut_back(session, pages, rows.past);
   Job job{session.sequence, rows, answer.out().data()};
+  uint32_t cached = 0;
   try {
+    own_rows(session, rows, requester_of(request));
+    const PrefixCache::Taken taken = take_rows(session, rows, requester_of(request));
+    cached = taken.rows;
+    job.rows = rows.slice(cached, rows.count() - cached);
     run_step(cloud, session, request, model, job, answer.out());
+    if (rows.phase == Phase::kPrompt) keep_rows(session);
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {
-    // The session keeps nothing of rows that are no numbers.
-    if (!all_finite(answer.out())) cut_back(session, pages, rows.past);
+    // The session keeps nothing of rows that are no numbers, and nobody what they came from.
+    if (!all_finite(answer.out())) {
+      cut_back(session, pages, rows.past);
+      if (cached > 0) model.batcher().prefixes()->forget(*session.root);
+    }
     throw;
   }
   http::Response response = answer.response(rows.past, rows.past + rows.count());
   end_step(cloud, session, model, request, job, response);
+  if (cached > 0) response.headers.set(wire::kCachedHeader, cat(cached));
   return response;
 }
 

@@ -14,13 +14,14 @@ std::string LoadBeside::comment() {
 
 SessionForward::SessionForward(Cloud& cloud, ServedModel& model, SessionName name,
                                Requester requester, std::shared_ptr<LoadBeside> beside,
-                               size_t generated_from)
+                               size_t generated_from, std::optional<PrefixRoot> root)
     : cloud_(cloud),
       model_(model),
       name_(std::move(name)),
       requester_(std::move(requester)),
       beside_(std::move(beside)),
-      generated_from_(static_cast<uint32_t>(generated_from)) {}
+      generated_from_(static_cast<uint32_t>(generated_from)),
+      root_(std::move(root)) {}
 
 std::span<const float> SessionForward::run(const SequenceRows& rows) {
   remember(rows);
@@ -33,8 +34,35 @@ std::span<const float> SessionForward::run(const SequenceRows& rows) {
     } catch (const SequenceLost&) {
     }
   }
+  if (!all_finite(out_) && cached_ > 0 && root_) {
+    forget_cached();
+    return run(rows);
+  }
   if (!all_finite(out_)) refuse_overflow(model_, false);
   return out_;
+}
+
+// A result that is none came from rows that others computed, perhaps.
+void SessionForward::forget_cached() {
+  if (PrefixCache* const prefixes = model_.batcher().prefixes()) prefixes->forget(*root_);
+  root_.reset();
+  cloud_.sessions.with(name_, [&](Session& session) {
+    model_.batcher().shard().pages().own(session.sequence, 0);
+    session.history.cut_back(0);
+  });
+}
+
+PrefixCache::Taken SessionForward::take(Session& session, uint32_t at, uint32_t most) {
+  PrefixCache* const prefixes = model_.batcher().prefixes();
+  if (!root_ || prefixes == nullptr || at % kPageTokens != 0) return {};
+  PrefixCache::Taken taken =
+      prefixes->take(*root_, session.sequence, at, text_, session.range, most, requester_.gone);
+  for (const uint32_t end = at + taken.rows; at < end;) {
+    const SequenceRows piece = text_.piece(at, end);
+    session.history.append(piece.tokens, piece.phase);
+    at += piece.count();
+  }
+  return taken;
 }
 
 void SessionForward::remember(const SequenceRows& rows) {
@@ -56,8 +84,14 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
                           pages.filled(session.sequence, session.range)});
   session.can = beside_->can;
   model_.wishes().comes(session.sequence, rows.range.to);
-  pages.truncate(session.sequence, at);
+  at = pages.own(session.sequence, at);
   session.history.cut_back(at);
+  session.root = root_;
+  const bool begins = rows.phase == Phase::kPrompt;
+  const PrefixCache::Taken taken =
+      begins ? take(session, at, first) : PrefixCache::Taken();  // while it is computed
+  at += taken.rows;
+  if (begins) cached_ = at;
   float* out = out_.data();
   while (at < end) {
     const bool all = rows.wanted == Wanted::kAll, before = at < first;
@@ -67,6 +101,7 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
     if (!all && at == end) piece.wanted = Wanted::kLast;
     piece.range.to = piece.wanted == Wanted::kNone ? session.range.to : rows.range.to;
     run_piece(session, piece, out);
+    if (piece.phase == Phase::kPrompt) keep_rows(session);
     out += piece.wanted_count() * shard().width(piece.range.to);
   }
   beside_->note = tell_load(cloud_, model_, session);

@@ -25,17 +25,21 @@ class SessionForward : public Forward {
  public:
   // Rows from `generated_from` on are generated ones.
   SessionForward(Cloud& cloud, ServedModel& model, SessionName name, Requester requester,
-                 std::shared_ptr<LoadBeside> beside, size_t generated_from);
+                 std::shared_ptr<LoadBeside> beside, size_t generated_from,
+                 std::optional<PrefixRoot> root);
 
   // As Forward. Throws HttpError 404 `session_unknown` where the session has gone.
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return shard().host_copy_is_slow(); }
   Spent spent() const override { return spent_; }
+  uint32_t cached() const override { return cached_; }
 
  private:
   const Shard& shard() const { return model_.batcher().shard(); }
   void remember(const SequenceRows& rows);
   void run_in(Session& session, const SequenceRows& rows);
+  PrefixCache::Taken take(Session& session, uint32_t at, uint32_t most);
+  void forget_cached();
   void run_piece(Session& session, const SequenceRows& piece, float* out);
 
   Cloud& cloud_;
@@ -44,9 +48,11 @@ class SessionForward : public Forward {
   const Requester requester_;
   const std::shared_ptr<LoadBeside> beside_;
   const uint32_t generated_from_;
+  std::optional<PrefixRoot> root_;
   SequenceHistory text_;  // all rows so far
   std::vector<float> out_;
   Spent spent_;
+  uint32_t cached_ = 0;  // that the session had, or took
 };
 
 }  // namespace split::cloud

@@ -41,7 +41,7 @@ PrefixCache::Computing LocalForward::take(const SequenceRows& rows) {
   SequenceHistory whole;
   whole.append(rows.tokens, rows.phase);
   batcher_.shard().pages().truncate(sequence_, 0);
-  PrefixCache::Taken taken = prefixes()->take(*root_, sequence_, whole, blocks(),
+  PrefixCache::Taken taken = prefixes()->take(*root_, sequence_, 0, whole, blocks(),
                                               rows.wanted.first(rows.count()), requester_.gone);
   cached_ = taken.rows;
   history_.append(rows.tokens.first(cached_), rows.phase);
@@ -75,7 +75,7 @@ void LocalForward::run_job(const SequenceRows& rows, float* out) {
 // The sequence has the first `past` rows again: with their phases, so with their bits.
 void LocalForward::restore(uint32_t past) {
   KvPages& pages = batcher_.shard().pages();
-  if (pages.length(sequence_) >= past && pages.own(sequence_, past) == past) return;
+  if (pages.own(sequence_, past) == past) return;
   history_.replay(
       past, [&] { return pages.filled(sequence_, blocks()); },
       [&](SequenceRows piece) {

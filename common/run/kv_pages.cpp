@@ -1,6 +1,7 @@
 #include "run/kv_pages.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace split {
 
@@ -66,23 +67,56 @@ bool KvPages::adopt(SequenceId id, std::span<const uint32_t> pages, const StageR
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return false;
   Sequence& sequence = find(id);
-  CHECK(sequence.length == 0 && pages.size() <= pages_per_sequence_);
-  release(sequence, 0);
+  release(sequence, sequence.length / kPageTokens);
+  CHECK(sequence.length % kPageTokens == 0);
   for (const uint32_t page : pages) {
     CHECK(pages_[page].cached);
     hold(page);
+    sequence.pages.push_back(page);
   }
-  sequence.pages.assign(pages.begin(), pages.end());
-  sequence.length = static_cast<uint32_t>(pages.size() * kPageTokens);
-  const auto [first, count] = blocks_of(range);
-  std::ranges::fill(std::span(sequence.filled).subspan(first, count), sequence.length);
+  CHECK(sequence.pages.size() <= pages_per_sequence_);
+  const uint32_t before =
+      std::exchange(sequence.length, static_cast<uint32_t>(sequence.pages.size() * kPageTokens));
+  fill(sequence, range, before, sequence.length);
+  return true;
+}
+
+bool KvPages::fork(SequenceId id, SequenceId from, const StageRange& range, uint32_t length) {
+  const std::lock_guard lock(mutex_);
+  const Sequence& other = find(from);
+  Sequence& sequence = find(id);
+  CHECK(sequence.pages.empty() && length % kPageTokens == 0);
+  if (length > other.length) return false;
+  sequence.pages.assign(other.pages.begin(), other.pages.begin() + length / kPageTokens);
+  for (const uint32_t page : sequence.pages) hold(page);
+  sequence.length = length;
+  fill(sequence, range, 0, length);
+  return true;
+}
+
+bool KvPages::join(SequenceId id, SequenceId fork, const StageRange& range, uint32_t from) {
+  const std::lock_guard lock(mutex_);
+  Sequence& other = find(fork);
+  Sequence& sequence = find(id);
+  const size_t first = from / kPageTokens;
+  CHECK(from % kPageTokens == 0);
+  if (other.length < from || other.pages.size() > sequence.pages.size()) return false;
+  for (size_t page = first; page < other.pages.size(); ++page) {
+    std::swap(sequence.pages[page], other.pages[page]);
+  }
+  const auto [begin, count] = blocks_of(range);
+  for (size_t block = begin + count; block < sequence.filled.size(); ++block) {
+    sequence.filled[block] = std::min(sequence.filled[block], from);
+  }
+  fill(sequence, range, from, other.length);
+  cut(other, 0);
   return true;
 }
 
 uint32_t KvPages::own(SequenceId id, uint32_t length) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
-  CHECK(length <= sequence.length);
+  length = std::min(length, sequence.length);
   const size_t page = length / kPageTokens;
   const bool shared = page < sequence.pages.size() && pages_[sequence.pages[page]].holders > 1;
   cut(sequence, shared ? static_cast<uint32_t>(page * kPageTokens) : length);
@@ -191,6 +225,15 @@ void KvPages::cut(Sequence& sequence, uint32_t length) {
   sequence.length = length;
   for (uint32_t& filled : sequence.filled) filled = std::min(filled, length);
   release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
+}
+
+// The blocks of the range, which have the rows before `from`, have those before `end` too.
+void KvPages::fill(Sequence& sequence, const StageRange& range, uint32_t from, uint32_t end) const {
+  const auto [first, count] = blocks_of(range);
+  for (uint32_t& filled : std::span(sequence.filled).subspan(first, count)) {
+    CHECK(filled >= from);
+    filled = std::max(filled, end);
+  }
 }
 
 void KvPages::release(Sequence& sequence, size_t keep) {

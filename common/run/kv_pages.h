@@ -50,13 +50,21 @@ class KvPages {
   // Every sequence is empty, and no cache holds a page: a later generation() begins.
   void forget();
 
-  // The empty sequence holds these pages, whose rows the blocks of the range have; the cache holds
-  // each of them. False, with nothing changed, where they are of an earlier generation.
+  // A sequence of whole pages holds these behind its own, which the blocks of the range have as
+  // well; the cache holds each of them. False, with nothing changed, where they are of an earlier
+  // generation.
   bool adopt(SequenceId id, std::span<const uint32_t> pages, const StageRange& range,
              uint64_t generation);
+  // An empty sequence holds the leading pages of another one too: so many rows, which all blocks of
+  // the range have. False where it lacks them: a device was lost meanwhile, as below.
+  bool fork(SequenceId id, SequenceId from, const StageRange& range, uint32_t length);
+  // A sequence takes the pages of a fork from this row on, a page's first, in place of its own: its
+  // blocks of the range have as many rows as the fork's, the deeper ones none of them. The fork is
+  // empty then.
+  bool join(SequenceId id, SequenceId fork, const StageRange& range, uint32_t from);
   // Before rows are written from `length` on: where that is inside of a page with other holders,
-  // the sequence is cut to the page's start. Returns the length that it has then; no more than
-  // `length`, to which it has been cut.
+  // the sequence is cut to the page's start. Returns the length that it has then, no more than
+  // `length`; less also where it had fewer rows.
   uint32_t own(SequenceId id, uint32_t length);
   // Whether the pages of the rows [first, end), those that the sequence has, are its alone.
   bool owns(SequenceId id, uint32_t first, uint32_t end) const;
@@ -91,6 +99,7 @@ class KvPages {
   // Place of the range's first block, and how many there are.
   std::pair<size_t, size_t> blocks_of(const StageRange& range) const;
   void cut(Sequence& sequence, uint32_t length);
+  void fill(Sequence& sequence, const StageRange& range, uint32_t from, uint32_t end) const;
   void release(Sequence& sequence, size_t keep);
   void hold(uint32_t page);
   void drop(uint32_t page);

@@ -50,32 +50,37 @@ PrefixCache::Computing::~Computing() {
   cache_->changed_.notify_all();
 }
 
-PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence,
+PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence, uint32_t own,
                                      const SequenceHistory& rows, const StageRange& range,
                                      uint32_t most, const std::function<bool()>& gone) {
   std::unique_lock lock(mutex_);
   std::vector<uint32_t> path;
+  CHECK(own % kPageTokens == 0);
   for (;;) {
     refresh();
     path = path_of(root, rows, range, most / kPageTokens);
-    const auto have = static_cast<uint32_t>(path.size() * kPageTokens);
+    const uint32_t have = std::max(own, static_cast<uint32_t>(path.size() * kPageTokens));
     if ((gone && gone()) || !is_computed(root, rows, range, have, most)) break;
     changed_.wait(lock);
   }
   Taken taken;
   std::vector<uint32_t> found;
   StageRange in_all{Point::tokens(), Point::head()};
-  for (const uint32_t at : path) {
+  for (const uint32_t at :
+       std::span(path).subspan(std::min<size_t>(path.size(), own / kPageTokens))) {
     found.push_back(nodes_[at].page);
     in_all = {std::max(in_all.from, nodes_[at].range.from),
               std::min(in_all.to, nodes_[at].range.to)};
   }
-  if (!path.empty() && pages_.adopt(sequence, found, in_all, generation_)) {
-    taken.rows = static_cast<uint32_t>(path.size() * kPageTokens);
+  // Deeper blocks lack the rows before these.
+  if (own > 0) in_all = range;
+  const bool there = pages_.length(sequence) == own;  // else a device was lost
+  if (there && !found.empty() && pages_.adopt(sequence, found, in_all, generation_)) {
+    taken.rows = static_cast<uint32_t>(found.size() * kPageTokens);
     taken_rows_ += taken.rows;
     touch(path, true);
   }
-  if (rows.size() - taken.rows >= kWorthWaiting) {
+  if (rows.size() - own - taken.rows >= kWorthWaiting) {
     taken.rest.entry_ = computing_.insert(computing_.end(), {root, rows, range});
     taken.rest.cache_ = this;
   }

@@ -71,14 +71,14 @@ class PrefixCache {
     std::list<Entry>::iterator entry_ = {};
   };
   struct Taken {
-    uint32_t rows = 0;
+    uint32_t rows = 0;  // more than there were
     Computing rest = {};
   };
 
-  // The empty sequence gets the longest known prefix of these rows, at most `most` of them, that
-  // the blocks of the range have. Waits while another text of this root computes more of it, unless
-  // `gone`.
-  Taken take(const PrefixRoot& root, SequenceId sequence, const SequenceHistory& rows,
+  // The sequence, which has the first `own` of these rows in whole pages, gets the longest known
+  // prefix of them that the blocks of the range have, `most` rows at most. Waits while another text
+  // of this root computes more of it, unless `gone`.
+  Taken take(const PrefixRoot& root, SequenceId sequence, uint32_t own, const SequenceHistory& rows,
              const StageRange& range, uint32_t most, const std::function<bool()>& gone);
   // Keeps the whole pages of a sequence, which has these rows in all blocks of the range, and whose
   // step has ended.

@@ -7,7 +7,8 @@ Sessions::~Sessions() {
 }
 
 Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
-                            const StageRange& range, Batcher& batcher, size_t most) {
+                            const StageRange& range, Batcher& batcher, size_t most,
+                            std::optional<PrefixRoot> root) {
   const std::lock_guard lock(mutex_);
   const auto at = sessions_.find(name);
   if (at != sessions_.end()) {
@@ -28,6 +29,7 @@ Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
   session->model = model;
   session->range = range;
   session->batcher = &batcher;
+  session->root = std::move(root);
   session->used_ = now;
   Group& of_batcher = batchers_[&batcher];
   Group& of_owner = owners_[name.owner];

@@ -43,7 +43,8 @@ struct Session {
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
   SequenceHistory history;  // its rows, and perhaps more that were there; none of hidden states
-  std::optional<int> can;   // the lowest cut that its edge could go on from, where it said so
+  std::optional<PrefixRoot> root;  // whose rows it takes and leaves; none: nobody's
+  std::optional<int> can;  // the lowest cut that its edge could go on from, where it said so
   SessionReceipt receipt;
 
   explicit Session(SessionName name) : name(std::move(name)) {}
@@ -83,10 +84,10 @@ class Sessions {
       : limit_(limit), abandoned_(abandoned) {}
   ~Sessions();
 
-  // `most`: sessions of this owner; 0: no limit. Throws Error(kBusy) when all `limit` sessions are
-  // in use.
+  // `most`: sessions of this owner; 0: no limit. `root`: of a new one. Throws Error(kBusy) when all
+  // `limit` sessions are in use.
   Put put(const SessionName& name, const std::string& model, const StageRange& range,
-          Batcher& batcher, size_t most = 0);
+          Batcher& batcher, size_t most = 0, std::optional<PrefixRoot> root = {});
   // False when there is none. Waits for its steps to end.
   bool remove(const SessionName& name);
   // Frees the pages of the least recently used idle session of `batcher`; false when there is none.

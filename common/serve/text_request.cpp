@@ -66,18 +66,6 @@ void read_repetition(Fields& fields, SamplingOptions& sampling) {
       fields.integer_or("repeat_last_n", -1, kMaxTokensAsked, recent ? kRecent : -1));
 }
 
-// Whose texts are to share what is computed: by vLLM's name.
-std::string read_salt(Fields& fields) {
-  constexpr const char* kName = "cache_salt";
-  constexpr size_t kMost = 128;
-  if (!fields.has(kName)) return {};
-  std::string salt = fields.text(kName);
-  if (salt.empty() || salt.size() > kMost) {
-    Fields::refuse(kName, cat("expected a text of 1..", kMost, " bytes, got ", salt.size()));
-  }
-  return salt;
-}
-
 }  // namespace
 
 void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
@@ -107,7 +95,7 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   }
   options.ignore_end = fields.boolean_or("ignore_eos", false);
   options.cache_prompt = fields.boolean_or("cache_prompt", true);
-  options.cache_salt = read_salt(fields);
+  options.cache_salt = wire::read_salt(fields);
   request.choices = static_cast<int>(fields.integer_or("n", 1, kMaxChoices, 1));
   request.best_of = request.choices;
   request.stream = fields.boolean_or("stream", false);

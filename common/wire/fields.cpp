@@ -172,4 +172,15 @@ void check_query(std::span<const std::pair<std::string, std::string>> query,
   }
 }
 
+std::string read_salt(Fields& fields) {
+  constexpr const char* kName = "cache_salt";
+  constexpr size_t kMost = 128;
+  if (!fields.has(kName)) return {};
+  std::string salt = fields.text(kName);
+  if (salt.empty() || salt.size() > kMost) {
+    Fields::refuse(kName, cat("expected a text of 1..", kMost, " bytes, got ", salt.size()));
+  }
+  return salt;
+}
+
 }  // namespace split::wire

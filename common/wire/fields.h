@@ -66,4 +66,7 @@ void check_query(std::span<const std::pair<std::string, std::string>> query,
 // Nothing that is asked here needs more than this. Parsed it takes up to 30 times as much.
 inline constexpr size_t kMaxJsonBytes = 8 << 20;
 
+// Reads "cache_salt", which says whose texts share what is computed; by vLLM's name. Empty: none.
+std::string read_salt(Fields& fields);
+
 }  // namespace split::wire

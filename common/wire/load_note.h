@@ -10,6 +10,8 @@
 namespace split::wire {
 
 inline constexpr char kLoadHeader[] = "Split-Load";
+// In the answer to a step: how many of its first rows were not computed, if any.
+inline constexpr char kCachedHeader[] = "Split-Cached";
 inline constexpr int kMostCut = 1024, kMostDraft = 7;
 
 struct LoadNote {

@@ -202,10 +202,12 @@ std::vector<std::string> parse_model_list(std::string_view text) {
 }
 
 std::string to_json(const SessionRequest& request) {
-  return Json{{"model", request.model},
-              {"from", request.range.from.block()},
-              {"to", request.range.to.block()}}
-      .dump();
+  Json json = {{"model", request.model},
+               {"from", request.range.from.block()},
+               {"to", request.range.to.block()}};
+  if (!request.cache_prompt) json["cache_prompt"] = false;
+  if (!request.cache_salt.empty()) json["cache_salt"] = request.cache_salt;
+  return json.dump();
 }
 
 SessionRequest parse_session_request(std::string_view text, MemoryShare* memory) {
@@ -219,6 +221,8 @@ SessionRequest parse_session_request(std::string_view text, MemoryShare* memory)
   const auto to = static_cast<int>(fields.integer(cut ? "cut" : "to", 0, 1024));
   request.range = StageRange::from_block(from, to);
   fields.ignore("to");
+  request.cache_prompt = fields.boolean_or("cache_prompt", true);
+  request.cache_salt = read_salt(fields);
   fields.finish();
   return request;
 }

@@ -92,8 +92,10 @@ std::vector<std::string> parse_model_list(std::string_view json);
 // --- sessions
 struct SessionRequest {
   std::string model;
-  StageRange range;  // of blocks; from tokens it is "from":0
-  bool cut = false;  // its end was sent as "cut"; only messages care
+  StageRange range;             // of blocks; from tokens it is "from":0
+  bool cache_prompt = true;     // its rows may be those of other texts, and become theirs,
+  std::string cache_salt = {};  // of this salt
+  bool cut = false;             // its end was sent as "cut"; only messages care
   bool operator==(const SessionRequest&) const = default;
 };
 std::string to_json(const SessionRequest& request);

@@ -178,5 +178,107 @@ TEST(CloudCache, AFullCacheMakesRoomBeforeSessionsDo) {
   EXPECT_EQ(all.cloud.ask().get(session).status, 200);
 }
 
+// Sessions of the same rows on one cloud: those that share them, and one that computes all.
+struct Sessions : Cached {
+  static std::string path(char name) { return "/v1/sessions/" + std::string(32, name); }
+  void open(char name, bool shares = true, int to = 3) {
+    const Json body = {{"to", to}, {"cache_prompt", shares}};
+    EXPECT_EQ(cloud.ask().send("PUT", path(name), body.dump()).status, 201);
+  }
+  http::Reply step(char name, uint32_t past, const std::vector<int32_t>& tokens, Json more = {}) {
+    Json body = {{"past", past}, {"tokens", tokens}, {"rows", "last"}};
+    if (!more.is_null()) body.update(more);
+    return cloud.ask().post_for_tensors(path(name) + "/forward", body);
+  }
+  // Both of them answer the same bytes.
+  void expect_same(uint32_t past, const std::vector<int32_t>& tokens, const Json& more = {}) {
+    const http::Reply a = step('a', past, tokens, more), b = step('b', past, tokens, more);
+    EXPECT_EQ(a.status, 200) << a.body;
+    EXPECT_TRUE(a.body == b.body) << past << " " << tokens.size();
+  }
+  KvPages& pages() { return cloud.pages(); }
+};
+
+TEST(CloudCache, SessionsTakeRowsAndLetGoOfPagesThatTheyWriteInto) {
+  Sessions all;
+  all.open('c');
+  all.step('c', 0, prompt_of(50));
+  all.open('a');
+  all.open('b', false);
+  all.computed();
+  const http::Reply first = all.step('a', 0, prompt_of(50));
+  EXPECT_EQ(first.headers.get(wire::kCachedHeader), "48");
+  EXPECT_EQ(all.computed(), 2u);
+  const http::Reply whole = all.step('b', 0, prompt_of(50));
+  EXPECT_FALSE(whole.headers.get(wire::kCachedHeader).has_value());
+  EXPECT_TRUE(first.body == whole.body);
+  all.expect_same(50, {1, 2}, {{"phase", "generate"}});
+  all.expect_same(40, {3, 4, 5}, {{"rows", "all"}});  // inside of a page that others read
+  all.expect_same(16, {6}, {{"phase", "generate"}});
+  all.expect_same(7, {8, 9}, {{"rows", "all"}});
+  all.computed();
+  all.expect_same(0, prompt_of(50), {{"rows", "all"}});  // which none can be taken of
+  EXPECT_EQ(all.computed(), 100u);
+  // In pieces, as a long prompt comes.
+  const std::vector<int32_t> prompt = prompt_of(50);
+  all.open('d');
+  EXPECT_EQ(all.step('d', 0, {prompt.begin(), prompt.begin() + 32}, {{"rows", "none"}}).status,
+            204);
+  EXPECT_EQ(all.computed(), 0u);
+  const http::Reply rest = all.step('d', 32, {prompt.begin() + 32, prompt.end()});
+  EXPECT_TRUE(rest.body == whole.body);
+  EXPECT_EQ(all.computed(), 2u);
+}
+
+TEST(CloudCache, AFillOfSharedPagesChangesNothingForWhoReadsThem) {
+  for (const uint32_t past : {0u, 5u, 16u}) {
+    Sessions all;
+    all.open('a');
+    all.open('b', false);
+    all.expect_same(0, prompt_of(50), {{"to", 1}});
+    const Json shallow = {{"to", 1}};
+    all.open('c', true, 1);
+    EXPECT_EQ(all.step('c', 0, prompt_of(50), shallow).status, 200);
+    all.open('e', true, 1);
+    EXPECT_EQ(all.step('e', 0, prompt_of(50), shallow).headers.get(wire::kCachedHeader), "48");
+    const auto fill = [&](char name, uint32_t from, uint32_t count, int to) {
+      return all.cloud.ask().post_for_tensors(
+          all.path(name) + "/forward",
+          {{"past", from}, {"count", count}, {"fill", true}, {"to", to}, {"rows", "all"}});
+    };
+    // Rows that it has: nothing of its own is written.
+    EXPECT_TRUE(fill('e', past, 50 - past, 1).body == fill('c', past, 50 - past, 1).body);
+    if (past > 0) {
+      EXPECT_EQ(fill('a', 0, past, 3).body, fill('b', 0, past, 3).body);
+    }
+    // Rows that its deeper blocks lack.
+    const http::Reply a = fill('a', past, 50 - past, 3), b = fill('b', past, 50 - past, 3);
+    ASSERT_EQ(a.status, 200) << a.body;
+    EXPECT_TRUE(a.body == b.body) << past;
+    all.expect_same(50, {1, 2}, {{"phase", "generate"}});
+    all.expect_same(33, {1, 2}, {{"phase", "generate"}});
+    EXPECT_EQ(all.step('c', 50, {1}, shallow).body, all.step('e', 50, {1}, shallow).body);
+  }
+}
+
+TEST(CloudCache, TextsOnSessionsTakeRowsToo) {
+  Sessions all;
+  const std::vector<int32_t> prompt = prompt_of(50);
+  const auto complete = [&](char name, bool shares) {
+    return json_of(all.cloud.ask().post(
+        "/v1/models/rand-a/sessions/" + std::string(32, name) + "/completions",
+        {{"prompt", prompt}, {"max_tokens", 8}, {"seed", 1}, {"cache_prompt", shares}}));
+  };
+  const Json whole = complete('a', false);
+  EXPECT_EQ(cached(whole), 0u);
+  EXPECT_EQ(cached(complete('b', true)), 0u);
+  EXPECT_EQ(all.cloud.ask().send("DELETE", all.path('b')).status, 204);
+  all.computed();
+  const Json warm = complete('c', true);
+  EXPECT_EQ(cached(warm), 48u);
+  EXPECT_EQ(all.computed(), 2u);
+  EXPECT_EQ(ids_of(warm), ids_of(whole));
+}
+
 }  // namespace
 }  // namespace split::cloud

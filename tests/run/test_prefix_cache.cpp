@@ -57,7 +57,7 @@ struct Small : testing::Test {
                                 const StageRange& range = kWhole, bool puts = true) {
     auto made = std::make_unique<Text>(pages);
     const SequenceId id = made->sequence.id;
-    made->taken = cache.take(root, id, rows, range, rows.size() - 1, {}).rows;
+    made->taken = cache.take(root, id, 0, rows, range, rows.size() - 1, {}).rows;
     while (!pages.reserve(id, rows.size())) CHECK(cache.evict_one());
     pages.advance(id, range, rows.size());
     if (puts) cache.put(root, id, rows, range);
@@ -66,7 +66,7 @@ struct Small : testing::Test {
   uint32_t taken(const SequenceHistory& rows, const PrefixRoot& root = {"a", ""},
                  const StageRange& range = kWhole) {
     const OneSequence probe(pages);
-    return cache.take(root, probe.id, rows, range, rows.size() - 1, {}).rows;
+    return cache.take(root, probe.id, 0, rows, range, rows.size() - 1, {}).rows;
   }
 };
 
@@ -116,7 +116,7 @@ TEST_F(Small, AShallowRangeServesNoDeeperOneAndGivesWayToIt) {
   EXPECT_EQ(pages.spare(), 3u);
   // A sequence gets all that all of its pages have.
   const OneSequence probe(pages);
-  cache.take({"a", ""}, probe.id, text("xy", 1), kFirst, 32, {});
+  cache.take({"a", ""}, probe.id, 0, text("xy", 1), kFirst, 32, {});
   EXPECT_EQ(pages.filled(probe.id, kWhole), 32u);
 }
 
@@ -273,7 +273,7 @@ struct Everything {
     one.rows.append(std::span(ids).first(prompt), Phase::kPrompt);
     one.rows.append(std::span(ids).subspan(prompt), Phase::kGenerate);
     one.id = pages.open();
-    taken += cache.take(one.root, one.id, one.rows, one.range, draw(one.rows.size()), {}).rows;
+    taken += cache.take(one.root, one.id, 0, one.rows, one.range, draw(one.rows.size()), {}).rows;
     texts.push_back(one);
     expect_rows(one);
     const bool made = compute(texts.back());
