@@ -57,6 +57,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.features = {"load", std::string(wire::kWireFeature)};
   // Sessions are of models that write texts.
   if (!config.encodes()) info.features.insert(info.features.begin(), {"to", "fill", "completions"});
+  if (model.batcher().prefixes() != nullptr) info.features.emplace_back(wire::kCacheFeature);
   info.bits = model.bits();
   for (const ServedModel::File& file : model.files()) info.files.push_back(file.info);
   info.kind = config.encodes() ? "encoder" : "decoder";

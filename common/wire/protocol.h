@@ -90,6 +90,8 @@ ModelInfo parse_model_info(std::string_view json);
 std::vector<std::string> parse_model_list(std::string_view json);
 
 // --- sessions
+// Stands among the features of a server that shares rows, and so reads the two fields below.
+inline constexpr std::string_view kCacheFeature = "prompt_cache";
 struct SessionRequest {
   std::string model;
   StageRange range;             // of blocks; from tokens it is "from":0

@@ -41,6 +41,8 @@ Json request_of(const std::string& model, Json words, const GenerateOptions& opt
     body["response_format"] = std::move(format);
   }
   if (options.ignore_end) body["ignore_eos"] = true;
+  if (!options.cache_prompt) body["cache_prompt"] = false;
+  if (!options.cache_salt.empty()) body["cache_salt"] = options.cache_salt;
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
   if (!options.stop.empty()) body["stop"] = options.stop.texts();
   if (options.generated > 0) body["generated"] = options.generated;

@@ -307,8 +307,9 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   switch (send.call) {
     case Send::kOpen:  // which the cloud computes nothing for
       ask("PUT", wire::session_path(send.session),
-          wire::to_json(wire::SessionRequest{model.id, send.rows.range}), wire::kJsonType,
-          kMostJson);
+          wire::to_json(
+              wire::SessionRequest{model.id, send.rows.range, cache_prompt_, cache_salt_}),
+          wire::kJsonType, kMostJson);
       send.traffic->wire_ms += ms_since(start);
       return {};
     case Send::kClose:

@@ -77,6 +77,11 @@ class Remote {
   bool cancelled() const { return cancelled_; }
   // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
   void set_trace(std::string_view traceparent) { trace_ = traceparent; }
+  // Whose rows the sessions that it opens share (wire::SessionRequest).
+  void set_sharing(bool cache_prompt, std::string_view cache_salt) {
+    cache_prompt_ = cache_prompt;
+    cache_salt_ = cache_salt;
+  }
   // As http::Client::on_silence.
   void on_silence(std::function<bool()> is_lost) { client_.on_silence(std::move(is_lost)); }
 
@@ -125,7 +130,8 @@ class Remote {
   const Credentials credentials_;
   http::Client client_;
   std::optional<wire::LoadNote> load_note_;
-  std::string query_, trace_;
+  std::string query_, trace_, cache_salt_;
+  bool cache_prompt_ = true;
   std::atomic<bool> cancelled_ = false;
   uint64_t described_ = 0;  // the connection on which model() was asked last
 };

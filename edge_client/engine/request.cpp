@@ -66,6 +66,19 @@ class EngineRequest::Running {
             opened,
             turns_ ? &*turns_ : nullptr};
   }
+  // Has the cloud, which sees one key, keep the rows of this edge's users apart.
+  void keep_apart(GenerateOptions& options) {
+    if (!split_->info.knows(wire::kCacheFeature)) {
+      options.cache_prompt = true;
+      options.cache_salt.clear();
+    } else if (work_.owner_) {
+      options.cache_salt =
+          Sha256::hex_of(as_bytes_of(cat(*work_.owner_, "\n", options.cache_salt)));
+    }
+    cache_prompt_ = options.cache_prompt;
+    cache_salt_ = options.cache_salt;
+    remote_->set_sharing(cache_prompt_, cache_salt_);
+  }
   // The connection of a text that is opened by its words.
   Remote& opens_over() {
     remote_ = connect();
@@ -105,6 +118,7 @@ class EngineRequest::Running {
     std::shared_ptr<Remote> remote = ended_by(work_.interrupt_, work_.engine_.pool().take());
     if (split_) remote->set_manifest_query(split_->query);
     remote->set_trace(work_.trace_);
+    remote->set_sharing(cache_prompt_, cache_salt_);
     return remote;
   }
   LinkOptions options() {
@@ -120,6 +134,8 @@ class EngineRequest::Running {
   }
 
   EngineRequest& work_;
+  bool cache_prompt_ = true;
+  std::string cache_salt_;
   std::shared_ptr<PlacedModel> split_;
   std::shared_ptr<Remote> remote_;
   std::optional<ModelLink> link_;
@@ -158,7 +174,9 @@ class EngineRequest::RunningText : public Text {
  protected:
   explicit RunningText(EngineRequest& work) : work_(work), one_(work, nullptr, 0) {}
   void begin(const GenerateOptions& options, const Opened* opened) {
-    text_.emplace(one_.run(opened), prompt_, options, one_.counts);
+    GenerateOptions own = options;
+    one_.keep_apart(own);
+    text_.emplace(one_.run(opened), prompt_, own, one_.counts);
     if (text_->forward() != nullptr) {
       entry_.emplace(work_.engine_.answers(), *text_->forward(), options.repeats());
     }
@@ -223,8 +241,12 @@ class EngineRequest::OpenedText : public RunningText {
       return !stopped_;
     };
     const auto ready = [&engine] { return engine.settled(); };
+    // Before the server's features are known nothing can keep this edge's users apart there.
+    GenerateOptions alone = options_;
+    alone.cache_salt.clear();
+    if (work_.owner_) alone.cache_prompt = false;
     try {
-      open_on_cloud(one_.opens_over(), engine.opens(), {words_, options_, ready}, put, opened_,
+      open_on_cloud(one_.opens_over(), engine.opens(), {words_, alone, ready}, put, opened_,
                     one_.counts);
     } catch (const RemoteError& error) {
       if (work_.cancelled() || opened_.tokens.empty()) throw;
