@@ -96,6 +96,14 @@ TEST_F(Small, RootsAreApart) {
   EXPECT_EQ(pages.spare(), 0u);
 }
 
+TEST_F(Small, NobodyWaitsForAnotherRoot) {
+  const OneSequence one(pages), other(pages);
+  const SequenceHistory rows = text("abcdefg");
+  const auto computing = cache.take({"a", ""}, one.id, 0, rows, kWhole, rows.size() - 1, {});
+  // Else it would wait for ever.
+  EXPECT_EQ(cache.take({"b", ""}, other.id, 0, rows, kWhole, rows.size() - 1, {}).rows, 0u);
+}
+
 TEST_F(Small, APhaseBelongsToARowUnlessTheyAreAlike) {
   alike = false;
   compute(text("xyz"));
