@@ -64,8 +64,14 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.dimensions = model.sentences().dimensions();
   info.pooling_json = model.sentences().describe();
   for (const auto& [name, text] : model.sentences().prompts()) info.prompts.push_back(name);
-  if (model.chat() != nullptr && !config.encodes())
-    info.chat_json = model.chat()->describe().dump();
+  if (!config.encodes()) {
+    Json chat = model.chat() != nullptr
+                    ? model.chat()->describe()
+                    : Json{{"template", nullptr}, {"tools", false}, {"unsupported", nullptr}};
+    chat["calls"] = model.answer_format().describe_calls();
+    chat["reasoning"] = model.answer_format().thinks();
+    info.chat_json = chat.dump();
+  }
   info.blob_url = blob_url;
   info.stages = model.weights().stages(listed);
   return info;

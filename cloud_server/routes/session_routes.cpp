@@ -84,6 +84,7 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
       },
       model.device().name());
   work.chat = model.chat();
+  work.format = &model.answer_format();
   work.comment = [beside] { return beside->comment(); };
   beside->note = model.wishes().told();
   beside->note.want.reset();  // its session has made no step

@@ -52,6 +52,7 @@ serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::s
       model.device().name());
   work.spare = &cloud.spare;
   work.chat = model.chat();
+  work.format = &model.answer_format();
   work.special_in_content = model.special_in_content();
   return work;
 }
@@ -76,6 +77,7 @@ serve::TextModel reader(Cloud& cloud, const std::string& id) {
   text.config = &model.config();
   text.tokenizer = model.tokenizer();
   text.chat = model.chat();
+  text.format = &model.answer_format();
   text.special_in_content = model.special_in_content();
   return text;
 }

@@ -63,6 +63,7 @@ ServedModel::ServedModel(const ModelOptions& options)
       chat_(ChatTemplate::of_files(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.chat_template)),
+      answer_format_(AnswerFormat::of(chat())),
       device_(make_tested_device({options.device, options.threads})) {
   if (!config().encodes()) {
     model_->add_stops(stops_of_files(

@@ -13,7 +13,7 @@
 #include "run/batcher.h"
 #include "run/sentences.h"
 #include "run/sessions.h"
-#include "text/chat_template.h"
+#include "text/form/answer_format.h"
 #include "text/tokenizer.h"
 
 namespace split::cloud {
@@ -51,6 +51,7 @@ class ServedModel {
   const Sentences& sentences() const { return sentences_; }
   // How messages become a prompt; null: it has no template.
   const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
+  const AnswerFormat& answer_format() const { return answer_format_; }
   bool special_in_content() const { return options_.special_in_content; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   // The checkpoint's files as they were when it was opened, whatever lies there now.
@@ -93,6 +94,7 @@ class ServedModel {
   Sentences sentences_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_;
+  AnswerFormat answer_format_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;

@@ -6,6 +6,7 @@
 #include "serve/compat/unread_fields.h"
 #include "serve/models.h"
 #include "serve/text_answer.h"
+#include "serve/tools.h"
 
 namespace split::serve {
 namespace {
@@ -70,24 +71,62 @@ std::string read_messages(const Json& messages, bool wanted, MemoryShare& memory
 struct Chat {
   ChatInput input;
   std::string plain;  // the prompt of a model without a template
+  AnswerForm form;
 };
+
+// Where a thought begins in the prompt already.
+bool ends_inside(const TextModel& model, std::span<const int32_t> prompt) {
+  constexpr size_t kLast = 16;  // tokens of a mark and white space
+  const std::string& mark = model.format->thought.opens;
+  if (mark.empty() || model.tokenizer == nullptr) return false;
+  std::string end = model.tokenizer->decode(prompt.last(std::min(kLast, prompt.size())));
+  end.resize(end.find_last_not_of(" \t\n\r") + 1);
+  return end.ends_with(mark);
+}
+
+// A thought that nobody wants, in the word that templates have for it.
+void read_effort(Fields& fields, const TextModel& model, ChatInput& input) {
+  if (!fields.has("reasoning_effort") || model.format == nullptr || !model.format->thinks()) return;
+  const Json& effort = fields.raw("reasoning_effort");
+  if (effort == "none") input.more["enable_thinking"] = false;
+}
+
+// Reads tools, and what of the form follows from the model.
+void read_chat_form(Fields& fields, const TextModel& model, Chat& chat, MemoryShare& memory) {
+  if (model.format != nullptr) chat.form.format = *model.format;
+  chat.input.tools = read_tools(fields, chat.form, memory);
+  const auto known = chat.form.format.calls;
+  if (known != AnswerFormat::Calls::kNone) return;
+  if (chat.form.choice == AnswerForm::Choice::kRequired) {
+    Fields::refuse("tool_choice", "it is not known how this model's template writes calls");
+  }
+  chat.form.choice = AnswerForm::Choice::kNone;
+}
 
 // Without a template, the members that are for one alone stay unread, and are refused by name.
 Chat read_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   Chat chat;
+  read_chat_form(fields, model, chat, memory);
   chat.plain = read_messages(fields.raw("messages"), model.chat == nullptr, memory);
-  if (model.chat == nullptr) return chat;
-  chat.input.messages = fields.take("messages");
-  if (fields.has("tools")) {
-    chat.input.tools = fields.take("tools");
-    if (!chat.input.tools.is_array()) Fields::refuse("tools", "expected a list");
+  if (model.chat == nullptr) {
+    if (!chat.input.tools.empty())
+      chat.plain = tools_text(chat.input.tools, memory) + "\n\n" + chat.plain;
+    return chat;
   }
+  chat.input.messages = fields.take("messages");
+  const AnswerFormat& format = chat.form.format;
+  if (format.calls == AnswerFormat::Calls::kPrompted) {
+    chat.input.messages = with_tools_told(std::move(chat.input.messages),
+                                          std::exchange(chat.input.tools, {}), format, memory);
+  }
+  if (format.short_ids) chat.input.messages = with_short_ids(std::move(chat.input.messages));
   if (fields.has("chat_template_kwargs")) {
     chat.input.more = fields.take("chat_template_kwargs");
     if (!chat.input.more.is_object() || chat.input.more.size() > kMaxNames) {
       Fields::refuse("chat_template_kwargs", cat("expected an object of at most ", kMaxNames));
     }
   }
+  read_effort(fields, model, chat.input);
   chat.input.add_generation_prompt = fields.boolean_or("add_generation_prompt", true);
   chat.input.continue_final_message = fields.boolean_or("continue_final_message", false);
   return chat;
@@ -134,11 +173,12 @@ std::vector<std::vector<int32_t>> prompt_of(Chat chat, const TextModel& model,
 // A chat that begins by its words.
 TextRequest read_opened_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   read_messages(fields.raw("messages"), false, memory);
+  if (fields.has("tools") && !fields.raw("tools").empty()) refuse_while_loading();
   if (model.own_template || fields.boolean_or("logprobs", false)) refuse_while_loading();
   Json words = Json::object();
   words["special"] = model.special_in_content;
-  for (const char* key : {"messages", "tools", "chat_template_kwargs", "add_generation_prompt",
-                          "continue_final_message"}) {
+  for (const char* key :
+       {"messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}) {
     if (fields.has(key)) words[key] = fields.take(key);
   }
   int most = -1;
@@ -157,13 +197,15 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, const http
   TextRequest request;
   GenerateOptions& options = request.options;
   // To the end of the context, as OpenAI's; "max_tokens" is the older name.
-  options.max_tokens = read_chat_prompt(fields, model, http, request);
+  AnswerForm form;
+  options.max_tokens = read_chat_prompt(fields, model, http, request, &form);
   for (const char* key : {"max_tokens", "max_completion_tokens"}) {
     options.max_tokens =
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }
   read_common(fields, request, memory);
-  read_format(fields, model, memory, request);
+  read_format(fields, model, memory, form);
+  set_form(std::move(form), model, memory, request);
   const int top = static_cast<int>(fields.integer_or("top_logprobs", 0, kMaxTopLogprobs, 0));
   if (fields.boolean_or("logprobs", false)) {
     options.logprobs = top;
@@ -178,15 +220,19 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, const http
 }  // namespace
 
 int read_chat_prompt(Fields& fields, const TextModel& model, const http::Request& http,
-                     TextRequest& request) {
-  request.prompts = prompt_of(read_chat(fields, model, *http.memory), model, http);
+                     TextRequest& request, AnswerForm* form) {
+  Chat chat = read_chat(fields, model, *http.memory);
+  if (form != nullptr) *form = chat.form;
+  request.prompts = prompt_of(std::move(chat), model, http);
+  if (form != nullptr && form->format.thinks())
+    form->inside = ends_inside(model, request.prompts[0]);
   request.options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
   request.skip_spaces = model.chat == nullptr;
   return model.config->context - static_cast<int>(request.prompts[0].size());
 }
 
 http::Response chat_completions(const http::Request& request, const FindModel& find) {
-  Fields fields(request.body, request.memory.get());
+  Fields fields(request.body, request.memory.get(), Fields::kDeep);
   TextModel model = find(fields.text_or("model", ""));
   TextRequest parsed = model.config == nullptr ? read_opened_chat(fields, model, *request.memory)
                                                : read_chat_request(fields, model, request);
@@ -194,7 +240,7 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
 }
 
 http::Response apply_template(const http::Request& request, const FindModel& find) {
-  Fields fields(request.body, request.memory.get());
+  Fields fields(request.body, request.memory.get(), Fields::kDeep);
   const TextModel model = find(fields.text_or("model", ""));
   if (model.config->encodes()) refuse_without_head();
   Chat chat = read_chat(fields, model, *request.memory);
@@ -220,7 +266,9 @@ std::vector<http::RequestField> message_fields() {
 
 // Members for models with a template alone.
 const std::vector<http::RequestField> kTemplateFields = {
-    {"tools", "array", "Tools that the template describes to the model."},
+    {"tools", "array", "Functions that the model may call, each with its schema."},
+    {"tool_choice", "", "auto, none, required, a function, or allowed_tools."},
+    {"parallel_tool_calls", "boolean", "Whether there may be several calls (true)."},
     {"add_generation_prompt", "boolean", "Whether the prompt ends where an answer begins (true)."},
     {"continue_final_message", "boolean", "Whether the answer goes on with the last message."},
     {"chat_template_kwargs", "object", "Other names for the template."}};

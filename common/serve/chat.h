@@ -14,9 +14,10 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
 http::Response apply_template(const http::Request& request, const FindModel& find);
 
 // Reads messages and what belongs to them into the request's prompt, and what follows of their
-// model for its text. Returns how many tokens fit behind them.
+// model for its text; with `form`, what its answer may have. Returns how many tokens fit behind
+// them.
 int read_chat_prompt(wire::Fields& fields, const TextModel& model, const http::Request& http,
-                     TextRequest& request);
+                     TextRequest& request, AnswerForm* form = nullptr);
 
 // The members of their bodies, for /openapi.json.
 std::vector<http::RequestField> chat_fields();

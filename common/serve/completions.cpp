@@ -32,7 +32,9 @@ TextRequest read_completion_request(Fields& fields, TextModel& model, const http
   }
   options.max_tokens = static_cast<int>(fields.integer_or("max_tokens", 0, kMaxTokensAsked, most));
   read_common(fields, request, memory);
-  read_format(fields, model, memory, request);
+  AnswerForm form;
+  read_format(fields, model, memory, form, true);
+  set_form(std::move(form), model, memory, request);
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
   request.echo = fields.boolean_or("echo", false);
   options.score_prompt = request.echo && options.logprobs >= 0;

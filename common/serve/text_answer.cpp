@@ -86,6 +86,12 @@ class TextAnswer {
     return model_.tokenizer == nullptr ? "" : to_valid_utf8(model_.tokenizer->decode(prompt));
   }
 
+  // A call that was told and not cut.
+  std::string reason_of(const Generated& result) const {
+    const bool called = shape_.chats && result.calls > 0 && result.finish_reason == "stop";
+    return called ? "tool_calls" : result.finish_reason;
+  }
+
   std::string without_spaces(std::string text) const {
     if (request_.skip_spaces) text.erase(0, text.find_first_not_of(' '));
     return text;
@@ -98,6 +104,7 @@ class TextAnswer {
     const std::lock_guard lock(counting_);
     if (index % each() == 0) tokens_.prompt += prompt.size();
     tokens_.completion += result.tokens.size();
+    thought_tokens_ += result.thought_tokens;
     const auto least = cached_.try_emplace(index / each(), cached).first;
     least->second = std::min(least->second, cached);
   }
@@ -106,6 +113,15 @@ class TextAnswer {
     TokenCounts all = tokens_;
     for (const auto& [prompt, cached] : cached_) all.cached += cached;
     return all;
+  }
+
+  Json usage() const {
+    Json usage = usage_of(*work_, tokens());
+    const auto& form = request_.options.form;
+    if (shape_.chats && form != nullptr && form->form().format.thinks()) {
+      usage["completion_tokens_details"] = Json{{"reasoning_tokens", thought_tokens_}};
+    }
+    return usage;
   }
 
   Json envelope(const char* object, Json choices) const {
@@ -128,6 +144,7 @@ class TextAnswer {
   std::mutex counting_;  // of:
   TokenCounts tokens_;
   std::map<size_t, size_t> cached_;  // by prompt
+  size_t thought_tokens_ = 0;
   // Choices of a stream that have not ended, and what looks after its first run.
   std::vector<std::unique_ptr<Events>> events_;
   std::unique_ptr<Watch> watch_;
@@ -141,9 +158,15 @@ http::Response TextAnswer::whole(const http::Request& http) {
     std::vector<int32_t> prompt = prompt_of(index);
     Generated result;
     size_t cached = 0;
+    Said said;
     choices_.retried([&] {
       const std::unique_ptr<Text> text = begin(index);
-      while (text->next([&](auto, auto*) { return !watch->gone(); })) continue;
+      said = {};
+      const auto on_text = [&](const TextPiece& piece, const ScoredToken*) {
+        said.add(piece);
+        return !watch->gone();
+      };
+      while (text->next(on_text)) continue;
       result = text->take();
       cached = text->cached();
       if (request_.words) prompt.assign(text->prompt().begin(), text->prompt().end());
@@ -151,11 +174,13 @@ http::Response TextAnswer::whole(const http::Request& http) {
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
     for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
-    Json choice = shape_.choice((request_.echo ? prompt_text(prompt) : "") +
-                                without_spaces(to_valid_utf8(result.text)));
+    said.words =
+        (request_.echo ? prompt_text(prompt) : "") + without_spaces(to_valid_utf8(said.words));
+    Json choice = shape_.choice(std::move(said));
     choice["index"] = index;
     choice["logprobs"] = request_.options.logprobs >= 0 ? lists.take() : Json();
-    choice["finish_reason"] = result.finish_reason;
+    choice["finish_reason"] = reason_of(result);
+    if (!result.stopped_by.empty()) choice["stop_reason"] = to_valid_utf8(result.stopped_by);
     if (request_.return_token_ids) {
       choice["prompt_token_ids"] = prompt;
       choice["token_ids"] = result.tokens;
@@ -167,7 +192,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
   };
   choices_.run(choices(), one, [this] { work_->cancel(); });
   Json json = envelope(shape_.object, ranks() ? ranked(std::move(made), scores) : std::move(made));
-  json["usage"] = usage_of(*work_, tokens());
+  json["usage"] = usage();
   return http::Response::json(200, json.dump() + "\n");
 }
 
@@ -209,7 +234,7 @@ class TextAnswer::Events {
     answer_.count(index_, prompt_, text_->cached(), result);
     text_.reset();
     const bool wanted = result.finish_reason != "cancelled" && (!at_once_ || send_all(result)) &&
-                        send("", result.finish_reason.c_str());
+                        send(nullptr, &result);
     return wanted ? Next::kGoOn : Next::kStop;
   }
   // It has begun, and keeps what it has computed while it waits.
@@ -219,8 +244,8 @@ class TextAnswer::Events {
   // Sends what comes before the text, once.
   bool open() {
     if (std::exchange(opened_, true)) return true;
-    if (answer_.shape_.opens && !send("", nullptr)) return false;
-    return !request_.echo || at_once_ || send(answer_.prompt_text(prompt_), nullptr);
+    if (answer_.shape_.chats && !send_words("")) return false;
+    return !request_.echo || at_once_ || send_words(answer_.prompt_text(prompt_));
   }
 
   // False when the reader has enough. A text that is begun again gives the same words again: each
@@ -231,12 +256,12 @@ class TextAnswer::Events {
         text_ = answer_.begin(index_);
         at_ = 0;
       }
-      const auto on_text = [this](std::string_view text, const ScoredToken* token) {
+      const auto on_text = [this](const TextPiece& piece, const ScoredToken* token) {
         if (at_++ < told_) return true;
         told_ = at_;
         if (first_ && request_.words)
           prompt_.assign(text_->prompt().begin(), text_->prompt().end());
-        return tell(text, token);
+        return tell(piece, token);
       };
       while (text_->next(on_text)) {
         if (watch_->full()) return false;
@@ -248,7 +273,7 @@ class TextAnswer::Events {
     }
   }
 
-  bool tell(std::string_view text, const ScoredToken* token) {
+  bool tell(TextPiece piece, const ScoredToken* token) {
     if (at_once_) return !watch_->gone();
     cached_ = text_->cached();
     if (token != nullptr) {
@@ -256,20 +281,30 @@ class TextAnswer::Events {
       ids_.push_back(token->id);
       if (options_.logprobs >= 0) lists_.add(token->id, token);
     }
-    if (at_start_) {
+    if (at_start_ && piece.part == TextPiece::kWords) {
+      std::string_view& text = piece.bytes;
       text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
       at_start_ = text.empty();
     }
-    if (text.empty() && !request_.return_token_ids) return !watch_->gone();
-    return send(std::string(text), nullptr);
+    if (piece.part == TextPiece::kName) said_.add(piece);
+    if (piece.bytes.empty() && !request_.return_token_ids) return !watch_->gone();
+    return send(&piece, nullptr);
+  }
+
+  bool send_words(std::string_view words) {
+    const TextPiece piece(words);
+    return send(&piece, nullptr);
   }
 
   // Each event's text is made of whole characters; anything else would not be JSON.
-  bool send(std::string text, const char* finish) {
-    Json choice = answer_.shape_.piece(to_valid_utf8(text), first_, finish != nullptr);
+  bool send(const TextPiece* piece, const Generated* ended) {
+    Json choice = answer_.shape_.piece(piece, said_, first_);
     choice["index"] = index_;
     choice["logprobs"] = options_.logprobs >= 0 && !lists_.empty() ? lists_.take() : Json();
-    choice["finish_reason"] = finish == nullptr ? Json() : Json(finish);
+    choice["finish_reason"] = ended == nullptr ? Json() : Json(answer_.reason_of(*ended));
+    if (ended != nullptr && !ended->stopped_by.empty()) {
+      choice["stop_reason"] = to_valid_utf8(ended->stopped_by);
+    }
     if (request_.return_token_ids) {
       if (first_) choice["prompt_token_ids"] = prompt_;
       choice["token_ids"] = std::exchange(ids_, {});
@@ -291,7 +326,7 @@ class TextAnswer::Events {
     add_prompt(lists_, prompt_, result);
     for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
     ids_ = result.tokens;
-    return send(answer_.prompt_text(prompt_) + result.text, nullptr);
+    return send_words(answer_.prompt_text(prompt_) + result.text);
   }
 
   TextAnswer& answer_;
@@ -301,6 +336,7 @@ class TextAnswer::Events {
   const GenerateOptions options_;
   const bool at_once_;
   LogprobLists lists_;
+  Said said_;
   bool opened_ = false, first_ = true;
   size_t tokens_ = 0, cached_ = 0;
   bool at_start_;             // of a text whose first spaces are skipped
@@ -351,7 +387,7 @@ bool TextAnswer::run_choices(Watch& watch) {
   if (!events_.empty()) return true;
   if (request_.include_usage) {
     Json chunk = envelope(shape_.chunk_object, Json::array());
-    chunk["usage"] = usage_of(*work_, tokens());
+    chunk["usage"] = usage();
     watch.write(http::sse_event(chunk.dump()));
   }
   watch.write(http::sse_done());
@@ -376,35 +412,6 @@ http::Streamed TextAnswer::stream(http::Sink& sink) {
 }
 
 }  // namespace
-
-const Shape kCompletionShape = {"cmpl-",
-                                "text_completion",
-                                "text_completion",
-                                LogprobLists::Kind::kCompletion,
-                                [](std::string text) {
-                                  return Json{{"text", std::move(text)}};
-                                },
-                                [](std::string text, bool, bool) {
-                                  return Json{{"text", std::move(text)}};
-                                },
-                                false};
-
-const Shape kChatShape = {
-    "chatcmpl-",
-    "chat.completion",
-    "chat.completion.chunk",
-    LogprobLists::Kind::kChat,
-    [](std::string text) {
-      return Json{
-          {"message", {{"role", "assistant"}, {"content", std::move(text)}, {"refusal", nullptr}}}};
-    },
-    [](std::string text, bool first, bool last) {
-      Json delta = Json::object();
-      if (first) delta["role"] = "assistant";
-      if (!last) delta["content"] = std::move(text);
-      return Json{{"delta", std::move(delta)}};
-    },
-    true};
 
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape) {

@@ -1,24 +1,12 @@
 // The answer to a completion or a chat: its choices, several at once, as JSON or as events, with
-// what they cost. The two differ in their words, which a Shape has.
+// what they cost. The two differ in their words, which a Shape has (shapes.h).
 #pragma once
 
 #include "http/message.h"
-#include "serve/logprobs.h"
+#include "serve/shapes.h"
 #include "serve/text_request.h"
 
 namespace split::serve {
-
-// How one kind of answer is worded. `finish` and `logprobs` may be null.
-struct Shape {
-  const char* id_prefix;
-  const char* object;
-  const char* chunk_object;
-  LogprobLists::Kind logprobs;
-  Json (*choice)(std::string text);  // what a whole answer says of a choice's text
-  Json (*piece)(std::string text, bool first, bool last);  // and an event
-  bool opens;                                              // a first event without text
-};
-extern const Shape kCompletionShape, kChatShape;
 
 // Answers with JSON, or with events when the request says "stream".
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,

@@ -12,7 +12,7 @@
 #include "run/sentences.h"
 #include "run/text/generate.h"
 #include "serve/choices.h"
-#include "text/chat_template.h"
+#include "text/form/answer_format.h"
 
 namespace split::serve {
 
@@ -76,6 +76,7 @@ struct TextModel {
   SpareThreads* spare = nullptr;         // for several texts of an answer at once
   const Sentences* sentences = nullptr;  // how texts become embeddings, where they may
   const ChatTemplate* chat = nullptr;    // how messages become a prompt; null: the model has none
+  const AnswerFormat* format = nullptr;  // how its answers have calls and thoughts; null: not
   bool special_in_content = false;       // special tokens in messages are these, not plain text
   bool own_template = false;             // `chat` is not to be the model's own
 };

@@ -8,7 +8,6 @@
 #include "base/resources/memory_budget.h"
 #include "serve/models.h"
 #include "text/json/in_order.h"
-#include "text/json/json_grammar.h"
 #include "wire/step.h"
 
 namespace split::serve {
@@ -17,7 +16,6 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMaxBiases = 1024;
-constexpr int kSchemaDepth = 32;  // of one that comes as text
 // Positions of all choices, each with what is listed there: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
 constexpr uint64_t kEntryBytes = 256;       // of JSON values and their text, at most
@@ -112,10 +110,9 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   }
 }
 
-void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
-                 TextRequest& request) {
+void read_format(Fields& fields, const TextModel& model, MemoryShare& memory, AnswerForm& form,
+                 bool whole) {
   constexpr const char* kName = "response_format";
-  constexpr size_t kMostAsked = 1 << 20;
   if (!fields.has(kName)) return;
   const Json& format = fields.raw(kName);
   if (!format.is_object()) Fields::refuse(kName, "expected an object");
@@ -125,35 +122,41 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
   if (model.tokenizer == nullptr) Fields::refuse(kName, "the model has no tokenizer");
   const Json* const named = parts.has("json_schema") ? &parts.raw("json_schema") : nullptr;
   const Json* schema = named == nullptr ? nullptr : named->find("schema");
-  std::optional<Grammar> grammar;
-  std::string asked;
-  if (type == "json_object") {
-    grammar = json_object_grammar();
+  if (type == "answer_form" && whole) {
+    form = AnswerForm::read(format);
+  } else if (type == "json_object") {
+    form.schema = "";
   } else if (type == "json_schema" && schema != nullptr) {
     // A schema as text: its members keep their order through programs that sort them.
-    const Json read = schema->is_string()
-                          ? parse_json(schema->text(), kSchemaDepth, "the schema", &memory)
-                          : Json();
+    const Json read = schema->is_string() ? parse_json(schema->text(), AnswerForm::kMostDepth,
+                                                       "the schema", &memory)
+                                          : Json();
     if (schema->is_string()) schema = &read;
-    SchemaGrammar made = json_schema_grammar(*schema, &memory);
-    grammar = std::move(made.grammar);
-    asked = schema_in_order(*schema, &memory);
     // Each choice that the cloud writes sends it along.
-    if (asked.size() > kMostAsked) {
-      Fields::refuse(kName, cat("expected a schema of at most ", kMostAsked,
-                                " bytes beside its descriptions, got ", asked.size()));
+    const size_t bytes = schema_in_order(*schema, &memory).size();
+    if (bytes > AnswerForm::kMostBytes) {
+      Fields::refuse(kName, cat("expected a schema of at most ", AnswerForm::kMostBytes,
+                                " bytes beside its descriptions, got ", bytes));
     }
-    for (const std::string& one : made.loosened) {
-      request.loosened += cat(request.loosened.empty() ? "" : ", ", one);
-    }
-    if (!request.loosened.empty()) log_info(cat("not held of a schema: ", request.loosened));
+    form.schema = json_in_order(*schema, &memory);
   } else {
     Fields::refuse(kName,
                    "expected {\"type\":\"text\"}, {\"type\":\"json_object\"} or "
                    "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{...}}}");
   }
-  request.options.grammar =
-      std::make_shared<const TokenGrammar>(std::move(*grammar), *model.tokenizer, std::move(asked));
+}
+
+void set_form(AnswerForm form, const TextModel& model, MemoryShare& memory, TextRequest& request) {
+  GenerateOptions& options = request.options;
+  if (!form.schema && !form.calls() && !form.format.thinks()) return;
+  if (model.tokenizer == nullptr) return;
+  const auto made = std::make_shared<const TextForm>(std::move(form), *model.tokenizer,
+                                                     options.ignore_end, &memory);
+  for (const std::string& one : made->loosened()) {
+    request.loosened += cat(request.loosened.empty() ? "" : ", ", one);
+  }
+  if (!request.loosened.empty()) log_info(cat("not held of a schema: ", request.loosened));
+  options.form = made;
 }
 
 std::vector<http::RequestField> common_fields() {
@@ -269,7 +272,7 @@ void check_cost(const TextRequest& request, const ModelConfig& config, MemorySha
                      cat("expected token ids in 0..", config.vocab - 1, ", got ", one.id));
     }
   }
-  if (request.options.grammar != nullptr) {
+  if (request.options.form != nullptr) {
     memory.take(TokenGrammar::kMostBytes +
                 TokenGrammar::kMostMasks * static_cast<uint64_t>(config.vocab));
   }

@@ -34,10 +34,13 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 // as Fields does, and Error(kBusy) where `memory` has too little for what it makes, as all below.
 void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory);
 
-// The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema.
-// Keywords of its schema that text/json/ does not hold are in `loosened` and in the log.
+// What response_format says of an answer's form: {"type":"text"}, json_object, or json_schema;
+// with `whole` also answer_form, the form itself.
 void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
-                 TextRequest& request);
+                 AnswerForm& form, bool whole = false);
+// Has the text held to it, if it holds or tells anything. Keywords of its schemas that text/json/
+// does not hold are in `loosened` and in the log.
+void set_form(AnswerForm form, const TextModel& model, MemoryShare& memory, TextRequest& request);
 
 // Describes the fields that it reads.
 std::vector<http::RequestField> common_fields();

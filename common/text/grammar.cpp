@@ -23,6 +23,18 @@ constexpr size_t kMostNodes = 1 << 11;   // 2 KB each
 
 }  // namespace
 
+Grammar::Grammar(MemoryShare* memory)
+    : most_{kMostRules, kMostSymbols, kMostSymbols}, memory_(memory) {}
+
+void Grammar::allow(size_t parts) {
+  const auto share = [parts](size_t& most, size_t now, size_t all) {
+    most = std::min(all, now + all / parts);
+  };
+  share(most_.rules, rules_.size(), kMostRules);
+  share(most_.symbols, symbols_.size(), kMostSymbols);
+  share(most_.literals, literals_, kMostSymbols);
+}
+
 void Grammar::refuse_size() { refuse("the schema is too large"); }
 
 void Grammar::pay(size_t bytes) {
@@ -30,14 +42,14 @@ void Grammar::pay(size_t bytes) {
 }
 
 uint32_t Grammar::add_rule(bool nests) {
-  if (rules_.size() == kMostRules) refuse_size();
+  if (rules_.size() >= most_.rules) refuse_size();
   pay(kRuleBytes);
   rules_.push_back({nests, {}});
   return static_cast<uint32_t>(rules_.size() - 1);
 }
 
 void Grammar::add(uint32_t rule, const Sequence& alternative) {
-  if (symbols_.size() + alternative.size() >= kMostSymbols) refuse_size();
+  if (symbols_.size() + alternative.size() >= most_.symbols) refuse_size();
   pay((alternative.size() + 1) * kSymbolBytes);
   rules_.at(rule).alternatives.push_back(static_cast<uint32_t>(symbols_.size()));
   symbols_.insert(symbols_.end(), alternative.begin(), alternative.end());
@@ -52,7 +64,7 @@ Grammar::Symbol Grammar::bytes(const ByteSet& set) {
 
 Grammar::Sequence Grammar::literal(std::string_view text) {
   // Many texts that fit alone would take more than all symbols together before they are added.
-  if ((literals_ += text.size()) >= kMostSymbols) refuse_size();
+  if ((literals_ += text.size()) >= most_.literals) refuse_size();
   pay(text.size() * kLiteralBytes);
   Sequence out;
   out.reserve(text.size());
@@ -89,9 +101,9 @@ Grammar::State Grammar::sorted(State state) {
   return state;
 }
 
-Grammar::State Grammar::start() const {
+Grammar::State Grammar::start(uint32_t rule) const {
   State state;
-  for (const uint32_t begin : rules_.at(0).alternatives) expand({begin}, state);
+  for (const uint32_t begin : rules_.at(rule).alternatives) expand({begin}, state);
   return sorted(std::move(state));
 }
 
@@ -117,8 +129,9 @@ ByteSet Grammar::alike(const State& state, uint8_t byte) const {
   return alike;
 }
 
-TokenGrammar::TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::string asked)
-    : grammar_(std::move(grammar)), tokenizer_(tokenizer), asked_(std::move(asked)) {}
+TokenGrammar::TokenGrammar(Grammar grammar, const Tokenizer& tokenizer,
+                           std::vector<int32_t> special)
+    : grammar_(std::move(grammar)), tokenizer_(tokenizer), special_(std::move(special)) {}
 
 TokenGrammar::State TokenGrammar::after(const State& state, int32_t id) const {
   State next = state;
@@ -168,6 +181,13 @@ std::vector<uint8_t> TokenGrammar::look(uint32_t start) const {
       at[++live] = node;
     }
     if (node != Node::kDead) allowed[static_cast<size_t>(token.id)] = 1;
+  }
+  for (const int32_t id : special_) {
+    uint32_t node = start;
+    for (const char byte : tokenizer_.token_bytes(id)) {
+      if (node != Node::kDead) node = next(node, static_cast<uint8_t>(byte));
+    }
+    if (node != Node::kDead) allowed[static_cast<size_t>(id)] = 1;
   }
   return allowed;
 }

@@ -34,7 +34,7 @@ class Grammar {
 
   // `memory` pays for rules and symbols before they are made; adding them throws Error(kBusy) where
   // it has no more.
-  explicit Grammar(MemoryShare* memory = nullptr) : memory_(memory) {}
+  explicit Grammar(MemoryShare* memory = nullptr);
 
   // A rule without alternatives yet. Rule 0 is the text. One that `nests` is no alternative any
   // more where a text is some 50 of them deep: whoever has it has another beside it. Throws
@@ -49,12 +49,14 @@ class Grammar {
   [[noreturn]] static void refuse_size();
   // Nothing is added any more.
   void finish() { memory_ = nullptr; }
+  // Leaves one part of so many of the bounds for what is added from here on.
+  void allow(size_t parts);
 
   // Where a text is: each stack holds offsets into the symbols, the next one last; an empty stack
   // is the end of the text. None: no text is like this.
   using Stack = std::vector<uint32_t>;
   using State = std::vector<Stack>;
-  State start() const;
+  State start(uint32_t rule = 0) const;
   State after(const State& state, uint8_t byte) const;
   // The bytes behind which a text is where it is behind this one.
   ByteSet alike(const State& state, uint8_t byte) const;
@@ -74,6 +76,9 @@ class Grammar {
   std::vector<Symbol> symbols_;  // of all alternatives, each with a kEnd behind it
   std::vector<Rule> rules_;
   size_t literals_ = 0;  // bytes of texts: each becomes a symbol at least
+  struct Bounds {
+    size_t rules, symbols, literals;
+  } most_;
   MemoryShare* memory_;
 };
 
@@ -84,15 +89,17 @@ class TokenGrammar {
   // Bytes that one may keep, beside `vocab` for each of kMostMasks.
   static constexpr size_t kMostBytes = 8 << 20, kMostMasks = 32;
 
-  // `asked`: its schema as text, for whoever else is to have the same; empty: any object.
-  TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::string asked);
+  // Of special tokens only `special` can come, as the bytes of their texts.
+  TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::vector<int32_t> special = {});
 
   using State = Grammar::State;
-  State start() const { return grammar_.start(); }
+  State start(uint32_t rule = 0) const { return grammar_.start(rule); }
   State after(const State& state, int32_t id) const;
-  // 1 for each id of the tokenizer that can come next; special tokens cannot.
+  State after_byte(const State& state, char byte) const {
+    return grammar_.after(state, static_cast<uint8_t>(byte));
+  }
+  // 1 for each id of the tokenizer that can come next.
   std::shared_ptr<const std::vector<uint8_t>> allowed(const State& state) const;
-  const std::string& asked() const { return asked_; }
 
  private:
   // A state, and those behind each byte of it that were asked for.
@@ -108,7 +115,7 @@ class TokenGrammar {
 
   const Grammar grammar_;
   const Tokenizer& tokenizer_;
-  const std::string asked_;
+  const std::vector<int32_t> special_;
   mutable std::mutex mutex_;  // of what was looked at before:
   mutable std::deque<Node> nodes_;
   mutable std::map<State, uint32_t> numbers_;

@@ -16,13 +16,14 @@ struct Fields::State {
   MemoryShare* memory = nullptr;
 };
 
-Fields::Fields(std::string_view json, MemoryShare* memory) : state_(std::make_unique<State>()) {
+Fields::Fields(std::string_view json, MemoryShare* memory, int depth)
+    : state_(std::make_unique<State>()) {
   if (json.size() > kMaxJsonBytes) {
     throw Error(ErrorKind::kInput, cat("the body: expected at most ", kMaxJsonBytes,
                                        " bytes of JSON, got ", json.size()));
   }
   state_->memory = memory;
-  state_->document = parse_json(json, 16, "the body", memory);
+  state_->document = parse_json(json, depth, "the body", memory);
   state_->object = &state_->document;
   if (!state_->object->is_object())
     throw Error(ErrorKind::kInput, "the body: expected a JSON object");

@@ -18,9 +18,10 @@ namespace split::wire {
 // finish() refuses the fields that nobody asked for.
 class Fields {
  public:
-  // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes, and
-  // Error(kBusy) where `memory`, which pays for it, has too little left.
-  explicit Fields(std::string_view json, MemoryShare* memory = nullptr);
+  static constexpr int kDepth = 16, kDeep = 64;  // kDeep: with schemas of tools in it
+  // Throws Error(kInput) unless `json` is an object of at most so many levels and kMaxJsonBytes,
+  // and Error(kBusy) where `memory`, which pays for it, has too little left.
+  explicit Fields(std::string_view json, MemoryShare* memory = nullptr, int depth = kDepth);
   // An object that is there already, of these members.
   explicit Fields(Json::Object members);
   // The same for a part of a document that was parsed already, which must outlive this.

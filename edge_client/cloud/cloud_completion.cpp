@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 #include "base/resources/clock.h"
-#include "text/stop.h"
 #include "text/utf8.h"
 #include "wire/codes.h"
 
@@ -33,13 +32,7 @@ Json request_of(const std::string& model, Json words, const GenerateOptions& opt
     for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
     body["logit_bias"] = std::move(biases);
   }
-  if (options.grammar != nullptr) {
-    const std::string& schema = options.grammar->asked();
-    Json format = Json::object();
-    format["type"] = schema.empty() ? "json_object" : "json_schema";
-    if (!schema.empty()) format["json_schema"] = Json{{"schema", schema}};
-    body["response_format"] = std::move(format);
-  }
+  if (options.form != nullptr) body["response_format"] = options.form->form().to_json();
   if (options.ignore_end) body["ignore_eos"] = true;
   if (!options.cache_prompt) body["cache_prompt"] = false;
   if (!options.cache_salt.empty()) body["cache_salt"] = options.cache_salt;
@@ -65,44 +58,39 @@ uint64_t most_bytes(const GenerateOptions& options) {
          events * (kEvent + static_cast<uint64_t>(std::max(0, options.logprobs)) * kLikely);
 }
 
-// One stream of events, decoded.
+// One stream of events: a loop's next tokens, or without one ids and words as they come.
 class TokenStream {
  public:
-  TokenStream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
-              const OnText& on_text, Traffic& traffic, uint64_t& steps, Opened* opened = nullptr)
+  TokenStream(TextLoop* loop, const GenerateOptions& options, const OnText& on_text,
+              Traffic& traffic, uint64_t& steps, Opened* opened = nullptr)
       : opened_(opened),
-        tokenizer_(tokenizer),
+        loop_(loop),
         options_(options),
-        stops_(options.stop),
-        skip_(already),
         on_text_(on_text),
         traffic_(traffic),
         steps_(steps) {}
 
   // Asks for it, and takes its events. Throws RemoteError, also for one that makes no sense.
   void read(Remote& remote, const std::string& path, const std::string& body);
-  Generated finish();
-  size_t bytes() const { return result_.text.size(); }
-  size_t tokens() const { return result_.tokens.size(); }
+  // Why it ended; empty where it did not say.
+  std::string finish();
+  size_t tokens() const { return tokens_; }
 
  private:
   bool take(std::string_view event);
-  bool emit(std::string text, const ScoredToken* token);
+  bool take_token(const ScoredToken& token, std::string_view words);
   void count_time();
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
   Opened* const opened_;  // where the text comes as words
-  const Tokenizer* tokenizer_;
+  TextLoop* const loop_;
   const GenerateOptions& options_;
-  StopStrings stops_;
-  Utf8Stream utf8_;
-  size_t skip_;  // bytes that the reader has from an earlier stream
   const OnText& on_text_;
   Traffic& traffic_;
   uint64_t& steps_;
   Clock::time_point last_ = Clock::now();
-  size_t events_ = 0;
-  Generated result_;
+  size_t events_ = 0, tokens_ = 0;
+  std::string reason_;
 };
 
 void TokenStream::read(Remote& remote, const std::string& path, const std::string& body) {
@@ -118,13 +106,18 @@ void TokenStream::read(Remote& remote, const std::string& path, const std::strin
   }
 }
 
-bool TokenStream::emit(std::string text, const ScoredToken* token) {
-  result_.text += text;
-  const size_t known = std::min(skip_, text.size());
-  skip_ -= known;
-  if (!on_text_ || on_text_(std::string_view(text).substr(known), token)) return true;
-  result_.finish_reason = "cancelled";
-  return false;
+// A loop that has ended takes no more, and its reader waits for the stream's own end.
+bool TokenStream::take_token(const ScoredToken& token, std::string_view words) {
+  bool wanted = true;
+  if (loop_ == nullptr) {
+    wanted = !on_text_ || on_text_(TextPiece(words), &token);
+  } else if (!loop_->ended()) {
+    loop_->token(token, [&](const TextPiece& piece, const ScoredToken* of) {
+      return wanted = !on_text_ || on_text_(piece, of);
+    });
+  }
+  if (!wanted) reason_ = "cancelled";
+  return wanted;
 }
 
 void TokenStream::count_time() {
@@ -153,7 +146,7 @@ bool TokenStream::take(std::string_view text) {
   if (!choices.is_array() || choices.empty()) return true;  // usage, for example
   const Json& choice = choices[0];
   if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
-    result_.finish_reason = choice["finish_reason"].text();
+    reason_ = choice["finish_reason"].text();
   }
   std::string words;
   if (opened_ != nullptr) {
@@ -166,14 +159,16 @@ bool TokenStream::take(std::string_view text) {
   }
   if (!choice.contains("token_ids") || choice["token_ids"].is_null() ||
       choice["token_ids"].empty()) {
-    return words.empty() || emit(std::move(words), nullptr);
+    if (words.empty() || !on_text_ || on_text_(TextPiece(words), nullptr)) return true;
+    reason_ = "cancelled";
+    return false;
   }
   size_t index = 0;
   for (const Json& value : choice["token_ids"]) {
     ScoredToken token;
     token.id = value.get<int32_t>();
-    if (result_.tokens.size() == most_tokens()) {  // nobody asked for more
-      result_.finish_reason = "length";
+    if (tokens_ == most_tokens()) {  // nobody asked for more
+      reason_ = "length";
       return false;
     }
     if (token.id < 0) throw Error(ErrorKind::kInput, "a token id below 0");
@@ -185,31 +180,19 @@ bool TokenStream::take(std::string_view text) {
           token.top.push_back({pair.at(0).get<int32_t>(), pair.at(1).get<float>()});
         }
       }
-      result_.scored.push_back(token);
     }
     ++index;
-    result_.tokens.push_back(token.id);
+    ++tokens_;
     ++steps_;
-    std::string out = std::exchange(words, {});
     if (opened_ != nullptr) opened_->tokens.push_back(token);
-    const bool shown = options_.ignore_end || tokenizer_ == nullptr ||
-                       !tokenizer_->is_special(token.id);  // as TextLoop
-    if (tokenizer_ != nullptr && shown) {
-      out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
-    }
-    if (!emit(std::move(out), &token)) return false;
+    if (!take_token(token, std::exchange(words, {}))) return false;
   }
   return true;
 }
 
-Generated TokenStream::finish() {
+std::string TokenStream::finish() {
   count_time();
-  if (result_.finish_reason != "cancelled") {
-    std::string rest = stops_.push(utf8_.flush());
-    rest += stops_.flush();
-    if (!rest.empty()) emit(std::move(rest), nullptr);
-  }
-  return std::move(result_);
+  return reason_;
 }
 
 }  // namespace
@@ -225,7 +208,11 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   }
   const std::string body = request_of(model, Json{{"prompt", prompt}}, options).dump();
   Retry retry(retry_options, waiter);
-  size_t shown_bytes = 0, most_tokens = 0;
+  // Ids are all that comes: nothing of the model is needed to tell their text.
+  ModelConfig config;
+  config.context = static_cast<int>(prompt.size()) + std::max(0, options.max_tokens);
+  config.end_of_text = -1;
+  size_t shown = 0, most_tokens = 0;  // pieces that the reader has from all streams
   bool lost = false, begun = false;
   const auto goes_on = [&](size_t tokens) {
     if (tokens == 0) return;
@@ -233,11 +220,17 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
     counts.replays += std::exchange(begun, true) ? 1 : 0;
   };
   for (;;) {
-    TokenStream stream(tokenizer, options, shown_bytes, on_text, counts.traffic, counts.steps);
+    TextLoop loop(config, tokenizer, prompt, options);
+    size_t at = 0;
+    const OnText unseen = [&](const TextPiece& piece, const ScoredToken* token) {
+      if (at++ < shown) return true;
+      shown = at;
+      return !on_text || on_text(piece, token);
+    };
+    TokenStream stream(&loop, options, unseen, counts.traffic, counts.steps);
     try {
       stream.read(remote, "/v1/completions", body);
     } catch (const RemoteError& error) {
-      shown_bytes = std::max(shown_bytes, stream.bytes());
       if (stream.tokens() > most_tokens) {
         most_tokens = stream.tokens();
         retry.succeeded();  // it got further: the budget is for a server that does not go on
@@ -250,14 +243,15 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       retry.failed(error);
       continue;
     }
-    Generated result = stream.finish();
-    goes_on(std::max<size_t>(1, result.tokens.size()));
-    if (result.tokens.empty()) ++counts.steps;
-    if (result.finish_reason.empty()) {
+    const std::string reason = stream.finish();
+    goes_on(std::max<size_t>(1, stream.tokens()));
+    if (stream.tokens() == 0) ++counts.steps;
+    if (reason.empty()) {
       throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
                         200, "");
     }
-    return result;
+    loop.end(reason, unseen);
+    return loop.take();
   }
 }
 
@@ -269,12 +263,12 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
   const std::string path = session_path(model, opened.session);
   const OnText until_ready = [&](std::string_view text, const ScoredToken* token) {
     opened.text_bytes += text.size();
-    return on_text(text, token) && !opening.ready();
+    return on_text(TextPiece(text), token) && !opening.ready();
   };
-  TokenStream stream(nullptr, options, 0, until_ready, counts.traffic, counts.steps, &opened);
+  TokenStream stream(nullptr, options, until_ready, counts.traffic, counts.steps, &opened);
   ++counts.trips;
   stream.read(remote, path, body.dump());
-  opened.finish_reason = stream.finish().finish_reason;
+  opened.finish_reason = stream.finish();
   if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
 }
 
@@ -290,9 +284,9 @@ std::string stream_on_session(Remote& remote, const std::string& model, const St
   Json body = request_of(model, Json{{"prompt", asked.ids}}, asked.options);
   if (asked.can) body["can"] = *asked.can;
   uint64_t steps = 0;  // which the text counts
-  TokenStream stream(nullptr, asked.options, 0, on_text, asked.counts->traffic, steps);
+  TokenStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());
-  return goes_on ? stream.finish().finish_reason : "";
+  return goes_on ? stream.finish() : "";
 }
 
 }  // namespace split::edge

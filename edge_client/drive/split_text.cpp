@@ -71,7 +71,7 @@ bool SplitText::next(const OnText& on_text) {
     counts_.work += {rows, rows * static_cast<size_t>(run_.model.config().layers), tokens, tokens};
     return false;
   }
-  if (!late_.empty() && on_text) on_text(std::exchange(late_, {}), nullptr);
+  if (!late_.empty() && on_text) on_text(TextPiece(std::exchange(late_, {})), nullptr);
   if (loop_->ended()) return false;
   const std::span<const int32_t> known = loop_->ids();
   const size_t pending = known.size() > prompt_.size() ? 1 : 0;
@@ -111,7 +111,7 @@ void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   counts_.work.heads += heads;
   if (!forward_->course()->head_here()) counts_.work.cloud_heads += heads;
   std::optional<Timed> drawing(counts_.edge_ms);
-  loop_->logits(logits, [&](std::string_view text, const ScoredToken* token) {
+  loop_->logits(logits, [&](const TextPiece& text, const ScoredToken* token) {
     drawing.reset();
     const bool goes_on = !on_text || on_text(text, token);
     drawing.emplace(counts_.edge_ms);

@@ -88,8 +88,10 @@ void Engine::load_first() {
     loader_.select_model();
     first = loader_.begin();
     known.emplace(LoadedModel{
-        loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}});
-    if (options_.serve) known->chat = loader_.chat(first.info);
+        loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}, {}});
+    if (!options_.serve) return;
+    known->chat = loader_.chat(first.info);
+    known->format = AnswerFormat::of(known->chat ? &*known->chat : nullptr);
   };
   bool opened = false;
   {

@@ -9,6 +9,7 @@
 
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/loader.h"
+#include "text/form/answer_format.h"
 
 namespace split::edge {
 
@@ -26,6 +27,7 @@ struct LoadedModel {
   std::optional<Tokenizer> tokenizer;
   Sentences sentences;
   std::optional<ChatTemplate> chat;  // of a program that serves
+  AnswerFormat format = {};          // likewise
 
   const Tokenizer* tokens() const { return tokenizer ? &*tokenizer : nullptr; }
 };

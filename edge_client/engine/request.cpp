@@ -156,7 +156,7 @@ class EngineRequest::RunningText : public Text {
     begin(options, nullptr);
   }
   bool next(const OnText& on_text) override {
-    return text_->next([&](std::string_view text, const ScoredToken* token) {
+    return text_->next([&](const TextPiece& text, const ScoredToken* token) {
       if (token != nullptr) one_.token();
       return on_text(text, token) && !work_.cancelled();
     });
@@ -204,7 +204,7 @@ class EngineRequest::OpenedText : public RunningText {
       at_start_ &= text.empty();
       const size_t known = std::min(known_bytes_, text.size());
       known_bytes_ -= known;
-      return on_text(text.substr(known), token);
+      return on_text(TextPiece(text.substr(known)), token);
     };
     if (text_) return RunningText::next(all);
     if (begun_) {
@@ -237,7 +237,7 @@ class EngineRequest::OpenedText : public RunningText {
     const auto put = [&](std::string_view text, const ScoredToken* token) {
       said_ += text;
       if (token != nullptr) one_.token();
-      stopped_ = !on_text(text, token) || work_.cancelled();
+      stopped_ = !on_text(TextPiece(text), token) || work_.cancelled();
       return !stopped_;
     };
     const auto ready = [&engine] { return engine.settled(); };

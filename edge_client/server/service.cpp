@@ -120,6 +120,7 @@ serve::TextModel Service::find(const std::string& id, const std::string& owner) 
   model.spare = &spare_;
   model.sentences = &loaded.sentences;
   model.chat = loaded.chat ? &*loaded.chat : nullptr;
+  model.format = &loaded.format;
   model.special_in_content = options_.special_in_content;
   return model;
 }

@@ -213,10 +213,16 @@ TEST(CloudChat, IsPartOfTheDescription) {
   const auto chat = [&](const char* id) {
     return json_of(cloud.ask().get(cat("/v1/models/", id)))["chat"];
   };
-  EXPECT_EQ(
-      chat("llama3"),
-      (Json{{"template", "tokenizer_config.json"}, {"tools", true}, {"unsupported", nullptr}}));
-  EXPECT_EQ(chat("demo"), nullptr);
+  EXPECT_EQ(chat("llama3"), (Json{{"template", "tokenizer_config.json"},
+                                  {"tools", true},
+                                  {"unsupported", nullptr},
+                                  {"calls", "json"},
+                                  {"reasoning", false}}));
+  EXPECT_EQ(chat("demo"), (Json{{"template", nullptr},
+                                {"tools", false},
+                                {"unsupported", nullptr},
+                                {"calls", "prompted"},
+                                {"reasoning", false}}));
   EXPECT_EQ(chat("st-minilm"), nullptr);
   EXPECT_EQ(chat("qwen3")["unsupported"], "line 2: {% 'include' %} is not supported");
 }

@@ -399,7 +399,7 @@ TEST(EdgeResponses, RefuseWhatIsBeyondTextByName) {
         {"background", Json(true)},
         {"truncation", Json("auto")},
         {"input", image},
-        {"input", Json{{{"type", "function_call_output"}, {"call_id", "a"}, {"output", "b"}}}},
+        {"input", Json{{{"type", "computer_call_output"}, {"call_id", "a"}, {"output", "b"}}}},
         {"input", Json::array()},
         {"max_output_tokens", Json(-1)},
         {"text", Json{{"format", {{"type", "yaml"}}}}},

@@ -342,8 +342,9 @@ TEST_F(Formats, ATextGoesOnAtAnyToken) {
 TEST_F(Formats, WithDraftsTheTextIsTheSame) {
   GenerateOptions options;
   options.max_tokens = 200;
-  options.grammar =
-      std::make_shared<const TokenGrammar>(json_object_grammar(), *tokenizer, std::string());
+  AnswerForm any;
+  any.schema = "";
+  options.form = std::make_shared<const TextForm>(any, *tokenizer);
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     options.sampling.seed = seed;
     options.sampling.frequency_penalty = 0.3f;

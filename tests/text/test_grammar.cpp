@@ -406,7 +406,7 @@ TEST(TokenGrammar, AllowsWhatGoesOn) {
   const TokenGrammar grammar(
       schema(R"({"properties":{"name":{"type":"string","maxLength":5},"of":{"enum":["king",7]}},
                  "required":["name","of"]})"),
-      tokenizer, "");
+      tokenizer);
   TokenGrammar::State state = grammar.start();
   for (const char* piece : {"{", "\"name\"", ":", " \"k", "i", "\",", " \"of\":", "\"ki"}) {
     const auto allowed = grammar.allowed(state);
@@ -448,7 +448,7 @@ std::string drawn(const TokenGrammar& grammar, const Tokenizer& tokenizer, uint6
 TEST(TokenGrammar, EveryDrawParsesAndIsOfItsSchema) {
   using Parsed = nlohmann::json;
   const Tokenizer& tokenizer = demo();
-  const TokenGrammar any(json_object_grammar(), tokenizer, "");
+  const TokenGrammar any(json_object_grammar(), tokenizer);
   const TokenGrammar person(schema(R"({"type":"object","properties":{
           "name":{"type":"string","minLength":1,"maxLength":12},
           "age":{"type":"integer"},
@@ -458,7 +458,7 @@ TEST(TokenGrammar, EveryDrawParsesAndIsOfItsSchema) {
              "properties":{"name":{"type":"string"},"near":{"type":"boolean"}},
              "required":["name","near"],"additionalProperties":false}}},
           "required":["name","age","kind","friends"],"additionalProperties":false})"),
-                            tokenizer, "");
+                            tokenizer);
   std::set<std::string> texts;
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const Parsed one = Parsed::parse(drawn(any, tokenizer, seed), nullptr, false);
@@ -514,7 +514,7 @@ TEST(TokenGrammar, EveryDrawKeepsWhatIsHeldOfAToolsSchema) {
       "required":["id","age","below","mail","at","by","pair","old","shape"],
       "additionalProperties":false})";
   EXPECT_EQ(loosened(kSchema), "format, pattern");
-  const TokenGrammar grammar(schema(kSchema), tokenizer, "");
+  const TokenGrammar grammar(schema(kSchema), tokenizer);
   std::set<std::string> kinds;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const std::string text = drawn(grammar, tokenizer, seed);
@@ -544,7 +544,7 @@ TEST(TokenGrammar, EveryDrawKeepsWhatIsHeldOfAToolsSchema) {
 }
 
 TEST(TokenGrammar, NestingIsBoundedAndStillEnds) {
-  const TokenGrammar grammar(json_object_grammar(), demo(), "");
+  const TokenGrammar grammar(json_object_grammar(), demo());
   TokenGrammar::State state = grammar.start();
   const auto push = [&](std::string_view text) {
     for (const int32_t id : demo().encode(text)) {
@@ -600,7 +600,7 @@ TEST(TokenGrammar, AMaskTakesLittleTime) {
     tokenizer.by_bytes();
     const double order = ms(start);
     const auto time = [&](const char* what, Grammar rules, const char* text) {
-      const TokenGrammar grammar(std::move(rules), tokenizer, "");
+      const TokenGrammar grammar(std::move(rules), tokenizer);
       TokenGrammar::State state = grammar.start();
       double worst = 0, sum = 0, known = 0;
       int count = 0;

@@ -29,7 +29,7 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
       score_(options.logprobs >= 0),
       prompt_(prompt.size()),
       limit_(limit_of(config, prompt.size(), options)),
-      top_(!score_ && top && options.grammar == nullptr && options.min_tokens == 0 &&
+      top_(!score_ && top && options.min_tokens == 0 &&
            top_suffices(options.sampling,
                         std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)))),
       stops_(options.stop),
@@ -43,12 +43,9 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
   }
   result_.finish_reason = "length";
   CHECK(options.generated < prompt.size());
-  if (options.grammar != nullptr) place_ = options.grammar->start();
-  for (const int32_t id : prompt.last(options.generated)) {  // that was given before
-    text_of(id);
-    follow(id);
-  }
-  const bool stopped = stops_.stopped() || Grammar::must_end(place_);
+  if (options.form != nullptr) state_ = options.form->start();
+  for (const int32_t id : prompt.last(options.generated)) pieces_of(id);  // that was given before
+  const bool stopped = stops_.stopped() || (state_ && state_->over());
   if (stopped) result_.finish_reason = "stop";
   ended_ = stopped || (limit_ == 0 && !scores_prompt());
 }
@@ -57,7 +54,7 @@ SequenceRows TextLoop::wanted() const {
   CHECK(!ended_);
   const bool scoring = fed_ < prompt_ && scores_prompt();
   const size_t due = history_.size() - fed_;
-  return {.range = {.to = top_ ? Point::top() : Point::head()},
+  return {.range = {.to = from_top() ? Point::top() : Point::head()},
           .past = static_cast<uint32_t>(fed_),
           .tokens = std::span(history_).subspan(fed_, scoring ? std::min(kScoreRows, due) : due),
           .phase = fed_ < prompt_ ? Phase::kPrompt : Phase::kGenerate,
@@ -83,9 +80,10 @@ void TextLoop::logits(std::span<const float> logits, const OnText& on_text) {
   }
   const Mask mask = allowed();
   const size_t generated = options_.generated + result_.tokens.size();
-  const int32_t id = top_ ? sample_top(logits, options_.sampling, history_.size())
-                          : sample(logits, history_, options_.sampling, history_.size(), generated,
-                                   mask == nullptr ? std::span<const uint8_t>() : *mask);
+  const int32_t id = from_top()
+                         ? sample_top(logits, options_.sampling, history_.size())
+                         : sample(logits, history_, options_.sampling, history_.size(), generated,
+                                  mask == nullptr ? std::span<const uint8_t>() : *mask);
   const bool ends = stops_at(id);
   token(score_ && !ends ? scored(logits, id, options_.logprobs) : ScoredToken{id, 0, {}}, on_text);
 }
@@ -99,12 +97,12 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
   if (score_) result_.scored.push_back(token);
   result_.tokens.push_back(token.id);
   history_.push_back(token.id);
-  follow(token.id);
-  if (!emit(text_of(token.id), &token, on_text)) return;
+  const TextForm::Pieces pieces = pieces_of(token.id);
+  if (!emit(pieces, &token, on_text)) return;
   if (stops_.stopped()) {
     result_.finish_reason = "stop";
     ended_ = true;
-  } else if (Grammar::must_end(place_)) {
+  } else if (state_ && state_->over()) {
     result_.finish_reason = "stop";
     finish(on_text);
   } else if (result_.tokens.size() >= limit_) {
@@ -112,42 +110,61 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
   }
 }
 
-// The ids that go on with the grammar's text, and those that end the text where it can end.
+bool TextLoop::masks() const {
+  return state_ && (options_.form->holds(*state_) || !options_.form->can_end(*state_));
+}
+
+// The ids that go on with the form's text, and those that end the text where it can end.
 TextLoop::Mask TextLoop::allowed() const {
   const size_t written = options_.generated + result_.tokens.size();
   const bool early = !options_.ignore_end && written < static_cast<size_t>(options_.min_tokens);
-  if (options_.grammar == nullptr) {
-    if (!early) return nullptr;
-    std::vector<uint8_t> but_ends(static_cast<size_t>(config_.vocab), 1);
-    for (int32_t id = 0; id < config_.vocab; ++id) {
-      if (stops_at(id)) but_ends[static_cast<size_t>(id)] = 0;
-    }
-    return std::make_shared<const std::vector<uint8_t>>(std::move(but_ends));
-  }
-  Mask mask = options_.grammar->allowed(place_);
-  if (options_.ignore_end || early || !Grammar::can_end(place_)) return mask;
-  std::vector<uint8_t> with_ends = *mask;
-  with_ends.resize(static_cast<size_t>(config_.vocab), 0);
+  const Mask mask = state_ ? options_.form->allowed(*state_) : nullptr;
+  const bool may_end = !early && (!state_ || options_.form->can_end(*state_));
+  if (options_.ignore_end || may_end == (mask == nullptr)) return mask;
+  std::vector<uint8_t> changed =
+      mask ? *mask : std::vector<uint8_t>(static_cast<size_t>(config_.vocab), 1);
+  changed.resize(static_cast<size_t>(config_.vocab), 0);
   for (int32_t id = 0; id < config_.vocab; ++id) {
-    if (stops_at(id)) with_ends[static_cast<size_t>(id)] = 1;
+    if (stops_at(id)) changed[static_cast<size_t>(id)] = may_end ? 1 : 0;
   }
-  return std::make_shared<const std::vector<uint8_t>>(std::move(with_ends));
+  return std::make_shared<const std::vector<uint8_t>>(std::move(changed));
 }
 
-// Somebody else may have chosen the id.
-void TextLoop::follow(int32_t id) {
-  if (options_.grammar == nullptr) return;
-  place_ = options_.grammar->after(place_, id);
-  if (place_.empty()) {
-    throw Error(ErrorKind::kInput, cat("[generate] token ", id, " is not of the response_format"),
-                "response_format");
+// Adds what is certain of a piece. Stop strings are looked for in words, up to a call.
+void TextLoop::add(TextForm::Pieces& out, TextForm::Piece piece) {
+  const auto put = [&](TextPiece::Part part, std::string bytes) {
+    if (part == TextPiece::kWords) bytes = stops_.push(bytes);
+    if (!bytes.empty()) out.push_back({part, piece.call, std::move(bytes)});
+  };
+  if (part_ != piece.part) {
+    put(part_, utf8_.flush());
+    part_ = piece.part;
   }
+  if (piece.part == TextPiece::kName) {
+    if (std::string rest = stops_.flush(); !rest.empty()) {
+      out.push_back({TextPiece::kWords, 0, std::move(rest)});
+    }
+    if (!stops_.stopped()) stops_ = StopStrings(options_.stop);
+    ++result_.calls;
+  }
+  put(piece.part, utf8_.push(piece.bytes));
 }
 
-// Returns what is certain of the text, behind all tokens before this one.
-std::string TextLoop::text_of(int32_t id) {
-  if (!stream_) return {};
-  return stops_.push(utf8_.push(stream_->push(id)));
+// What is certain of the text, behind all tokens before this one. Somebody else may have chosen
+// the id.
+TextForm::Pieces TextLoop::pieces_of(int32_t id) {
+  TextForm::Pieces pieces, out;
+  if (state_) {
+    const bool thinks = state_->thinks();
+    options_.form->follow(*state_, id, pieces);
+    if (thinks || state_->thinks()) ++result_.thought_tokens;
+  } else if (stream_) {
+    pieces.push_back({TextPiece::kWords, 0, std::string(stream_->push(id))});
+  }
+  for (TextForm::Piece& one : pieces) {
+    if (!stops_.stopped()) add(out, std::move(one));
+  }
+  return out;
 }
 
 bool TextLoop::stops_at(int32_t id) const {
@@ -156,21 +173,42 @@ bool TextLoop::stops_at(int32_t id) const {
 }
 
 // Returns whether the text goes on; it ends where nobody wants it.
-bool TextLoop::emit(std::string text, const ScoredToken* token, const OnText& on_text) {
-  result_.text += text;
-  if (!on_text || on_text(text, token)) return true;
+bool TextLoop::emit(const TextForm::Pieces& pieces, const ScoredToken* token,
+                    const OnText& on_text) {
+  for (const TextForm::Piece& one : pieces) {
+    if (one.part == TextPiece::kWords) result_.text += one.bytes;
+  }
+  if (stops_.stopped()) result_.stopped_by = options_.stop[*stops_.matched()].text;
+  if (!on_text) return true;
+  bool wanted = !pieces.empty() || token == nullptr || on_text(TextPiece(""), token);
+  for (const TextForm::Piece& one : pieces) {
+    wanted = wanted && on_text({one.part, one.call, one.bytes}, std::exchange(token, nullptr));
+  }
+  if (wanted) return true;
   result_.finish_reason = "cancelled";
   ended_ = true;
   return false;
 }
 
+void TextLoop::end(const std::string& reason, const OnText& on_text) {
+  if (ended_) return;
+  result_.finish_reason = reason;
+  finish(on_text);
+}
+
 // Gives what was held back.
 void TextLoop::finish(const OnText& on_text) {
   ended_ = true;
-  std::string rest = stops_.push(utf8_.flush());
-  rest += stops_.flush();
+  TextForm::Pieces held, rest;
+  if (state_) options_.form->finish(*state_, held);
+  for (TextForm::Piece& one : held) add(rest, std::move(one));
+  std::string tail = utf8_.flush();
+  if (part_ == TextPiece::kWords) tail = stops_.push(tail);
+  tail += stops_.flush();
+  const auto last = static_cast<uint32_t>(part_ > TextPiece::kThought ? result_.calls - 1 : 0);
+  if (!tail.empty()) rest.push_back({part_, last, std::move(tail)});
   if (stops_.stopped()) result_.finish_reason = "stop";
-  if (!rest.empty()) emit(std::move(rest), nullptr, on_text);
+  emit(rest, nullptr, on_text);
 }
 
 }  // namespace split

@@ -13,7 +13,7 @@
 #include "models/model.h"
 #include "run/text/drafts.h"
 #include "step/rows.h"
-#include "text/grammar.h"
+#include "text/form/text_form.h"
 #include "text/sampler.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
@@ -31,7 +31,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   StopTexts stop = {};
   bool ignore_end = false;  // go on after what ends a text, and show special tokens
-  std::shared_ptr<const TokenGrammar> grammar = {};  // that the text is of; null: any
+  std::shared_ptr<const TextForm> form = {};  // that the text has; null: it is words
   size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;    // log-probabilities of the prompt's tokens too, from the second on
@@ -53,15 +53,17 @@ struct ScoredToken {
 
 struct Generated {
   std::vector<int32_t> tokens;
-  std::string text;                 // valid UTF-8 is not promised: bytes as the tokens give them
-  std::string finish_reason;        // "length", "stop", or "cancelled" when on_text said so
-  std::vector<ScoredToken> scored;  // of `tokens`, when asked for
+  std::string text;  // its words; valid UTF-8 is not promised: bytes as the tokens give them
+  size_t thought_tokens = 0, calls = 0;    // of a form
+  std::string stopped_by;                  // the stop string, where one ended it
+  std::string finish_reason;               // "length", "stop", or "cancelled" when on_text said so
+  std::vector<ScoredToken> scored;         // of `tokens`, when asked for
   std::vector<ScoredToken> scored_prompt;  // of prompt[1..], when asked for
 };
 
-// Called with text as it is certain, and the token that made it so (null for what was held back at
-// the end). Returns false to stop.
-using OnText = std::function<bool(std::string_view text, const ScoredToken* token)>;
+// Called with text as it is certain, and the token that made it so: null for what was held back at
+// the end, and for a token's pieces behind its first one. Returns false to stop.
+using OnText = std::function<bool(const TextPiece& piece, const ScoredToken* token)>;
 
 // One thread at a time. Config and tokenizer outlive it.
 class TextLoop {
@@ -82,18 +84,22 @@ class TextLoop {
   void logits(std::span<const float> logits, const OnText& on_text);
   // Feeds the next token, which somebody else chose from these rows.
   void token(ScoredToken token, const OnText& on_text);
+  // Ends it for somebody else's reason, if it has not ended.
+  void end(const std::string& reason, const OnText& on_text);
   // The text so far; all of it once it has ended. Once.
   Generated take() { return std::move(result_); }
 
  private:
   bool scores_prompt() const { return score_ && options_.score_prompt; }
   void score_rows(std::span<const float> logits);
-  std::string text_of(int32_t id);
+  TextForm::Pieces pieces_of(int32_t id);
+  void add(TextForm::Pieces& out, TextForm::Piece piece);
+  bool masks() const;
+  bool from_top() const { return top_ && !masks(); }
   bool stops_at(int32_t id) const;
   using Mask = std::shared_ptr<const std::vector<uint8_t>>;
   Mask allowed() const;
-  void follow(int32_t id);
-  bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
+  bool emit(const TextForm::Pieces& pieces, const ScoredToken* token, const OnText& on_text);
   void finish(const OnText& on_text);
 
   const ModelConfig& config_;
@@ -101,13 +107,14 @@ class TextLoop {
   const bool score_;
   const size_t prompt_;  // its tokens
   const size_t limit_;   // tokens to make
-  const bool top_;       // all logits cross no bus where few do
+  const bool top_;       // all logits cross no bus where few do, and nothing is masked
   StopStrings stops_;
   std::optional<TokenStream> stream_;  // special tokens are left out
   Utf8Stream utf8_;
   std::vector<int32_t> history_;
-  Grammar::State place_;  // in the grammar, where there is one
-  size_t fed_ = 0;        // of the history, whose rows were computed
+  std::optional<TextForm::State> state_;      // where there is a form
+  TextPiece::Part part_ = TextPiece::kWords;  // of utf8_
+  size_t fed_ = 0;                            // of the history, whose rows were computed
   bool ended_ = false;
   Generated result_;
 };

@@ -6,26 +6,20 @@
 
 #include "base/error.h"
 #include "http/sse.h"
+#include "serve/compat/responses_input.h"
 #include "serve/compat/retold.h"
-#include "text/json/in_order.h"
 #include "wire/fields.h"
 
 namespace split::serve {
 namespace {
 
 using wire::Fields;
+using Asked = ResponseAsked;
 using Name = std::pair<std::string_view, std::string_view>;
 
-constexpr size_t kMaxItems = 1024;
 constexpr Name kResponsesNames[] = {{"max_completion_tokens", "max_output_tokens"},
                                     {"messages", "input"},
                                     {"response_format", "text"}};
-
-// Fields of the request that the answer repeats.
-struct Asked {
-  Json instructions, max_output_tokens, temperature, top_p;
-  Json format = {{"type", "text"}};
-};
 
 std::string next_id() {
   static std::atomic<uint64_t> counter{0};
@@ -44,40 +38,35 @@ class ResponseText : public Retelling {
 
   std::string whole(const Json& answer) override {
     take(answer);
-    return response(status(), Json::array({item(status())})).dump() + "\n";
+    if (items_.empty()) items_.push_back(new_item(Item::kMessage));
+    return response(status(), output()).dump() + "\n";
   }
 
   std::string event(const Json& event) override {
     if (const Json* const error = event.find("error")) return failed(*error);
     std::string out = opened_ ? "" : open(event);
-    const std::string piece = text_of(event);
-    take(event);
-    if (!piece.empty()) {
-      Json delta = place();
-      delta["delta"] = piece;
-      delta["logprobs"] = Json::array();
-      out += named("response.output_text.delta", std::move(delta));
-    }
-    return out;
+    return out + take(event);
   }
 
   std::string end() override {
-    Json text = place(), part = place(), done = {{"output_index", 0}};
-    text["text"] = text_;
-    text["logprobs"] = Json::array();
-    part["part"] = content();
-    done["item"] = item(status());
-    const Json all = response(status(), Json::array({item(status())}));
-    std::string out = named("response.output_text.done", std::move(text));
-    out += named("response.content_part.done", std::move(part));
-    out += named("response.output_item.done", std::move(done));
-    return out + named(cat("response.", status()), {{"response", all}});
+    std::string out;
+    if (items_.empty()) out += add(Item::kMessage);
+    for (size_t i = 0; i < items_.size(); ++i) out += close(i);
+    return out + named(cat("response.", status()), {{"response", response(status(), output())}});
   }
 
   std::string_view type() const override { return "text/event-stream"; }
   bool takes_comments() const override { return true; }
 
  private:
+  // What the answer consists of, in the order in which it began.
+  struct Item {
+    enum Kind : uint8_t { kReasoning, kMessage, kCall } kind;
+    std::string id, text;    // a call's arguments
+    std::string call, name;  // a call's
+    bool closed = false;
+  };
+
   const char* status() const { return reason_ == "length" ? "incomplete" : "completed"; }
 
   // The events are numbered in the order of the calls.
@@ -87,32 +76,106 @@ class ResponseText : public Retelling {
     return cat("event: ", name, "\n", http::sse_event(json.dump()));
   }
 
-  // Where the text is: the one content of the one item.
-  Json place() const {
-    return {{"item_id", cat("msg_", id_)}, {"output_index", 0}, {"content_index", 0}};
+  Item new_item(Item::Kind kind) const {
+    constexpr const char* kPrefixes[] = {"rs_", "msg_", "fc_"};
+    Item item{kind, cat(kPrefixes[kind], id_), {}, {}, {}};
+    if (kind == Item::kCall) item.id += cat("-", items_.size());
+    return item;
   }
-  Json content() const {
+  // Where a text is: the one content of an item, or a call's arguments.
+  Json place(size_t index) const {
+    Json json = {{"item_id", items_[index].id}, {"output_index", index}};
+    if (items_[index].kind != Item::kCall) json["content_index"] = 0;
+    return json;
+  }
+  static Json content(const Item& item) {
+    if (item.kind == Item::kReasoning) return {{"type", "reasoning_text"}, {"text", item.text}};
     return {{"type", "output_text"},
-            {"text", text_},
+            {"text", item.text},
             {"annotations", Json::array()},
             {"logprobs", Json::array()}};
   }
-  Json item(const char* status) const {
+  static Json told(const Item& item, const char* status) {
+    if (item.kind == Item::kCall) {
+      return {{"type", "function_call"}, {"id", item.id},          {"call_id", item.call},
+              {"name", item.name},       {"arguments", item.text}, {"status", status}};
+    }
     const bool begun = std::string_view(status) == "in_progress";
-    return {{"type", "message"},
-            {"id", cat("msg_", id_)},
-            {"status", status},
-            {"role", "assistant"},
-            {"content", begun ? Json::array() : Json::array({content()})}};
+    Json json = {{"type", item.kind == Item::kMessage ? "message" : "reasoning"},
+                 {"id", item.id},
+                 {"status", status},
+                 {"content", begun ? Json::array() : Json::array({content(item)})}};
+    if (item.kind == Item::kMessage) json["role"] = "assistant";
+    if (item.kind == Item::kReasoning) json["summary"] = Json::array();
+    return json;
+  }
+  Json output() const {
+    Json list = Json::array();
+    for (const Item& one : items_) {
+      list.push_back(told(one, &one == &items_.back() ? status() : "completed"));
+    }
+    return list;
+  }
+
+  std::string add(Item::Kind kind, const ToldCall* call = nullptr) {
+    std::string out;
+    // Words may go on behind calls; what is thought, and a call, ends where something else begins.
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (items_[i].kind != Item::kMessage) out += close(i);
+    }
+    items_.push_back(new_item(kind));
+    const size_t index = items_.size() - 1;
+    Item& item = items_.back();
+    if (call != nullptr) item.call = call->id, item.name = call->name;
+    out += named("response.output_item.added",
+                 {{"output_index", index}, {"item", told(item, "in_progress")}});
+    if (kind == Item::kCall) return out;
+    Json part = place(index);
+    part["part"] = content(item);
+    return out + named("response.content_part.added", std::move(part));
+  }
+
+  std::string close(size_t index) {
+    Item& item = items_[index];
+    if (std::exchange(item.closed, true)) return {};
+    Json text = place(index), done = {{"output_index", index}};
+    text[item.kind == Item::kCall ? "arguments" : "text"] = item.text;
+    if (item.kind == Item::kMessage) text["logprobs"] = Json::array();
+    if (item.kind == Item::kCall) text["name"] = item.name;
+    std::string out = named(kEvents[item.kind] + ".done", std::move(text));
+    if (item.kind != Item::kCall) {
+      Json part = place(index);
+      part["part"] = content(item);
+      out += named("response.content_part.done", std::move(part));
+    }
+    done["item"] = told(item, index + 1 == items_.size() ? status() : "completed");
+    return out + named("response.output_item.done", std::move(done));
+  }
+
+  std::string put(Item::Kind kind, const std::string& text, const ToldCall* call = nullptr) {
+    std::string out;
+    size_t at = items_.size();
+    while (at > 0 && items_[at - 1].kind != kind) --at;
+    const bool begins = kind == Item::kCall ? !call->name.empty() : at == 0;
+    if (begins) out = add(kind, call), at = items_.size();
+    items_[at - 1].text += text;
+    if (text.empty()) return out;
+    Json delta = place(at - 1);
+    delta["delta"] = text;
+    if (kind == Item::kMessage) delta["logprobs"] = Json::array();
+    return out + named(kEvents[kind] + ".delta", std::move(delta));
   }
 
   Json usage() const {
     if (usage_.is_null()) return {};
-    Json json = {{"input_tokens", usage_["prompt_tokens"]},
-                 {"input_tokens_details", usage_["prompt_tokens_details"]},
-                 {"output_tokens", usage_["completion_tokens"]},
-                 {"output_tokens_details", {{"reasoning_tokens", 0}}},
-                 {"total_tokens", usage_["total_tokens"]}};
+    const Json* const details = usage_.find("completion_tokens_details");
+    Json json = {
+        {"input_tokens", usage_["prompt_tokens"]},
+        {"input_tokens_details", usage_["prompt_tokens_details"]},
+        {"output_tokens", usage_["completion_tokens"]},
+        {"output_tokens_details",
+         {{"reasoning_tokens", details == nullptr ? Json(0) : details->at("reasoning_tokens")}}},
+        {"total_tokens", usage_["total_tokens"]}};
     if (const Json* const cost = usage_.find("splitcompute")) json["splitcompute"] = *cost;
     return json;
   }
@@ -131,39 +194,39 @@ class ResponseText : public Retelling {
             {"metadata", Json::object()},
             {"model", model_},
             {"output", std::move(output)},
-            {"parallel_tool_calls", false},
+            {"parallel_tool_calls", asked_.parallel},
             {"previous_response_id", nullptr},
-            {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+            {"reasoning", {{"effort", asked_.effort}, {"summary", nullptr}}},
             {"store", false},
             {"temperature", asked_.temperature},
             {"text", {{"format", asked_.format}}},
-            {"tool_choice", "none"},
-            {"tools", Json::array()},
+            {"tool_choice", asked_.choice},
+            {"tools", asked_.tools},
             {"top_p", asked_.top_p},
             {"truncation", "disabled"},
             {"usage", usage()}};
   }
 
-  void take(const Json& answer) {
+  std::string take(const Json& answer) {
     model_ = answer["model"].text();
-    text_ += text_of(answer);
+    std::string out;
+    const std::string thought = thought_of(answer), words = text_of(answer);
+    if (!thought.empty()) out += put(Item::kReasoning, thought);
+    if (!words.empty()) out += put(Item::kMessage, words);
+    for (const ToldCall& one : calls_of(answer)) out += put(Item::kCall, one.arguments, &one);
     const std::string reason = finish_reason_of(answer);
     if (!reason.empty()) reason_ = reason;
     const Json* const usage = answer.find("usage");
     if (usage != nullptr && !usage->is_null()) usage_ = *usage;
+    return out;
   }
 
   std::string open(const Json& event) {
     opened_ = true;
     model_ = event["model"].text();
     const Json begun = response("in_progress", Json::array());
-    Json added = {{"output_index", 0}}, part = place();
-    added["item"] = item("in_progress");
-    part["part"] = content();
     std::string out = named("response.created", {{"response", begun}});
-    out += named("response.in_progress", {{"response", begun}});
-    out += named("response.output_item.added", std::move(added));
-    return out + named("response.content_part.added", std::move(part));
+    return out + named("response.in_progress", {{"response", begun}});
   }
 
   // No response.completed follows.
@@ -173,98 +236,33 @@ class ResponseText : public Retelling {
     return named("error", std::move(json));
   }
 
+  inline static const std::string kEvents[] = {"response.reasoning_text", "response.output_text",
+                                               "response.function_call_arguments"};
   const Asked asked_;
   const std::string id_;
   const int64_t created_;
   bool opened_ = false;
   int64_t sequence_ = 0;
-  std::string model_, text_, reason_;
+  std::vector<Item> items_;
+  std::string model_, reason_;
   Json usage_;
 };
 
-// A text, or a list of parts of which each is text, as a chat has them.
-Json content_of(const Json& content) {
-  if (content.is_string()) return content;
-  if (!content.is_array()) Fields::refuse("input", "expected content as text");
-  std::string text;
-  for (const Json& part : content) {
-    const Json* const type = part.find("type");
-    const Json* const words = part.find("text");
-    const bool is_text = type != nullptr && type->is_string() && words != nullptr &&
-                         words->is_string() &&
-                         (*type == "input_text" || *type == "output_text" || *type == "text");
-    if (!is_text) {
-      Fields::refuse("input", "expected content of type \"input_text\" or \"output_text\" alone");
-    }
-    text += words->text();
-  }
-  return text;
-}
-
-Json messages_of(Json input, const Json& instructions) {
-  Json messages = Json::array();
-  if (!instructions.is_null()) messages.push_back(message_of("system", instructions));
-  if (input.is_string()) {
-    messages.push_back(message_of("user", std::move(input)));
-    return messages;
-  }
-  if (!input.is_array() || input.empty() || input.size() > kMaxItems) {
-    Fields::refuse("input", cat("expected a text or a list of 1..", kMaxItems, " messages"));
-  }
-  for (const Json& one : input) {
-    if (!one.is_object()) Fields::refuse("input", "expected messages as objects");
-    Fields item(&one);
-    if (item.text_or("type", "message") != "message") {
-      Fields::refuse("input", "expected items of type \"message\" alone");
-    }
-    if (!item.has("content")) Fields::refuse("input", "expected messages with content");
-    messages.push_back(message_of(item.text("role"), content_of(item.raw("content"))));
-    for (const char* key : {"id", "status", "phase"}) item.ignore(key);
-    item.finish();
-  }
-  return messages;
-}
-
-// {"format": {"type", "name", "schema" ...}}, as a chat has it.
-void read_text(Fields& fields, Asked& asked, Json& to) {
-  if (!fields.has("text")) return;
-  if (!fields.raw("text").is_object()) Fields::refuse("text", "expected an object");
-  Fields text(&fields.raw("text"));
-  text.ignore("verbosity");
-  const bool has_format = text.has("format");
-  if (has_format) asked.format = text.raw("format");
-  text.finish();
-  if (!has_format) return;
-  const Json* const type = asked.format.find("type");
-  if (type == nullptr || *type != "json_schema") {
-    to["response_format"] = asked.format;
-    return;
-  }
-  Json schema = Json::object();
-  for (const auto& [name, value] : asked.format.members()) {
-    const bool whole = name == "schema" && value.is_object();
-    if (name != "type") schema.add(name, whole ? Json(json_in_order(value)) : value);
-  }
-  to["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
-}
-
 void refuse_beyond_text(Fields& fields) {
-  for (const char* key : {"tools", "include", "conversation", "previous_response_id", "prompt"}) {
+  for (const char* key : {"include", "conversation", "previous_response_id", "prompt"}) {
     if (!fields.has(key)) continue;
     const Json& value = fields.raw(key);
     if (!value.is_array() || !value.empty()) Fields::refuse(key, "is not supported");
   }
-  const std::string choice = fields.text_or("tool_choice", "auto");
-  if (choice != "auto" && choice != "none") Fields::refuse("tool_choice", "is not supported");
   if (fields.boolean_or("background", false)) Fields::refuse("background", "is not supported");
   if (fields.text_or("truncation", "disabled") != "disabled") {
     Fields::refuse("truncation", "expected \"disabled\"");
   }
   fields.integer_or("top_logprobs", 0, 0, 0);
   // These change no answer here.
-  for (const char* key : {"max_tool_calls", "metadata", "parallel_tool_calls", "prompt_cache_key",
-                          "prompt_cache_retention", "reasoning", "safety_identifier",
-                          "service_tier", "store", "stream_options", "user"}) {
+  for (const char* key :
+       {"max_tool_calls", "metadata", "prompt_cache_key", "prompt_cache_retention",
+        "safety_identifier", "service_tier", "store", "stream_options", "user"}) {
     fields.ignore(key);
   }
 }
@@ -272,7 +270,7 @@ void refuse_beyond_text(Fields& fields) {
 }  // namespace
 
 http::Response responses(const http::Request& request, const http::Handler& chat) {
-  Fields fields(request.body, request.memory.get());
+  Fields fields(request.body, request.memory.get(), Fields::kDeep);
   Asked asked;
   if (fields.has("instructions")) asked.instructions = fields.text("instructions");
   // Pays for what is made of the input, and for copies of all that the answer repeats.
@@ -282,7 +280,7 @@ http::Response responses(const http::Request& request, const http::Handler& chat
                        (fields.has("instructions") ? asked.instructions.text().size() : 0));
   if (fields.has("text")) request.memory->take(kRepeats / 2 * request.memory->bytes());
   Json to = Json::object();
-  to["messages"] = messages_of(fields.take("input"), asked.instructions);
+  to["messages"] = response_messages(fields.take("input"), asked.instructions);
   for (const char* key : {"model", "temperature", "top_p", "top_k", "seed", "repetition_penalty",
                           "repeat_penalty", "repeat_last_n"}) {
     if (fields.has(key)) to[key] = fields.raw(key);
@@ -299,7 +297,8 @@ http::Response responses(const http::Request& request, const http::Handler& chat
     to["stream"] = true;
     to["stream_options"] = {{"include_usage", true}};
   }
-  read_text(fields, asked, to);
+  read_response_text(fields, asked, to);
+  read_response_tools(fields, asked, to);
   refuse_beyond_text(fields);
   fields.finish();
   return retold(request, chat, std::move(to), std::make_shared<ResponseText>(std::move(asked)),
@@ -319,6 +318,10 @@ std::vector<http::RequestField> response_fields() {
           {"top_k", "integer", "Draws from this many of the likeliest tokens."},
           {"repetition_penalty", "number", "As a chat's, and repeat_penalty and repeat_last_n."},
           {"seed", "integer", "The same seed gives the same text."},
+          {"tools", "array", "Functions that the model may call."},
+          {"tool_choice", "", "auto, none, required, a function, or allowed_tools."},
+          {"parallel_tool_calls", "boolean", "Whether there may be several calls (true)."},
+          {"reasoning", "object", "effort: none asks for no thought."},
           {"text", "object", "format: text, or as the response_format of a chat."}};
 }
 

@@ -4,11 +4,12 @@
 #include "base/release.h"
 #include "base/resources/memory_budget.h"
 #include "http/sse.h"
+#include "text/json/in_order.h"
 
 namespace split::serve {
 namespace {
 
-constexpr int kDepth = 16;
+constexpr int kDepth = 16, kArgumentsDepth = 64;
 
 // Takes a stream's events and gives the sink what is made of them.
 class Told {
@@ -49,6 +50,21 @@ const Json* first_choice(const Json& answer) {
   return choices == nullptr || choices->empty() ? nullptr : &choices->at(0);
 }
 
+// The message or the delta, else the choice itself.
+const Json* first_message(const Json& answer) {
+  const Json* part = first_choice(answer);
+  if (part == nullptr) return nullptr;
+  for (const char* inside : {"message", "delta"}) {
+    if (const Json* const more = part->find(inside)) part = more;
+  }
+  return part;
+}
+
+std::string text_in(const Json& json, const char* name) {
+  const Json* const text = json.find(name);
+  return text != nullptr && text->is_string() ? text->text() : "";
+}
+
 // An error about a field by the name that the client knows.
 Error renamed(const Error& error,
               std::span<const std::pair<std::string_view, std::string_view>> names) {
@@ -65,16 +81,40 @@ Error renamed(const Error& error,
 }  // namespace
 
 std::string text_of(const Json& answer) {
-  const Json* part = first_choice(answer);
+  const Json* const part = first_message(answer);
   if (part == nullptr) return {};
-  for (const char* inside : {"message", "delta"}) {
-    if (const Json* const more = part->find(inside)) part = more;
-  }
   for (const char* name : {"text", "content"}) {
     const Json* const text = part->find(name);
     if (text != nullptr && text->is_string()) return text->text();
   }
   return {};
+}
+
+std::string thought_of(const Json& answer) {
+  const Json* const part = first_message(answer);
+  return part == nullptr ? "" : text_in(*part, "reasoning_content");
+}
+
+std::vector<ToldCall> calls_of(const Json& answer) {
+  std::vector<ToldCall> calls;
+  const Json* const part = first_message(answer);
+  const Json* const list = part == nullptr ? nullptr : part->find("tool_calls");
+  if (list == nullptr || !list->is_array()) return calls;
+  for (const Json& one : *list) {
+    const Json *index = one.find("index"), &function = one["function"];
+    calls.push_back({index == nullptr ? calls.size() : index->get<size_t>(), text_in(one, "id"),
+                     text_in(function, "name"), text_in(function, "arguments")});
+  }
+  return calls;
+}
+
+Json arguments_object(const std::string& arguments) {
+  try {
+    Json object = parse_json(arguments, kArgumentsDepth, "arguments");
+    if (object.is_object()) return object;
+  } catch (const Error&) {  // a call that was cut
+  }
+  return Json::object();
 }
 
 std::string finish_reason_of(const Json& answer) {
@@ -97,7 +137,7 @@ http::Response retold(const http::Request& request, const http::Handler& handler
   request.memory->take(kCopies * request.body.size());
   http::Request inner = request;
   release(inner.body);
-  inner.body = body.dump();
+  inner.body = json_in_order(body, request.memory.get());  // a schema's members have an order
   release(body);
   http::Response response;
   try {

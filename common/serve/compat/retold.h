@@ -29,6 +29,16 @@ class Retelling {
 
 // The text of an answer's or an event's first choice, and why it ended; empty: it has not.
 std::string text_of(const Json& answer);
+// What it says beside words.
+struct ToldCall {
+  size_t index;
+  std::string id, name;  // empty where the call was told before, and its arguments go on
+  std::string arguments;
+};
+std::string thought_of(const Json& answer);
+std::vector<ToldCall> calls_of(const Json& answer);
+// A call's arguments where they are an object; of one that was cut, none.
+Json arguments_object(const std::string& arguments);
 std::string finish_reason_of(const Json& answer);
 
 // A chat's message.

@@ -42,12 +42,15 @@ bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
 
 class Builder {
  public:
-  explicit Builder(MemoryShare* memory) : rules_(memory), memory_(memory) {}
-  SchemaGrammar schema(const Json& schema) {
+  // With `loose` nothing is refused.
+  Builder(JsonRules& rules, MemoryShare* memory, bool loose)
+      : rules_(rules), memory_(memory), loose_(loose) {}
+  Symbol schema(const Json& schema) {
     root_ = &schema;
-    const Symbol text = value(schema);
-    return {rules_.take(text), {loosened_.begin(), loosened_.end()}};
+    return value(schema);
   }
+  Symbol arguments(const Json& schema);
+  std::vector<std::string> loosened() const { return {loosened_.begin(), loosened_.end()}; }
 
  private:
   Sequence lit(std::string_view text) { return rules_.lit(text); }
@@ -57,6 +60,9 @@ class Builder {
   Symbol properties(const Json& schema);
   Symbol record(const Json& schema, const Json* extra);
   Symbol value(const Json& schema);
+  Symbol held(const Json& schema);
+  template <typename Make>
+  Symbol or_any(const Make& make, Symbol (JsonRules::*any)());
   Symbol listed(const Json& schema);
   Symbol one_of_types(const Json& schema);
   Symbol of_type(const Json& schema, std::string_view type);
@@ -74,8 +80,9 @@ class Builder {
     }
   }
 
-  JsonRules rules_;
+  JsonRules& rules_;
   MemoryShare* memory_;
+  const bool loose_;
   const Json* root_ = nullptr;
   std::set<std::string, std::less<>> loosened_;
   size_t alternatives_ = 0;
@@ -378,7 +385,46 @@ Symbol Builder::one_of_types(const Json& schema) {
   return either(alternatives);
 }
 
+// What `make` does, or where that is refused and may not be, anything.
+template <typename Make>
+Symbol Builder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
+  if (!loose_) return make();
+  const size_t around = around_.size();
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    around_.resize(around);
+    loosen("schema");
+    return (rules_.*any)();
+  }
+}
+
 Symbol Builder::value(const Json& schema) {
+  return or_any([&] { return held(schema); }, &JsonRules::any_value);
+}
+
+Symbol Builder::arguments(const Json& schema) {
+  root_ = &schema;
+  const Json* object = &schema;
+  const auto make = [&] {
+    constexpr int kMostHops = 8;
+    for (int hop = 0; hop < kMostHops && object->contains("$ref"); ++hop) {
+      const Json* const to = find_reference(*root_, object->at("$ref").text());
+      if (to == nullptr) refuse_schema("'$ref': nothing is there");
+      object = to;
+    }
+    if (!object->is_object() || (object->contains("type") && object->at("type") != "object")) {
+      refuse_schema("'type': expected an object");
+    }
+    const std::string_view alone = says_all(*object);
+    if (!alone.empty()) loosen(alone);
+    return properties(*object);
+  };
+  return or_any(make, &JsonRules::any_object);
+}
+
+Symbol Builder::held(const Json& schema) {
   if (schema == true) return rules_.any_value();
   if (!schema.is_object()) refuse_schema("parts: expected objects");
   const std::string_view alone = says_all(schema);
@@ -403,7 +449,27 @@ Grammar json_object_grammar() {
 }
 
 SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory) {
-  return Builder(memory).schema(schema);
+  JsonRules rules(memory);
+  SchemaGrammar made;
+  const Symbol text = schema_rule(rules, schema, memory, made.loosened);
+  made.grammar = rules.take(text);
+  return made;
+}
+
+Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
+                   std::vector<std::string>& loosened) {
+  Builder builder(rules, memory, false);
+  const Symbol made = builder.schema(schema);
+  loosened = builder.loosened();
+  return made;
+}
+
+Symbol arguments_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
+                      std::vector<std::string>& loosened) {
+  Builder builder(rules, memory, true);
+  const Symbol made = builder.arguments(schema);
+  loosened = builder.loosened();
+  return made;
 }
 
 }  // namespace split

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "text/grammar.h"
+#include "text/json/rules.h"
 
 namespace split {
 
@@ -26,5 +27,13 @@ struct SchemaGrammar {
 // nothing.
 // `memory` pays for what is made.
 SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory = nullptr);
+
+// The same as a rule among others.
+Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
+                            std::vector<std::string>& loosened);
+// The arguments of a tool: an object of its schema. Nothing is refused: a part that is no schema,
+// or that takes more than there is, is any JSON.
+Grammar::Symbol arguments_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
+                               std::vector<std::string>& loosened);
 
 }  // namespace split

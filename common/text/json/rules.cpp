@@ -36,7 +36,8 @@ JsonRules::Symbol JsonRules::either(const std::vector<Sequence>& alternatives) {
   return Grammar::rule(rule);
 }
 
-// One thing any number of times.
+JsonRules::Symbol JsonRules::bytes(std::string_view any) { return grammar_.bytes(any_of(any)); }
+
 JsonRules::Symbol JsonRules::many(const Sequence& one) {
   const uint32_t rule = grammar_.add_rule();
   grammar_.add(rule, {});
@@ -44,7 +45,6 @@ JsonRules::Symbol JsonRules::many(const Sequence& one) {
   return Grammar::rule(rule);
 }
 
-// At most so many times.
 JsonRules::Symbol JsonRules::at_most(const Symbol& one, size_t count) {
   Symbol rest = either({{}});
   for (size_t i = 0; i < count; ++i) rest = either({{}, {one, rest}});

@@ -38,6 +38,11 @@ class JsonRules {
   Symbol array(const std::vector<Symbol>& first, Symbol item, int64_t least,
                std::optional<int64_t> most);
   Symbol space();
+  Symbol many(const Sequence& one);  // any number of times
+  Symbol at_most(const Symbol& one, size_t count);
+  Symbol bytes(std::string_view any);  // one of these
+  // What is made from here on takes one part of so many of the bounds.
+  void allow(size_t parts) { grammar_.allow(parts); }
 
   Grammar take(Symbol text);
 
@@ -48,11 +53,14 @@ class JsonRules {
     const auto at = known_.find(name);
     if (at != known_.end()) return Grammar::rule(at->second);
     const uint32_t rule = known_[name] = grammar_.add_rule(nests);
-    make(rule);
+    try {
+      make(rule);
+    } catch (...) {  // half a rule is none
+      known_.erase(name);
+      throw;
+    }
     return Grammar::rule(rule);
   }
-  Symbol many(const Sequence& one);
-  Symbol at_most(const Symbol& one, size_t count);
   Symbol character();
   Symbol digit(char low = '0', char high = '9');
   Symbol digits(size_t least, size_t most);

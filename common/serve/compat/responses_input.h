@@ -1,0 +1,23 @@
+// The body of POST /v1/responses as a chat's: its items as messages, its flat tools as nested ones.
+#pragma once
+
+#include "wire/fields.h"
+
+namespace split::serve {
+
+// Fields of the request that the answer repeats.
+struct ResponseAsked {
+  Json instructions, max_output_tokens, temperature, top_p;
+  Json format = {{"type", "text"}};
+  Json tools = Json::array(), choice = "none", effort;
+  bool parallel = false;
+};
+
+// Messages of the input, behind what the instructions say.
+Json response_messages(Json input, const Json& instructions);
+// {"format": {"type", "name", "schema" ...}}, as a chat has it.
+void read_response_text(wire::Fields& fields, ResponseAsked& asked, Json& to);
+// Tools, their choice, and whether there is to be a thought.
+void read_response_tools(wire::Fields& fields, ResponseAsked& asked, Json& to);
+
+}  // namespace split::serve

@@ -1,0 +1,38 @@
+// How a model writes calls of tools and thoughts, found by rendering chats with its template: no
+// model's name decides anything. Knows no tool, no tokenizer and no answer.
+#pragma once
+
+#include <string>
+
+#include "text/chat_template.h"
+
+namespace split {
+
+// What stands around a thing in a text, or nothing.
+struct FormMarks {
+  std::string opens, closes;
+};
+
+// A call is `opens` NAME `middle` ARGUMENTS `closes`, with an id behind the arguments where the
+// model may write one. Calls in a row have `separator` between them and the list's marks around.
+struct AnswerFormat {
+  enum class Calls : uint8_t { kNone, kJson, kTagged, kPrompted };
+
+  Calls calls = Calls::kNone;
+  std::string opens, middle, closes, separator;
+  FormMarks list, id, thought;
+  bool one_call = false;   // the template refuses two at once
+  bool short_ids = false;  // and ids that are not nine letters and digits
+  bool no_system = false;  // and system messages
+
+  // That of a template, or of none: then calls are written as the prompt says (prompted_calls()).
+  static AnswerFormat of(const ChatTemplate* chat);
+  // "json", "tagged", "prompted", or null.
+  Json describe_calls() const;
+  // The text by which a call begins wherever it stands: up to the first white space or bracket.
+  // Empty: calls begin like any JSON, and are told from it by a tool's name.
+  std::string mark() const;
+  bool thinks() const { return !thought.opens.empty(); }
+};
+
+}  // namespace split

@@ -1,0 +1,156 @@
+#include "text/form/call_grammar.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/form/call_scanner.h"
+#include "text/json/json_grammar.h"
+
+namespace split {
+namespace {
+
+using Sequence = JsonRules::Sequence;
+using Symbol = JsonRules::Symbol;
+
+constexpr std::string_view kLooseSpaces = " \n\t\r";
+constexpr size_t kMostSpaces = 4;    // in front of what a text begins with
+constexpr size_t kMostSpecial = 32;  // tokens of a form
+constexpr size_t kMostIdBytes = 64;  // bytes of a call's id
+
+// A name for a header and a line of log.
+std::string plain_name(std::string name) {
+  for (char& c : name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+    if (!plain) c = '_';
+  }
+  return name;
+}
+
+class FormRules {
+ public:
+  FormRules(const AnswerForm& form, MemoryShare* memory)
+      : form_(form), format_(form.format), memory_(memory), rules_(memory) {}
+
+  // Whether words, or their place, are held from the answer's start on.
+  bool holds() const { return form_.schema || form_.choice == AnswerForm::Choice::kRequired; }
+
+  Grammar make(FormGrammar& made) {
+    if (form_.calls()) rules_.any_value();  // there for whatever is loosened
+    const Sequence lead = {rules_.at_most(rules_.bytes(kLooseSpaces), kMostSpaces)};
+    const bool must = form_.choice == AnswerForm::Choice::kRequired;
+    const bool words_call = must || (form_.calls() && (!form_.schema || !format_.mark().empty()));
+    std::vector<Sequence> starts;
+    if (words_call) starts.push_back(JsonRules::join({lead, calls(made)}));
+    if (words_call && !holds()) made.call = rules_.either(starts).index;
+    if (form_.schema && !must) {
+      starts.push_back({words(made)});
+      if (format_.thinks()) starts.back() = JsonRules::join({lead, starts.back()});
+    }
+    if (holds()) {
+      made.begin = made.behind = rules_.either(starts).index;
+      if (format_.thinks() && !form_.inside) {
+        starts.push_back(JsonRules::join({lead, rules_.lit(format_.thought.opens)}));
+        made.begin = rules_.either(starts).index;
+      }
+    }
+    return rules_.take(rules_.either({{}}));
+  }
+
+ private:
+  // A text whose white space may be other.
+  Sequence loose(std::string_view text) {
+    Sequence out;
+    while (!text.empty()) {
+      const size_t words = std::min(text.find_first_of(kLooseSpaces), text.size());
+      const Sequence literal = rules_.lit(text.substr(0, words));
+      out.insert(out.end(), literal.begin(), literal.end());
+      text.remove_prefix(words);
+      if (text.empty()) break;
+      const size_t spaces = std::min(text.find_first_not_of(kLooseSpaces), text.size());
+      std::vector<Sequence> alternatives = {{}, {rules_.bytes(kLooseSpaces)}};
+      if (spaces > 1) alternatives.push_back(rules_.lit(text.substr(0, spaces)));
+      out.push_back(rules_.either(alternatives));
+      text.remove_prefix(spaces);
+    }
+    return out;
+  }
+
+  Symbol arguments(const AnswerForm::Tool& tool, FormGrammar& made) {
+    rules_.allow(form_.tools.size() + 1);
+    if (tool.parameters.empty()) return rules_.any_object();
+    std::vector<std::string> loosened;
+    const Json schema =
+        parse_json(tool.parameters, AnswerForm::kMostDepth, "a tool's parameters", memory_);
+    const Symbol rule = arguments_rule(rules_, schema, memory_, loosened);
+    for (const std::string& one : loosened)
+      made.loosened.push_back(cat(plain_name(tool.name), ".", one));
+    return rule;
+  }
+
+  Sequence calls(FormGrammar& made) {
+    const CallTexts texts(form_);
+    const Symbol middle = rules_.either({loose(format_.middle)});
+    std::vector<Sequence> each;
+    for (size_t i = 0; i < form_.tools.size(); ++i) {
+      const Symbol rule = arguments(form_.tools[i], made);
+      rules_.allow(1);
+      each.push_back(JsonRules::join({rules_.lit(texts.names[i]), {middle, rule}}));
+    }
+    Sequence end = loose(format_.closes);
+    if (!format_.id.opens.empty()) {
+      const Symbol letter =
+          rules_.bytes("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+      const Sequence id = JsonRules::join({loose(format_.id.opens),
+                                           {letter, rules_.at_most(letter, kMostIdBytes - 1)},
+                                           loose(format_.id.closes)});
+      end = JsonRules::join({{rules_.either({{}, id})}, end});
+    }
+    const Symbol call =
+        rules_.either({JsonRules::join({loose(format_.opens), {rules_.either(each)}, end})});
+    const bool in_list = !format_.list.closes.empty();
+    const bool several = form_.parallel && !format_.one_call && (in_list || holds());
+    Sequence list = JsonRules::join({loose(format_.list.opens), {call}});
+    if (several) {
+      list.push_back(rules_.many(JsonRules::join({loose(format_.separator), {call}})));
+    }
+    return JsonRules::join({list, loose(format_.list.closes)});
+  }
+
+  Symbol words(FormGrammar& made) {
+    if (form_.schema->empty()) return rules_.any_object();
+    const Json schema = parse_json(*form_.schema, AnswerForm::kMostDepth, "the schema", memory_);
+    return schema_rule(rules_, schema, memory_, made.loosened);
+  }
+
+  const AnswerForm& form_;
+  const AnswerFormat& format_;
+  MemoryShare* memory_;
+  JsonRules rules_;
+};
+
+}  // namespace
+
+std::vector<int32_t> special_tokens(const AnswerFormat& format, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string* text :
+       {&format.list.opens, &format.opens, &format.middle, &format.closes, &format.separator,
+        &format.list.closes, &format.thought.opens, &format.thought.closes}) {
+    for (const int32_t id : tokenizer.encode(*text)) {
+      const bool there = std::ranges::find(ids, id) != ids.end();
+      if (tokenizer.is_special(id) && !there && ids.size() < kMostSpecial) ids.push_back(id);
+    }
+  }
+  return ids;
+}
+
+FormGrammar form_grammar(const AnswerForm& form, const Tokenizer& tokenizer, MemoryShare* memory) {
+  FormGrammar made;
+  if (!form.schema && !form.calls()) return made;
+  Grammar grammar = FormRules(form, memory).make(made);
+  made.tokens = std::make_shared<const TokenGrammar>(std::move(grammar), tokenizer,
+                                                     special_tokens(form.format, tokenizer));
+  return made;
+}
+
+}  // namespace split

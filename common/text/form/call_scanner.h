@@ -1,0 +1,60 @@
+// Finds the parts of calls in a text that is of their grammar: names, and arguments as they are
+// written. Knows neither tokens nor what may come (text_form.h).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/form/answer_form.h"
+
+namespace split {
+
+// The texts of a form without their white space, and the tools' names as calls have them.
+struct CallTexts {
+  explicit CallTexts(const AnswerForm& form);
+
+  std::string first, next, middle, closes, list_closes, id_opens, id_closes;
+  char behind_name;                // the byte that ends a name
+  std::vector<std::string> names;  // as they are written
+  std::vector<std::string> shown;  // as the client has them
+};
+
+// One run of calls. Plain data: copies go on by themselves.
+class CallScanner {
+ public:
+  enum class Found : uint8_t { kNothing, kName, kArgument, kClosed, kListClosed };
+
+  // Takes the next byte, and says what it belongs to or ended. With kName the name is known.
+  Found next(const CallTexts& texts, char c);
+  // The tool whose call this is, once its name is known.
+  size_t tool() const { return tool_; }
+  // Whether a call's name is known and it has not closed.
+  bool in_call() const { return step_ >= Step::kMiddle && step_ <= Step::kClose; }
+
+ private:
+  enum class Step : uint8_t {
+    kHead,
+    kName,
+    kMiddle,
+    kArguments,
+    kId,
+    kIdText,
+    kIdEnd,
+    kClose,
+    kBetween,
+    kListEnd
+  };
+  Found argument(const CallTexts& texts, char c);
+  Found behind(const CallTexts& texts);
+  void enter(Step step) { step_ = step, at_ = 0; }
+
+  Step step_ = Step::kHead;
+  size_t at_ = 0;       // bytes of the step's text, or of nesting
+  bool later_ = false;  // behind the first call
+  bool in_string_ = false, escaped_ = false;
+  std::string name_;
+  size_t tool_ = 0;
+};
+
+}  // namespace split

@@ -1,0 +1,331 @@
+// Calls of tools over the routes of both programs, on models that say given texts.
+#include <gtest/gtest.h>
+
+#include "saying.h"
+
+namespace split::test {
+namespace {
+
+using Ordered = nlohmann::ordered_json;  // a schema's members have an order
+
+Ordered request_of(const ToolCase& one) {
+  Ordered body = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"temperature", 0}};
+  for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"}) {
+    if (one.json.contains(key)) body[key] = one.json[key];
+  }
+  return body;
+}
+
+// Models that say the goldens' texts, a cloud that has them all, and their cases.
+class Golden {
+ public:
+  Golden() {
+    std::map<std::string, std::string> paths;
+    for (const ToolCase& one : cases) {
+      const std::string family = one.text("template");
+      if (paths.contains(family)) continue;
+      paths[family] = (dir.path / family).string();
+      write_saying(paths[family], one, 1, "x");
+    }
+    std::vector<std::string> all;
+    for (const auto& [family, path] : paths) all.push_back(path);
+    cloud::TestCloud blank(all);
+    std::vector<std::string> saying;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Ordered body = request_of(cases[i]);
+      body["model"] = cases[i].text("template");
+      body["max_tokens"] = 1;
+      const Dict answer = cloud::json_of(blank.ask().post("/v1/chat/completions", body));
+      prompts.push_back(answer["usage"]["prompt_tokens"]);
+      saying.push_back((dir.path / cat("case", i)).string());
+      write_saying(saying.back(), cases[i], prompts.back(), cases[i].text("says"));
+    }
+    cloud.emplace(saying);
+  }
+  Ordered request(size_t i) const {
+    Ordered body = request_of(cases[i]);
+    body["model"] = cat("case", i);
+    return body;
+  }
+  // What a client is to be told.
+  Dict expected(size_t i) const {
+    const auto& json = cases[i].json;
+    return {{"content", json["content"]},
+            {"reasoning_content", json["reasoning_content"]},
+            {"tool_calls", json["tool_calls"]},
+            {"finish_reason", json["finish_reason"]}};
+  }
+
+  const std::vector<ToolCase> cases = tool_cases();
+  cloud::TemporaryDir dir;
+  std::vector<size_t> prompts;
+  std::optional<cloud::TestCloud> cloud;
+};
+
+// Tokenizers that put a space in front of a text give one with it here.
+Dict parts(ChatAnswer answer) {
+  if (answer.content.starts_with(' ')) answer.content.erase(0, 1);
+  return answer.parts();
+}
+
+// The answer whole and streamed, at any temperature; ids are nine letters and digits, each once.
+void expect_case(const Golden& golden, size_t i,
+                 const std::function<http::Reply(const std::string&)>& ask) {
+  SCOPED_TRACE(golden.cases[i].name());
+  std::set<std::string> ids;
+  for (const double temperature : {0.0, 1.0}) {
+    Ordered body = golden.request(i);
+    body["temperature"] = temperature;
+    const http::Reply reply = ask(body.dump());
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const ChatAnswer whole = whole_of(Dict::parse(reply.body));
+    EXPECT_EQ(parts(whole), golden.expected(i));
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    const ChatAnswer stream = joined(ask(body.dump()).body);
+    EXPECT_EQ(parts(stream), golden.expected(i));
+    EXPECT_EQ(stream.calls, whole.calls);  // byte for byte
+    EXPECT_EQ(stream.usage["prompt_tokens"], golden.prompts[i]);
+    EXPECT_EQ(stream.usage["completion_tokens"], whole.usage["completion_tokens"]);
+    for (const ChatAnswer* one : {&whole, &stream}) {
+      for (const std::string& id : one->ids) {
+        EXPECT_EQ(id.size(), 9u);
+        EXPECT_TRUE(ids.insert(id).second);
+      }
+    }
+  }
+}
+
+ForAllTests<Golden> golden_answers;
+
+TEST(Calls, AreToldByTheCloud) {
+  Golden& golden = golden_answers.get();
+  for (size_t i = 0; i < golden.cases.size(); ++i) {
+    expect_case(golden, i, [&](const std::string& body) {
+      return golden.cloud->ask().send("POST", "/v1/chat/completions", body);
+    });
+  }
+}
+
+// At every cut of the one block, and as the cloud's own stream.
+TEST(Calls, AreToldByTheEdgeAtEveryCut) {
+  Golden& golden = golden_answers.get();
+  for (size_t i = 0; i < golden.cases.size(); ++i) {
+    for (const char* cut : {"0", "1", "cloud"}) {
+      SCOPED_TRACE(cut);
+      EdgeServer edge({cat("--server=", golden.cloud->url()), cat("--model=case", i),
+                       cat("--cut=", cut), cat("--cache=", (golden.dir.path / "cache").string())});
+      const std::string said = edge.until("ready\n");
+      ASSERT_NE(said.find("ready\n"), said.npos) << said;
+      expect_case(golden, i, [&](const std::string& body) {
+        return http::Client(edge.url())
+            .request("POST", "/v1/chat/completions", body, "application/json");
+      });
+    }
+  }
+}
+
+// The index of a golden by its name.
+size_t case_of(const Golden& golden, const std::string& name) {
+  for (size_t i = 0; i < golden.cases.size(); ++i) {
+    if (golden.cases[i].name() == name) return i;
+  }
+  ADD_FAILURE() << "no golden " << name;
+  return 0;
+}
+
+class Asked : public testing::Test {
+ protected:
+  ChatAnswer whole(Ordered body) {
+    body.erase("stream");
+    const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return whole_of(Dict::parse(reply.body));
+  }
+  ChatAnswer stream(Ordered body) {
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    return joined(golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump()).body);
+  }
+  Golden& golden = golden_answers.get();
+  const size_t one_call = case_of(golden, "qwen2: one call");
+  const size_t thought = case_of(golden, "qwen3: thought, then words");
+};
+
+TEST_F(Asked, ACallThatHasToComeIsThatOfItsTools) {
+  Ordered body = golden.request(one_call);
+  const Ordered named = {{"type", "function"}, {"function", {{"name", "lookup"}}}};
+  for (const Ordered& choice :
+       {Ordered("required"), named,
+        Ordered{{"type", "allowed_tools"},
+                {"allowed_tools", {{"mode", "required"}, {"tools", {named}}}}}}) {
+    body["tool_choice"] = choice;
+    EXPECT_EQ(whole(body).parts(), golden.expected(one_call)) << choice;
+  }
+  // Another tool than the model would call: whatever it makes of that, no other is called.
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "sum"}}}};
+  body["max_tokens"] = 40;
+  const ChatAnswer other = whole(body);
+  ASSERT_EQ(other.calls.size(), 1u);
+  EXPECT_EQ(other.calls[0]["name"], "sum");
+  body["tool_choice"] = {{"type", "allowed_tools"},
+                         {"allowed_tools", {{"mode", "auto"}, {"tools", {named}}}}};
+  body.erase("max_tokens");
+  EXPECT_EQ(whole(body).parts(), golden.expected(one_call));
+}
+
+// Where a call is cut it is told as far as it came, and the reason is the length.
+TEST_F(Asked, ACutCallIsToldAsFarAsItCame) {
+  Ordered body = golden.request(one_call);
+  const std::string all = whole(body).calls[0]["arguments"];
+  const size_t tokens = whole(body).usage["completion_tokens"];
+  bool begun = false;
+  for (size_t n = 1; n < tokens; ++n) {
+    body["max_tokens"] = n;
+    const ChatAnswer cut = whole(body), streamed = stream(body);
+    EXPECT_EQ(cut.finish, "length") << n;
+    EXPECT_EQ(streamed.finish, "length") << n;
+    EXPECT_EQ(streamed.calls, cut.calls) << n;
+    EXPECT_EQ(streamed.content, cut.content) << n;
+    if (cut.calls.empty()) {
+      EXPECT_FALSE(begun);
+      EXPECT_TRUE(golden.cases[one_call].text("says").starts_with(cut.content)) << n;
+      continue;
+    }
+    begun = true;
+    EXPECT_EQ(cut.content, "");
+    EXPECT_TRUE(all.starts_with(cut.calls[0]["arguments"].get<std::string>())) << n;
+  }
+  EXPECT_TRUE(begun);
+}
+
+TEST_F(Asked, StopsEndWordsAlone) {
+  Ordered body = golden.request(one_call);
+  body["stop"] = {"lookup", "sea", "<tool"};
+  EXPECT_EQ(whole(body).parts(), golden.expected(one_call));
+  EXPECT_EQ(stream(body).parts(), golden.expected(one_call));
+  body = golden.request(thought);
+  body["stop"] = {"short", "think"};
+  EXPECT_EQ(whole(body).parts(), golden.expected(thought));
+  body["stop"] = {"es"};
+  const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());
+  const Dict choice = Dict::parse(reply.body)["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "Y");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "short");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "es");
+}
+
+TEST_F(Asked, AThoughtIsCountedAndStaysOneWhereItIsCut) {
+  Ordered body = golden.request(thought);
+  const ChatAnswer all = whole(body);
+  const size_t reasoning = all.usage["completion_tokens_details"]["reasoning_tokens"];
+  EXPECT_GT(reasoning, 2u);
+  EXPECT_LT(reasoning, all.usage["completion_tokens"].get<size_t>());
+  body["max_tokens"] = reasoning - 1;
+  const ChatAnswer cut = stream(body);
+  EXPECT_EQ(cut.content, "");
+  EXPECT_FALSE(cut.thought.empty());
+  EXPECT_EQ(cut.finish, "length");
+  // JSON is demanded of what comes behind the thought.
+  body = golden.request(thought);
+  body["tool_choice"] = "none";
+  body["response_format"] = {{"type", "json_object"}};
+  body["max_tokens"] = 60;
+  const ChatAnswer json = whole(body);
+  EXPECT_EQ(json.thought, "short");
+  EXPECT_TRUE(json.content.starts_with("{")) << json.content;
+}
+
+TEST_F(Asked, ThatMakesNoSenseIsRefusedInOneLine) {
+  const auto tool = [](const Ordered& name) {
+    return Ordered{{"type", "function"}, {"function", {{"name", name}}}};
+  };
+  const auto expect = [&](const Ordered& fields, const char* param) {
+    Ordered body = golden.request(one_call);
+    for (const auto& [key, value] : fields.items()) body[key] = value;
+    cloud::expect_error(golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump()), 400,
+                        "invalid_request", param, fields.dump().substr(0, 200));
+  };
+  Ordered many = Ordered::array();
+  for (int i = 0; i < 129; ++i) many.push_back(tool(cat("t", i)));
+  expect({{"tools", many}}, "tools");
+  expect({{"tools", {tool("a"), tool("a")}}}, "tools");
+  expect({{"tools", {tool("")}}}, "tools");
+  expect({{"tools", {tool(std::string(129, 'a'))}}}, "tools");
+  expect({{"tools", {tool(1)}}}, "tools");
+  expect({{"tools", 1}}, "tools");
+  expect({{"tools", {1}}}, "tools");
+  Ordered listed = tool("a");
+  listed["function"]["parameters"] = Ordered::array();
+  expect({{"tools", {listed}}}, "tools");
+  expect({{"tools", {{{"type", "web_search"}}}}}, "tools");
+  expect({{"tools", Ordered::array()}, {"tool_choice", "required"}}, "tool_choice");
+  expect({{"tool_choice", tool("nobody")}}, "tool_choice");
+  expect({{"tool_choice", "maybe"}}, "tool_choice");
+  expect({{"tool_choice", {{"type", "custom"}}}}, "tool_choice");
+  expect({{"tool_choice",
+           {{"type", "allowed_tools"},
+            {"allowed_tools", {{"mode", "auto"}, {"tools", {tool("nobody")}}}}}}},
+         "tool_choice");
+  expect({{"functions", {{{"name", "f"}}}}}, "functions");
+  expect({{"function_call", {{"name", "f"}}}}, "function_call");
+  expect({{"parallel_tool_calls", 1}}, "parallel_tool_calls");
+  Ordered big = tool("big");
+  big["function"]["description"] = std::string(1 << 20, 'x');
+  expect({{"tools", {big}}}, "tools");
+}
+
+// Schemas that no grammar holds are loosened, with their tool's name, and nested ones are read.
+TEST_F(Asked, SchemasOfAnyKindAreTaken) {
+  Ordered deep = {{"type", "string"}};
+  for (int i = 0; i < 20; ++i) deep = {{"type", "object"}, {"properties", {{"in", deep}}}};
+  Ordered body = golden.request(one_call);
+  const auto tool = [](const char* name, const Ordered& parameters) {
+    return Ordered{{"type", "function"},
+                   {"function", {{"name", name}, {"strict", true}, {"parameters", parameters}}}};
+  };
+  body["tools"].push_back(tool("deep", deep));
+  body["tools"].push_back(tool("circle", {{"$defs", {{"a", {{"$ref", "#/$defs/a"}}}}},
+                                          {"properties", {{"x", {{"$ref", "#/$defs/a"}}}}}}));
+  body["tools"].push_back(tool("list", Ordered::parse(R"({"properties":{"x":{"type":"array",
+      "maxItems":18446744073709551616},"y":{"type":"string","pattern":"^a$","format":"date"},
+      "z":{"type":7},"w":{"oneOf":[{"type":"string"},{"minLength":2}]}}})")));
+  body["tools"].push_back(tool("no object", {{"type", "string"}}));
+  const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto header = reply.headers.get("Split-Schema-Loosened");
+  ASSERT_TRUE(header);
+  for (const char* one : {"circle.$ref", "list.maxItems", "list.pattern", "list.format",
+                          "list.oneOf", "list.schema", "no_object.schema"}) {
+    EXPECT_NE(header->find(one), header->npos) << one << " in " << *header;
+  }
+}
+
+// What a client sends back: calls with arguments as text, ids of any maker, and results.
+TEST_F(Asked, ResultsGoBackIn) {
+  for (size_t i :
+       {one_call, thought, case_of(golden, "mistral: three calls"),
+        case_of(golden, "llama3: one call"), case_of(golden, "zephyr: a template without tools"),
+        case_of(golden, "gemma: a template without tools or systems")}) {
+    SCOPED_TRACE(golden.cases[i].name());
+    Ordered body = golden.request(i);
+    body["messages"].push_back(Ordered::parse(R"({"role":"assistant","content":null,"tool_calls":[
+        {"id":"call_of_another_maker","type":"function",
+         "function":{"name":"lookup","arguments":"{\"word\": \"sea\"}"}}]})"));
+    body["messages"].push_back(
+        {{"role", "tool"}, {"tool_call_id", "call_of_another_maker"}, {"content", "water~result"}});
+    body["max_tokens"] = 1;
+    const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    body.erase("temperature"), body.erase("max_tokens");
+    const Dict prompt =
+        Dict::parse(golden.cloud->ask().send("POST", "/apply-template", body.dump()).body);
+    const std::string text = prompt.value("prompt", prompt.dump());
+    EXPECT_NE(text.find("water~result"), text.npos) << text;
+    EXPECT_NE(text.find(R"("word": "sea")"), text.npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,164 @@
+// How templates write calls and thoughts, and what an answer in that form says.
+#include <gtest/gtest.h>
+
+#include "support/tool_cases.h"
+#include "text/tokenizer.h"
+
+namespace split::test {
+namespace {
+
+using Calls = AnswerFormat::Calls;
+
+AnswerFormat format_of(const std::string& name) {
+  const ToolCase one{{{"template", name}}};
+  const ChatTemplate chat = one.chat_template();
+  return AnswerFormat::of(&chat);
+}
+
+TEST(AnswerFormat, IsFoundInTemplatesOfSixFamilies) {
+  for (const char* name : {"qwen2", "qwen3"}) {
+    const AnswerFormat qwen = format_of(name);
+    EXPECT_EQ(qwen.calls, Calls::kJson);
+    EXPECT_EQ(qwen.opens, "<tool_call>\n{\"name\": \"");
+    EXPECT_EQ(qwen.middle, "\", \"arguments\": ");
+    EXPECT_EQ(qwen.closes, "}\n</tool_call>");
+    EXPECT_EQ(qwen.separator, "\n");
+    EXPECT_EQ(qwen.list.opens + qwen.list.closes + qwen.id.opens, "");
+    EXPECT_EQ(qwen.mark(), "<tool_call>");
+  }
+  EXPECT_FALSE(format_of("qwen2").thinks());
+  EXPECT_EQ(format_of("qwen3").thought.opens, "<think>");
+  EXPECT_EQ(format_of("qwen3").thought.closes, "</think>");
+  const AnswerFormat mistral = format_of("mistral");
+  EXPECT_EQ(mistral.calls, Calls::kJson);
+  EXPECT_EQ(mistral.list.opens, "[TOOL_CALLS] [");
+  EXPECT_EQ(mistral.opens, "{\"name\": \"");
+  EXPECT_EQ(mistral.middle, "\", \"arguments\": ");
+  EXPECT_EQ(mistral.closes, "}");
+  EXPECT_EQ(mistral.separator, ", ");
+  EXPECT_EQ(mistral.list.closes, "]");
+  EXPECT_EQ(mistral.id.opens, ", \"id\": \"");
+  EXPECT_EQ(mistral.id.closes, "\"");
+  EXPECT_TRUE(mistral.short_ids);
+  EXPECT_EQ(mistral.mark(), "[TOOL_CALLS]");
+  const AnswerFormat llama = format_of("llama3");
+  EXPECT_EQ(llama.calls, Calls::kJson);
+  EXPECT_EQ(llama.opens, "{\"name\": \"");
+  EXPECT_EQ(llama.middle, "\", \"parameters\": ");
+  EXPECT_EQ(llama.closes, "}");
+  EXPECT_TRUE(llama.one_call);
+  EXPECT_EQ(llama.mark(), "");
+  for (const char* name : {"gemma", "zephyr"}) {
+    const AnswerFormat prompted = format_of(name);
+    EXPECT_EQ(prompted.calls, Calls::kPrompted);
+    EXPECT_FALSE(prompted.no_system);
+    EXPECT_FALSE(prompted.thinks());
+  }
+  EXPECT_EQ(AnswerFormat::of(nullptr).calls, Calls::kPrompted);
+}
+
+// A template that writes calls in a way of its own.
+TEST(AnswerFormat, SaysNothingOfCallsThatItDoesNotKnow) {
+  const ChatTemplate odd(
+      "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "call {{ c.function.name }} with {{ c.function.arguments | length }}{% endfor %}{% endfor "
+      "%}");
+  EXPECT_EQ(AnswerFormat::of(&odd).calls, Calls::kNone);
+  EXPECT_TRUE(AnswerFormat::of(&odd).describe_calls().is_null());
+  const ChatTemplate inside(
+      "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}"
+      "{% if add_generation_prompt %}A: <think>\n{% endif %}");
+  EXPECT_EQ(AnswerFormat::of(&inside).thought.opens, "<think>");
+  EXPECT_EQ(AnswerFormat::of(&inside).thought.closes, "</think>");
+}
+
+class GoldenAnswers : public testing::Test {
+ protected:
+  struct Run {
+    SaidParts said;
+    size_t calls = 0;
+  };
+  // The text in two pieces, with marks as a tokenizer has them.
+  static SaidParts read(const TextForm& form, std::string_view text, size_t cut) {
+    TextForm::State state = form.start();
+    SaidParts said;
+    const auto put = [&](std::string_view part) {
+      const std::string mark = form.form().format.mark();
+      while (!part.empty() && !state.over()) {
+        const size_t at = mark.empty() ? part.npos : part.find(mark);
+        const size_t n = at == 0 ? mark.size() : std::min(at, part.size());
+        TextForm::Pieces pieces;
+        EXPECT_NO_THROW(form.follow(state, part.substr(0, n), at == 0, pieces))
+            << "cut at " << cut << " before " << part << " behind " << said.json();
+        said.add(pieces);
+        part.remove_prefix(n);
+      }
+    };
+    put(text.substr(0, cut));
+    put(text.substr(cut));
+    TextForm::Pieces rest;
+    form.finish(state, rest);
+    said.add(rest);
+    return said;
+  }
+};
+
+TEST_F(GoldenAnswers, AreReadWhereverTheirTextIsCut) {
+  for (const ToolCase& one : tool_cases()) {
+    SCOPED_TRACE(one.name());
+    const auto tokenizer = load_tokenizer(one.tokenizer_dir());
+    ASSERT_TRUE(tokenizer);
+    const ChatTemplate chat = one.chat_template();
+    const TextForm form(one.form(AnswerFormat::of(&chat)), *tokenizer);
+    nlohmann::json expected = {{"content", one.json["content"]},
+                               {"reasoning_content", one.json["reasoning_content"]},
+                               {"tool_calls", one.json["tool_calls"]}};
+    const std::string says = one.text("says");
+    for (size_t cut = 0; cut <= says.size(); ++cut) {
+      // In a thought half a mark is no mark.
+      const size_t mark = says.find("<tool_call>");
+      if (one.text("name") == "the mark ends the thought" && cut > mark && cut < mark + 11)
+        continue;
+      EXPECT_EQ(read(form, says, cut).json(), expected) << "cut at " << cut;
+    }
+  }
+}
+
+// Each case's tokens are allowed one after the other, also where a call has to come.
+TEST_F(GoldenAnswers, AreAllowedTokenByToken) {
+  for (const ToolCase& one : tool_cases()) {
+    SCOPED_TRACE(one.name());
+    const auto tokenizer = load_tokenizer(one.tokenizer_dir());
+    const ChatTemplate chat = one.chat_template();
+    AnswerForm asked = one.form(AnswerFormat::of(&chat));
+    const bool call_first = one.json["tool_calls"].size() > 0 && one.text("content").empty();
+    for (const bool required : {false, true}) {
+      if (required && !call_first) continue;
+      if (required) asked.choice = AnswerForm::Choice::kRequired;
+      if (asked.calls()) {  // as it travels
+        asked = AnswerForm::read(parse_json(asked.to_json().dump(), 64, "a form"));
+      }
+      const TextForm form(asked, *tokenizer);
+      TextForm::State state = form.start();
+      SaidParts said;
+      for (const int32_t id : tokenizer->encode(one.text("says"))) {
+        if (state.over()) break;
+        const auto mask = form.allowed(state);
+        ASSERT_TRUE(mask == nullptr || (*mask)[static_cast<size_t>(id)] == 1)
+            << "after " << said.json() << " came " << tokenizer->token_bytes(id);
+        TextForm::Pieces pieces;
+        form.follow(state, id, pieces);
+        said.add(pieces);
+      }
+      EXPECT_TRUE(form.can_end(state) || state.over());
+      TextForm::Pieces rest;
+      form.finish(state, rest);
+      said.add(rest);
+      EXPECT_EQ(said.json()["tool_calls"], one.json["tool_calls"]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,80 @@
+// The golden answers with calls of tools (tests/golden/tools), each with the template and the
+// tokenizer of its family.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/resources/memory_budget.h"
+#include "serve/tools.h"
+#include "text/form/text_form.h"
+
+namespace split::test {
+
+inline std::filesystem::path golden_dir() {
+  return std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden";
+}
+
+struct ToolCase {
+  nlohmann::ordered_json json;
+
+  std::string name() const { return text("template") + ": " + text("name"); }
+  std::string text(const char* key) const { return json.at(key).get<std::string>(); }
+  ChatTemplate chat_template() const {
+    return ChatTemplate(
+        read_file(golden_dir() / "models/chat" / (text("template") + ".jinja"), 1 << 20),
+        {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  }
+  // The folder of its tokenizer.json.
+  std::filesystem::path tokenizer_dir() const {
+    static const std::map<std::string, std::string> kOf = {
+        {"qwen2", "bpe-qwen2"},     {"qwen3", "bpe-qwen2"}, {"llama3", "bpe-llama3"},
+        {"mistral", "spm-mistral"}, {"gemma", "spm-gemma"}, {"zephyr", "spm-llama2"}};
+    return golden_dir() / "models/tokenizers" / kOf.at(text("template"));
+  }
+  // The request's form.
+  AnswerForm form(const AnswerFormat& format) const {
+    nlohmann::ordered_json body = {{"tools", json.at("tools")}};
+    for (const char* key : {"tool_choice", "parallel_tool_calls"}) {
+      if (json.contains(key)) body[key] = json[key];
+    }
+    wire::Fields fields(body.dump());
+    MemoryShare memory;
+    AnswerForm form;
+    form.format = format;
+    serve::read_tools(fields, form, memory);
+    return form;
+  }
+};
+
+inline std::vector<ToolCase> tool_cases() {
+  std::vector<ToolCase> cases;
+  const std::string file = read_file(golden_dir() / "tools/cases.json", 1 << 20);
+  for (const auto& one : nlohmann::ordered_json::parse(file)) cases.push_back({one});
+  return cases;
+}
+
+// What an answer says, as the golden has it.
+struct SaidParts {
+  std::string content, thought;
+  std::vector<std::pair<std::string, std::string>> calls;
+
+  void add(const TextForm::Pieces& pieces) {
+    for (const TextForm::Piece& one : pieces) {
+      if (one.part == TextPiece::kWords) content += one.bytes;
+      if (one.part == TextPiece::kThought) thought += one.bytes;
+      if (one.part == TextPiece::kName) calls.emplace_back(one.bytes, "");
+      if (one.part == TextPiece::kArguments) calls.at(one.call).second += one.bytes;
+    }
+  }
+  nlohmann::json json() const {
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& [name, arguments] : calls) {
+      list.push_back({{"name", name}, {"arguments", nlohmann::json::parse(arguments)}});
+    }
+    return {{"content", content}, {"reasoning_content", thought}, {"tool_calls", list}};
+  }
+};
+
+}  // namespace split::test
