@@ -6,6 +6,7 @@
 #include "run/text/generate.h"
 #include "run/text/texts.h"
 #include "serve/chat.h"
+#include "serve/compat/messages.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
@@ -162,6 +163,15 @@ Routes text_routes(Cloud& cloud) {
                     .statuses = {200, 404},
                     .body = serve::embedding_fields(),
                     .handler = std::bind_front(embeddings, std::ref(cloud))}};
+  std::ranges::move(serve::message_routes(std::bind_front(chat_completions, std::ref(cloud)),
+                                          [&cloud](const http::Request& request) {
+                                            return serve::count_chat_tokens(
+                                                request, [&cloud](const std::string& id) {
+                                                  return reader(cloud, id);
+                                                });
+                                          },
+                                          {200, 404, 501}),
+                    std::back_inserter(routes));
   std::ranges::move(serve::token_routes(
                         [&cloud](const std::string& id) { return reader(cloud, id); }, {200, 404}),
                     std::back_inserter(routes));

@@ -101,6 +101,23 @@ Response plain_error_response(const HttpError& error) {
   return response;
 }
 
+Response typed_error_response(const HttpError& error, std::string_view request_id) {
+  constexpr std::pair<int, const char*> kTypes[] = {
+      {400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
+      {404, "not_found_error"},       {413, "request_too_large"},    {429, "rate_limit_error"},
+      {503, "overloaded_error"}};
+  const char* type = "api_error";
+  for (const auto& [status, name] : kTypes) {
+    if (status == error.status) type = name;
+  }
+  Response response =
+      Response::json(error.status, cat("{\"type\":\"error\",\"error\":{\"type\":\"", type,
+                                       "\",\"message\":", json_quote(error.message),
+                                       "},\"request_id\":", json_quote(request_id), "}\n"));
+  response.headers = error.headers;
+  return response;
+}
+
 HttpError current_exception_as_error() {
   const auto internal = [] {
     return HttpError(500, "internal_error", "the server failed to answer this request");

@@ -131,6 +131,9 @@ Response error_response(const HttpError& error);
 // {"error":"one line"}, as Ollama's.
 Response plain_error_response(const HttpError& error);
 
+// {"type":"error","error":{"type","message"},"request_id"}, as Anthropic's.
+Response typed_error_response(const HttpError& error, std::string_view request_id);
+
 // Turns the exception in flight into a client's error: split::Error by kind, HttpError as it is,
 // anything else 500 with a fixed text. Failures on our side are logged and never described to the
 // client. Call inside a catch block.

@@ -39,6 +39,8 @@ struct Route {
   bool frequent = false;
   // Its errors are {"error":"one line"}, and all at paths that begin with the same segment.
   bool plain_errors = false;
+  // Its errors are {"type":"error","error":{"type","message"},"request_id"}.
+  bool typed_errors = false;
   Handler handler = {};
 };
 

@@ -27,10 +27,14 @@ const Route* Router::find(const std::string& method, const std::vector<std::stri
   return nullptr;
 }
 
-Response Router::render(const HttpError& error, std::string_view segment) const {
+Response Router::render(const HttpError& error, const std::vector<std::string>& segments,
+                        std::string_view request_id) const {
   for (size_t i = 0; i < routes_.size(); ++i) {
-    if (routes_[i].plain_errors && patterns_[i].front() == segment) {
+    if (routes_[i].plain_errors && !segments.empty() && patterns_[i].front() == segments.front()) {
       return plain_error_response(error);
+    }
+    if (routes_[i].typed_errors && match_path(patterns_[i], segments)) {
+      return typed_error_response(error, request_id);
     }
   }
   return error_response(error);

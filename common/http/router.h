@@ -49,8 +49,9 @@ class Router {
   // handler throws.
   Response answer(Request& request, const std::vector<std::string>& segments, bool late,
                   Answered& answered) const;
-  // An error's answer, as those at paths that begin with this segment are.
-  Response render(const HttpError& error, std::string_view segment) const;
+  // An error's answer, as those at this path are; of one that is not known the first segment.
+  Response render(const HttpError& error, const std::vector<std::string>& segments,
+                  std::string_view request_id) const;
   void tell(const Request& request, const Answered& answered) const;
 
  private:

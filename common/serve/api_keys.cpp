@@ -197,13 +197,15 @@ std::shared_ptr<ApiKeys::Key> ApiKeys::find(const std::string& name) const {
 
 std::string ApiKeys::admit(const http::Headers& headers) const {
   constexpr std::string_view kScheme = "Bearer ";
-  const auto given = headers.get("Authorization");
-  if (!given) {
+  const auto given = headers.get("Authorization"), alone = headers.get("x-api-key");
+  if (!given && !alone) {
     refuse("api_key_missing", "this server wants an API key: Authorization: Bearer KEY", "Bearer");
   }
   // One digest and every comparison to its end, so that time tells nothing.
-  const bool bearer = http::same_name(given->substr(0, kScheme.size()), kScheme);
-  const Sha256::Digest digest = digest_of(bearer ? given->substr(kScheme.size()) : "");
+  const bool bearer = given && http::same_name(given->substr(0, kScheme.size()), kScheme);
+  const Sha256::Digest digest = digest_of(bearer  ? given->substr(kScheme.size())
+                                          : given ? ""
+                                                  : *alone);
   Key* who = nullptr;
   const auto keys = now();
   for (const auto& key : *keys) {

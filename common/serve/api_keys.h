@@ -64,8 +64,8 @@ class ApiKeys {
   // Takes the place of these keys, for requests from then on; those that stay as they were keep
   // what they owe. Any thread.
   void renew(const ApiKeys& other) const;
-  // The name of the key in `Authorization: Bearer KEY`. Throws HttpError 401 `api_key_missing`,
-  // `invalid_api_key`, or 429 `rate_limited` while bytes are owed.
+  // The name of the key in `Authorization: Bearer KEY`, or without that in `x-api-key`. Throws
+  // HttpError 401 `api_key_missing`, `invalid_api_key`, or 429 `rate_limited` while bytes are owed.
   std::string admit(const http::Headers& headers) const;
   // Before and after rows are computed for this name; the first throws HttpError 429 while rows are
   // owed. Nothing for names without such a limit, and for nobody's ("").

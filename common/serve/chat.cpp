@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/resources/memory_budget.h"
+#include "serve/calls/tools.h"
 #include "serve/compat/unread_fields.h"
 #include "serve/models.h"
 #include "serve/text_answer.h"
-#include "serve/tools.h"
 
 namespace split::serve {
 namespace {
@@ -109,6 +109,8 @@ Chat read_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   read_chat_form(fields, model, chat, memory);
   chat.plain = read_messages(fields.raw("messages"), model.chat == nullptr, memory);
   if (model.chat == nullptr) {
+    // It goes on from the last message anyway.
+    if (fields.has("continue_final_message")) fields.boolean_or("continue_final_message", true);
     if (!chat.input.tools.empty())
       chat.plain = tools_text(chat.input.tools, memory) + "\n\n" + chat.plain;
     return chat;
@@ -237,6 +239,18 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
   TextRequest parsed = model.config == nullptr ? read_opened_chat(fields, model, *request.memory)
                                                : read_chat_request(fields, model, request);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
+}
+
+http::Response count_chat_tokens(const http::Request& request, const FindModel& find) {
+  Fields fields(request.body, request.memory.get(), Fields::kDeep);
+  const TextModel model = find(fields.text_or("model", ""));
+  if (model.config == nullptr) refuse_while_loading();
+  if (model.config->encodes()) refuse_without_head();
+  TextRequest parsed;
+  AnswerForm form;
+  read_chat_prompt(fields, model, request, parsed, &form);
+  finish_tolerant(fields);
+  return http::Response::json(200, Json{{"prompt_tokens", parsed.prompts[0].size()}}.dump() + "\n");
 }
 
 http::Response apply_template(const http::Request& request, const FindModel& find) {

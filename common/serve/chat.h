@@ -10,6 +10,8 @@ namespace split::serve {
 
 // POST /v1/chat/completions in OpenAI's shape.
 http::Response chat_completions(const http::Request& request, const FindModel& find);
+// {"prompt_tokens"} of the same body: what an answer to it reports.
+http::Response count_chat_tokens(const http::Request& request, const FindModel& find);
 // POST /apply-template as llama-server answers it: {"prompt"}.
 http::Response apply_template(const http::Request& request, const FindModel& find);
 

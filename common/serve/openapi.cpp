@@ -54,8 +54,9 @@ Json body_of(const http::Route& route) {
 }
 
 Json responses_of(const http::Route& route) {
-  const char* const schema =
-      route.plain_errors ? "#/components/schemas/PlainError" : "#/components/schemas/Error";
+  const char* const schema = route.plain_errors   ? "#/components/schemas/PlainError"
+                             : route.typed_errors ? "#/components/schemas/TypedError"
+                                                  : "#/components/schemas/Error";
   const Json error = {{"application/json", {{"schema", {{"$ref", schema}}}}}};
   Json responses = Json::object();
   const auto add = [&](int status) {
@@ -92,6 +93,16 @@ Json plain_error_schema() {
           {"properties", {{"error", {{"type", "string"}}}}}};
 }
 
+Json typed_error_schema() {
+  const Json text = {{"type", "string"}};
+  return {{"type", "object"},
+          {"required", Json::array({"type", "error"})},
+          {"properties",
+           {{"type", text},
+            {"error", {{"type", "object"}, {"properties", {{"type", text}, {"message", text}}}}},
+            {"request_id", text}}}};
+}
+
 // "put_v1_sessions_id"
 std::string operation_id(const http::Route& route) {
   std::string id(route.method);
@@ -126,7 +137,10 @@ std::string openapi_json(std::string_view title, std::string_view version,
               {"info", {{"title", title}, {"version", version}}},
               {"paths", paths},
               {"components",
-               {{"schemas", {{"Error", error_schema()}, {"PlainError", plain_error_schema()}}}}}}
+               {{"schemas",
+                 {{"Error", error_schema()},
+                  {"PlainError", plain_error_schema()},
+                  {"TypedError", typed_error_schema()}}}}}}
              .dump({.indent = 1}) +
          "\n";
 }

@@ -1,9 +1,9 @@
 // The answer to a completion or a chat: its choices, several at once, as JSON or as events, with
-// what they cost. The two differ in their words, which a Shape has (shapes.h).
+// what they cost. The two differ in their words, which a Shape has (calls/shapes.h).
 #pragma once
 
 #include "http/message.h"
-#include "serve/shapes.h"
+#include "serve/calls/shapes.h"
 #include "serve/text_request.h"
 
 namespace split::serve {

@@ -34,8 +34,8 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 // as Fields does, and Error(kBusy) where `memory` has too little for what it makes, as all below.
 void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory);
 
-// What response_format says of an answer's form: {"type":"text"}, json_object, or json_schema;
-// with `whole` also answer_form, the form itself.
+// Reads what response_format says of an answer's form: {"type":"text"}, json_object, or
+// json_schema; with `whole` also answer_form, the form itself.
 void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
                  AnswerForm& form, bool whole = false);
 // Has the text held to it, if it holds or tells anything. Keywords of its schemas that text/json/

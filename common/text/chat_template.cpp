@@ -113,10 +113,10 @@ size_t content_bytes(const Json& messages) {
 // Refuses what cannot be so few tokens, before more is made of it.
 void check_bytes(size_t bytes, const Tokenizer& tokenizer, size_t most) {
   if (tokenizer.may_shorten() || bytes / tokenizer.longest() <= most) return;
-  throw Error(
-      ErrorKind::kInput,
-      cat("'messages': expected at most ", most, " tokens, got a chat of ", bytes, " bytes"),
-      "messages");
+  throw Error(ErrorKind::kInput,
+              cat("'messages': expected at most ", most, " tokens, got a chat of ", bytes,
+                  " bytes: cloud_server's --context bounds it"),
+              "messages");
 }
 
 std::string_view trimmed(std::string_view text) {

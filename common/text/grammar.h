@@ -89,7 +89,7 @@ class TokenGrammar {
   // Bytes that one may keep, beside `vocab` for each of kMostMasks.
   static constexpr size_t kMostBytes = 8 << 20, kMostMasks = 32;
 
-  // Of special tokens only `special` can come, as the bytes of their texts.
+  // Special tokens can come where they are in `special`, as the bytes of their texts.
   TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::vector<int32_t> special = {});
 
   using State = Grammar::State;

@@ -27,7 +27,7 @@ struct LoadedModel {
   std::optional<Tokenizer> tokenizer;
   Sentences sentences;
   std::optional<ChatTemplate> chat;  // of a program that serves
-  AnswerFormat format = {};          // likewise
+  AnswerFormat format = {};          // of its answers
 
   const Tokenizer* tokens() const { return tokenizer ? &*tokenizer : nullptr; }
 };

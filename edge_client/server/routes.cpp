@@ -1,6 +1,7 @@
 #include "edge_client/server/routes.h"
 
 #include "base/json.h"
+#include "serve/compat/messages.h"
 #include "serve/compat/responses.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
@@ -30,7 +31,8 @@ int read_cut(wire::Fields& fields, bool* chosen) {
 // Names the caller whose texts may go on from one another's rows. The edge has no keys of its own,
 // but programs that send different keys are different callers.
 std::string owner_of(const Request& request) {
-  const auto key = request.headers.get("Authorization");
+  auto key = request.headers.get("Authorization");
+  if (!key) key = request.headers.get("x-api-key");
   return cat(request.principal, "\n", key ? Sha256::hex_of(as_bytes_of(*key)) : "");
 }
 
@@ -134,6 +136,11 @@ std::vector<http::Route> model_routes(Placements& placements) {
        .statuses = statuses(true),
        .body = serve::response_fields(),
        .handler = [chat](const Request& request) { return serve::responses(request, chat); }}};
+  std::ranges::move(
+      serve::message_routes(
+          chat, [find](const Request& request) { return serve::count_chat_tokens(request, find); },
+          statuses(true)),
+      std::back_inserter(routes));
   std::ranges::move(serve::token_routes(find, statuses(false)), std::back_inserter(routes));
   std::ranges::move(
       serve::ollama_routes({SPLIT_VERSION,

@@ -1,66 +1,10 @@
 // Calls of tools over the routes of both programs, on models that say given texts.
 #include <gtest/gtest.h>
 
-#include "saying.h"
+#include "goldens.h"
 
 namespace split::test {
 namespace {
-
-using Ordered = nlohmann::ordered_json;  // a schema's members have an order
-
-Ordered request_of(const ToolCase& one) {
-  Ordered body = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"temperature", 0}};
-  for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"}) {
-    if (one.json.contains(key)) body[key] = one.json[key];
-  }
-  return body;
-}
-
-// Models that say the goldens' texts, a cloud that has them all, and their cases.
-class Golden {
- public:
-  Golden() {
-    std::map<std::string, std::string> paths;
-    for (const ToolCase& one : cases) {
-      const std::string family = one.text("template");
-      if (paths.contains(family)) continue;
-      paths[family] = (dir.path / family).string();
-      write_saying(paths[family], one, 1, "x");
-    }
-    std::vector<std::string> all;
-    for (const auto& [family, path] : paths) all.push_back(path);
-    cloud::TestCloud blank(all);
-    std::vector<std::string> saying;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      Ordered body = request_of(cases[i]);
-      body["model"] = cases[i].text("template");
-      body["max_tokens"] = 1;
-      const Dict answer = cloud::json_of(blank.ask().post("/v1/chat/completions", body));
-      prompts.push_back(answer["usage"]["prompt_tokens"]);
-      saying.push_back((dir.path / cat("case", i)).string());
-      write_saying(saying.back(), cases[i], prompts.back(), cases[i].text("says"));
-    }
-    cloud.emplace(saying);
-  }
-  Ordered request(size_t i) const {
-    Ordered body = request_of(cases[i]);
-    body["model"] = cat("case", i);
-    return body;
-  }
-  // What a client is to be told.
-  Dict expected(size_t i) const {
-    const auto& json = cases[i].json;
-    return {{"content", json["content"]},
-            {"reasoning_content", json["reasoning_content"]},
-            {"tool_calls", json["tool_calls"]},
-            {"finish_reason", json["finish_reason"]}};
-  }
-
-  const std::vector<ToolCase> cases = tool_cases();
-  cloud::TemporaryDir dir;
-  std::vector<size_t> prompts;
-  std::optional<cloud::TestCloud> cloud;
-};
 
 // Tokenizers that put a space in front of a text give one with it here.
 Dict parts(ChatAnswer answer) {
@@ -69,7 +13,7 @@ Dict parts(ChatAnswer answer) {
 }
 
 // The answer whole and streamed, at any temperature; ids are nine letters and digits, each once.
-void expect_case(const Golden& golden, size_t i,
+void expect_case(const GoldenCloud& golden, size_t i,
                  const std::function<http::Reply(const std::string&)>& ask) {
   SCOPED_TRACE(golden.cases[i].name());
   std::set<std::string> ids;
@@ -96,10 +40,8 @@ void expect_case(const Golden& golden, size_t i,
   }
 }
 
-ForAllTests<Golden> golden_answers;
-
 TEST(Calls, AreToldByTheCloud) {
-  Golden& golden = golden_answers.get();
+  GoldenCloud& golden = goldens();
   for (size_t i = 0; i < golden.cases.size(); ++i) {
     expect_case(golden, i, [&](const std::string& body) {
       return golden.cloud->ask().send("POST", "/v1/chat/completions", body);
@@ -109,12 +51,11 @@ TEST(Calls, AreToldByTheCloud) {
 
 // At every cut of the one block, and as the cloud's own stream.
 TEST(Calls, AreToldByTheEdgeAtEveryCut) {
-  Golden& golden = golden_answers.get();
+  GoldenCloud& golden = goldens();
   for (size_t i = 0; i < golden.cases.size(); ++i) {
     for (const char* cut : {"0", "1", "cloud"}) {
       SCOPED_TRACE(cut);
-      EdgeServer edge({cat("--server=", golden.cloud->url()), cat("--model=case", i),
-                       cat("--cut=", cut), cat("--cache=", (golden.dir.path / "cache").string())});
+      EdgeServer edge(golden.edge(i, cut));
       const std::string said = edge.until("ready\n");
       ASSERT_NE(said.find("ready\n"), said.npos) << said;
       expect_case(golden, i, [&](const std::string& body) {
@@ -126,7 +67,7 @@ TEST(Calls, AreToldByTheEdgeAtEveryCut) {
 }
 
 // The index of a golden by its name.
-size_t case_of(const Golden& golden, const std::string& name) {
+size_t case_of(const GoldenCloud& golden, const std::string& name) {
   for (size_t i = 0; i < golden.cases.size(); ++i) {
     if (golden.cases[i].name() == name) return i;
   }
@@ -147,7 +88,7 @@ class Asked : public testing::Test {
     body["stream_options"] = {{"include_usage", true}};
     return joined(golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump()).body);
   }
-  Golden& golden = golden_answers.get();
+  GoldenCloud& golden = goldens();
   const size_t one_call = case_of(golden, "qwen2: one call");
   const size_t thought = case_of(golden, "qwen3: thought, then words");
 };
@@ -302,7 +243,7 @@ TEST_F(Asked, SchemasOfAnyKindAreTaken) {
   }
 }
 
-// What a client sends back: calls with arguments as text, ids of any maker, and results.
+// A client sends back calls with arguments as text, ids of any maker, and results.
 TEST_F(Asked, ResultsGoBackIn) {
   for (size_t i :
        {one_call, thought, case_of(golden, "mistral: three calls"),

@@ -202,7 +202,7 @@ class OpenApi : public testing::Test {
             [this](const std::string& method, const std::string& path, const std::string& body,
                    const std::string& type) { return cloud.ask().send(method, path, body, type); },
             [this](const std::string& path) { return path_of(path); },
-            {{"messages", {{{"role", "user"}, {"content", "a"}}}}}};
+            {{"max_tokens", 4}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   TestCloud cloud{{"demo", source("tests/golden/models/st-minilm")}};
 

@@ -230,7 +230,10 @@ class EdgeOpenApi : public EdgeObserve {
     return {document_,
             send,
             path_of,
-            {{"cut", 6}, {"model", "demo"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
+            {{"cut", 6},
+             {"max_tokens", 4},
+             {"model", "demo"},
+             {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   EdgeServer edge_{arguments()};
   EdgeRoutes routes_{cloud.url()};
@@ -245,7 +248,7 @@ TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) {
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 
 TEST_F(EdgeOpenApi, RequiredFieldsAreRefusedWhenMissing) {
-  EXPECT_EQ(check().expect_required_refused(), 13u);
+  EXPECT_EQ(check().expect_required_refused(), 16u);
 }
 
 TEST_F(EdgeOpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_no_other(); }

@@ -213,8 +213,9 @@ class OpenApiCheck {
     EXPECT_EQ(reply.status, 400) << reply.body.substr(0, 300);
     const Json json = Json::parse(reply.body, nullptr, false);
     if (!json.is_object() || !json.contains("error")) return "no error";
-    if (json["error"].is_string()) {  // "'field': what"
-      const std::string text = json["error"];
+    const Json& error = json["error"];
+    if (error.is_string() || !error.contains("param")) {  // "'field': what"
+      const std::string text = error.is_string() ? error : error.value("message", Json(""));
       const size_t end = text.find('\'', 1);
       return text.starts_with('\'') && end != text.npos ? text.substr(1, end - 1) : text;
     }

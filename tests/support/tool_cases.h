@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/resources/memory_budget.h"
-#include "serve/tools.h"
+#include "serve/calls/tools.h"
 #include "text/form/text_form.h"
 
 namespace split::test {
@@ -55,7 +55,7 @@ inline std::vector<ToolCase> tool_cases() {
   return cases;
 }
 
-// What an answer says, as the golden has it.
+// An answer's parts, as the golden has them.
 struct SaidParts {
   std::string content, thought;
   std::vector<std::pair<std::string, std::string>> calls;

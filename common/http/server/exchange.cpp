@@ -146,8 +146,7 @@ void Exchange::begin(Connection& connection) const {
     response = router_.answer(request, head.segments, connection.late, answer.answered);
     if (response.stream) request.memory->take(kStreamBytes);
   } catch (...) {  // the one place where a handler's exception becomes an answer
-    response = router_.render(current_exception_as_error(),
-                              head.segments.empty() ? "" : std::string_view(head.segments.front()));
+    response = router_.render(current_exception_as_error(), head.segments, request.id);
   }
   release_body(request.body);
   if (checked == Check::kFits && head.method != "HEAD" && !response.owner && !response.stream) {

@@ -358,11 +358,11 @@ void Server::Impl::take_report(Connection& c) {
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
   // A bad head may still name its path, which is all that is looked at.
-  const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
-                              : c.head.segments.empty()    ? ""
-                                                           : c.head.segments.front();
+  const bool known = c.state != Connection::kHead;
+  const std::vector<std::string> segments =
+      known ? c.head.segments : std::vector<std::string>{first_segment(c.in)};
   const std::string answer =
-      closing_answer(exchange.router().render(error, segment), id, with_body);
+      closing_answer(exchange.router().render(error, segments, id), id, with_body);
   exchange.tell_refused(
       {id, client_address(c.peer, c.head.headers, proxies), error.status, error.code});
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};

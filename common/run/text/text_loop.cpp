@@ -150,7 +150,7 @@ void TextLoop::add(TextForm::Pieces& out, TextForm::Piece piece) {
   put(piece.part, utf8_.push(piece.bytes));
 }
 
-// What is certain of the text, behind all tokens before this one. Somebody else may have chosen
+// Text that is certain now, behind all tokens before this one. Somebody else may have chosen
 // the id.
 TextForm::Pieces TextLoop::pieces_of(int32_t id) {
   TextForm::Pieces pieces, out;

@@ -1,11 +1,9 @@
 #include "serve/compat/ollama.h"
 
-#include <ctime>
-#include <optional>
-
 #include "base/error.h"
 #include "base/figures.h"
-#include "base/resources/clock.h"
+#include "serve/compat/ollama_messages.h"
+#include "serve/compat/ollama_text.h"
 #include "serve/compat/retold.h"
 #include "serve/models.h"
 #include "text/json/in_order.h"
@@ -30,105 +28,6 @@ constexpr const char* kAlike[] = {
 constexpr const char* kIgnored[] = {"num_ctx",   "num_batch",  "num_gpu",   "main_gpu",
                                     "num_keep",  "num_thread", "low_vram",  "use_mmap",
                                     "use_mlock", "numa",       "vocab_only"};
-
-std::string utc(std::time_t seconds) {
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
-std::string now() { return utc(std::time(nullptr)); }
-
-int64_t ns(Clock::duration duration) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
-}
-
-// A generated text or a chat's answer.
-class OllamaText : public Retelling {
- public:
-  OllamaText(std::string model, bool chat) : model_(std::move(model)), chat_(chat) {}
-
-  std::string whole(const Json& answer) override {
-    take(answer);
-    return last(text_of(answer));
-  }
-  std::string event(const Json& event) override {
-    if (const Json* const error = event.find("error")) {
-      return line({{"error", error->at("message")}});
-    }
-    const std::string text = text_of(event);
-    take(event);
-    if (text.empty()) return {};
-    if (!first_) first_ = Clock::now();
-    Json json = said(text);
-    json["done"] = false;
-    return line(json);
-  }
-  std::string end() override { return last(""); }
-  std::string_view type() const override { return "application/x-ndjson"; }
-  bool takes_comments() const override { return false; }
-
-  // Answers where nothing was asked: the model is there.
-  std::string loaded() {
-    Json json = said("");
-    json["done"] = true;
-    json["done_reason"] = "load";
-    return line(json);
-  }
-
- private:
-  static std::string line(const Json& json) { return json.dump() + "\n"; }
-
-  Json said(const std::string& text) const {
-    Json json = {{"model", model_}, {"created_at", now()}};
-    if (chat_) {
-      json["message"] = {{"role", "assistant"}, {"content", text}};
-    } else {
-      json["response"] = text;
-    }
-    return json;
-  }
-
-  void take(const Json& answer) {
-    const std::string reason = finish_reason_of(answer);
-    if (!reason.empty()) reason_ = reason;
-    const Json* const usage = answer.find("usage");
-    if (usage == nullptr || usage->is_null()) return;
-    usage_ = *usage;
-    const Json* const cost = usage->find("splitcompute");
-    if (first_ || cost == nullptr) return;
-    const Json* const ms = cost->find("time_to_first_token_ms");
-    if (ms == nullptr || !ms->is_number()) return;
-    first_ = start_ + std::chrono::duration_cast<Clock::duration>(
-                          std::chrono::duration<double, std::milli>(ms->get<double>()));
-  }
-
-  std::string last(const std::string& text) const {
-    const auto count = [&](const char* name) -> Json {
-      const Json* const found = usage_.find(name);
-      return found == nullptr ? Json(0) : *found;
-    };
-    const Clock::time_point end = Clock::now(), first = std::min(first_.value_or(end), end);
-    Json json = said(text);
-    json["done"] = true;
-    json["done_reason"] = reason_;
-    json["total_duration"] = ns(end - start_);
-    json["load_duration"] = 0;
-    json["prompt_eval_count"] = count("prompt_tokens");
-    json["prompt_eval_duration"] = ns(first - start_);
-    json["eval_count"] = count("completion_tokens");
-    json["eval_duration"] = ns(end - first);
-    return line(json);
-  }
-
-  const std::string model_;
-  const bool chat_;
-  const Clock::time_point start_ = Clock::now();
-  std::optional<Clock::time_point> first_;
-  std::string reason_ = "stop";
-  Json usage_ = Json::object();
-};
 
 class OllamaEmbeddings : public Retelling {
  public:
@@ -214,7 +113,13 @@ Json read_common(Fields& fields, const std::string& name) {
   if (stream) to["stream_options"] = {{"include_usage", true}};
   read_options(fields, to);
   read_format(fields, to);
-  if (fields.boolean_or("think", false)) Fields::refuse("think", "is not supported");
+  // A wish: whether a model thinks is its template's.
+  if (fields.has("think")) {
+    const Json& think = fields.raw("think");
+    const bool known = think.is_boolean() || think == "low" || think == "medium" || think == "high";
+    if (!known) Fields::refuse("think", "expected true, false, low, medium or high");
+    if (think == false) to["reasoning_effort"] = "none";
+  }
   fields.ignore("keep_alive");
   return to;
 }
@@ -253,29 +158,19 @@ http::Response generate(const OllamaParts& parts, const http::Request& request) 
   return retold(request, parts.chat, std::move(to), text, kOllamaNames);
 }
 
-// A message without what says nothing.
-Json plain_message(Json message) {
-  if (!message.is_object()) return message;
-  Json plain = Json::object();
-  for (auto& [name, value] : message.take_object()) {
-    const bool nothing = value.is_null() || ((name == "images" || name == "tool_calls") &&
-                                             value.is_array() && value.empty());
-    if (!nothing && name != "thinking") plain.add(std::move(name), std::move(value));
-  }
-  return plain;
-}
-
 http::Response chat(const OllamaParts& parts, const http::Request& request) {
-  Fields fields(request.body, request.memory.get());
+  Fields fields(request.body, request.memory.get(), Fields::kDeep);
   const std::string name = fields.text("model");
   Json to = read_common(fields, name);
-  expect_none(fields, "tools");
+  if (fields.has("tools") && !fields.raw("tools").is_array()) {
+    Fields::refuse("tools", "expected a list");
+  }
+  pass(fields, "tools", to, "tools");
   Json messages = Json::array();
   if (fields.has("messages")) {
     if (!fields.raw("messages").is_array()) Fields::refuse("messages", "expected a list");
     Json::Array given = fields.take("messages").take_array();
-    for (Json& one : given) one = plain_message(std::move(one));
-    messages = std::move(given);
+    messages = ollama_messages(Json(std::move(given)));
   }
   fields.finish();
   if (messages.empty()) return loaded(parts, name, true);
@@ -364,7 +259,7 @@ std::vector<http::RequestField> with_text_fields(std::vector<http::RequestField>
        "Sampling: temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, "
        "presence_penalty, frequency_penalty, seed, num_predict and stop."},
       {"format", "object", "A JSON schema, or the text \"json\"."},
-      {"think", "boolean", "Only false."}};
+      {"think", "boolean", "Whether a model that thinks does so."}};
   fields.insert(fields.end(), std::begin(common), std::end(common));
   return fields;
 }
@@ -430,8 +325,9 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
        .path = "/api/chat",
        .summary = "Answers messages, as Ollama's route of this name does.",
        .statuses = of_the_model,
-       .body = with_text_fields(
-           {model, {"messages", "array", "The messages, each with role and content."}}),
+       .body = with_text_fields({model,
+                                 {"messages", "array", "The messages, each with role and content."},
+                                 {"tools", "array", "Functions that the model may call."}}),
        .handler = at(chat)},
       {.method = "POST",
        .path = "/api/embed",

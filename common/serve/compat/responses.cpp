@@ -59,7 +59,7 @@ class ResponseText : public Retelling {
   bool takes_comments() const override { return true; }
 
  private:
-  // What the answer consists of, in the order in which it began.
+  // A part of the answer, in the order in which it began.
   struct Item {
     enum Kind : uint8_t { kReasoning, kMessage, kCall } kind;
     std::string id, text;    // a call's arguments

@@ -136,6 +136,7 @@ void read_response_tools(Fields& fields, ResponseAsked& asked, Json& to) {
     to["parallel_tool_calls"] = asked.parallel;
   }
   if (!fields.has("reasoning")) return;
+  if (!fields.raw("reasoning").is_object()) Fields::refuse("reasoning", "expected an object");
   const Json* const effort = fields.raw("reasoning").find("effort");
   if (effort != nullptr) to["reasoning_effort"] = asked.effort = *effort;
 }

@@ -29,7 +29,7 @@ class Retelling {
 
 // The text of an answer's or an event's first choice, and why it ended; empty: it has not.
 std::string text_of(const Json& answer);
-// What it says beside words.
+// Parts of it beside words.
 struct ToldCall {
   size_t index;
   std::string id, name;  // empty where the call was told before, and its arguments go on

@@ -8,7 +8,7 @@
 
 namespace split {
 
-// What stands around a thing in a text, or nothing.
+// Texts around a thing, or nothing.
 struct FormMarks {
   std::string opens, closes;
 };

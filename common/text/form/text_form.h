@@ -72,7 +72,7 @@ class TextForm {
   State start() const;
   // Takes the next token. Throws Error(kInput) for one that may not come.
   void follow(State& state, int32_t id, Pieces& out) const;
-  // The same of text; `whole`: it is one added token.
+  // Takes text; `whole`: it is one added token.
   void follow(State& state, std::string_view bytes, bool whole, Pieces& out) const;
   // Tells what was held, at the end of the text.
   void finish(State& state, Pieces& out) const;

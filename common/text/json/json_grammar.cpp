@@ -385,7 +385,7 @@ Symbol Builder::one_of_types(const Json& schema) {
   return either(alternatives);
 }
 
-// What `make` does, or where that is refused and may not be, anything.
+// Returns what `make` does, or where that is refused and may not be, anything.
 template <typename Make>
 Symbol Builder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
   if (!loose_) return make();

@@ -28,7 +28,7 @@ struct SchemaGrammar {
 // `memory` pays for what is made.
 SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory = nullptr);
 
-// The same as a rule among others.
+// Makes it a rule among others.
 Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                             std::vector<std::string>& loosened);
 // The arguments of a tool: an object of its schema. Nothing is refused: a part that is no schema,

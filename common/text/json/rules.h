@@ -41,7 +41,7 @@ class JsonRules {
   Symbol many(const Sequence& one);  // any number of times
   Symbol at_most(const Symbol& one, size_t count);
   Symbol bytes(std::string_view any);  // one of these
-  // What is made from here on takes one part of so many of the bounds.
+  // Leaves one part of so many of the bounds for what is made from here on.
   void allow(size_t parts) { grammar_.allow(parts); }
 
   Grammar take(Symbol text);

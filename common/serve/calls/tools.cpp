@@ -1,4 +1,4 @@
-#include "serve/tools.h"
+#include "serve/calls/tools.h"
 
 #include <algorithm>
 #include <vector>

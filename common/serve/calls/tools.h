@@ -15,7 +15,7 @@ Json read_tools(wire::Fields& fields, AnswerForm& form, MemoryShare& memory);
 // and results are the text of messages.
 Json with_tools_told(Json messages, const Json& tools, const AnswerFormat& format,
                      MemoryShare& memory);
-// What tells of them.
+// The text that tells of them.
 std::string tools_text(const Json& tools, MemoryShare& memory);
 
 // Nine letters and digits for an id of any maker, where the template wants these.

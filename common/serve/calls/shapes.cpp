@@ -1,4 +1,4 @@
-#include "serve/shapes.h"
+#include "serve/calls/shapes.h"
 
 #include <atomic>
 #include <random>

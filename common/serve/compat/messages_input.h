@@ -1,0 +1,13 @@
+// The body of POST /v1/messages as a chat's.
+#pragma once
+
+#include "base/json.h"
+#include "wire/fields.h"
+
+namespace split::serve {
+
+// Reads all of it. `counts`: of a prompt that is only counted. Throws Error(kInput) that names the
+// field.
+Json chat_of_messages(wire::Fields& fields, bool counts);
+
+}  // namespace split::serve
