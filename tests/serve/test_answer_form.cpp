@@ -1,6 +1,10 @@
 // How templates write calls and thoughts, and what an answer in that form says.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <random>
+#include <set>
+
 #include "support/tool_cases.h"
 #include "text/tokenizer.h"
 
@@ -158,6 +162,76 @@ TEST_F(GoldenAnswers, AreAllowedTokenByToken) {
       EXPECT_EQ(said.json()["tool_calls"], one.json["tool_calls"]);
     }
   }
+}
+
+// Calls that have to come, drawn from all tokens that may: each parses, is of one of the tools, and
+// has what its schema requires.
+TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
+  const char* const kTools = R"([
+      {"type":"function","function":{"name":"get weather","parameters":{"type":"object","properties":
+        {"where":{"type":"string","pattern":"^a"},"days":{"type":"integer","minimum":1,"maximum":9}},
+        "required":["where","days"]}}},
+      {"type":"function","function":{"name":"get","parameters":{"type":"object","properties":
+        {"on":{"type":"boolean"},"kind":{"enum":["a","b"]}},"required":["on","kind"]}}},
+      {"type":"function","function":{"name":"a\"b","strict":true}},
+      {"type":"function","function":{"name":"list","parameters":{"type":"object","properties":
+        {"all":{"type":"array","items":{"type":"number"},"maxItems":3}},"required":["all"]}}}])";
+  const std::map<std::string, std::set<std::string>> required = {
+      {"get weather", {"where", "days"}}, {"get", {"on", "kind"}}, {"a\"b", {}}, {"list", {"all"}}};
+  const size_t draws = std::getenv("SPLIT_LONG") != nullptr ? 1700 : 40;
+  size_t ended = 0;
+  for (const char* name : {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr"}) {
+    SCOPED_TRACE(name);
+    ToolCase one{{{"template", name}, {"tool_choice", "required"}}};
+    one.json["tools"] = nlohmann::ordered_json::parse(kTools);
+    const auto tokenizer = load_tokenizer(one.tokenizer_dir());
+    const ChatTemplate chat = one.chat_template();
+    const TextForm form(one.form(AnswerFormat::of(&chat)), *tokenizer);
+    EXPECT_EQ(form.loosened(), std::vector<std::string>{"get_weather.pattern"});
+    for (size_t seed = 0; seed < draws; ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      TextForm::State state = form.start();
+      SaidParts said;
+      const auto take = [&](int32_t id) {
+        TextForm::Pieces pieces;
+        form.follow(state, id, pieces);
+        said.add(pieces);
+      };
+      size_t tokens = 0;
+      for (; tokens < 400 && !state.over(); ++tokens) {
+        const auto mask = form.allowed(state);
+        if (mask != nullptr && form.can_end(state) && random() % 2 == 0) break;
+        if (mask == nullptr) {  // a thought
+          ASSERT_TRUE(state.thinks());
+          for (const int32_t id : tokenizer->encode("</think>")) take(id);
+          continue;
+        }
+        std::vector<int32_t> may, close;
+        for (size_t id = 0; id < mask->size(); ++id) {
+          if ((*mask)[id] == 0) continue;
+          may.push_back(static_cast<int32_t>(id));
+          const std::string_view bytes = tokenizer->token_bytes(may.back());
+          if (bytes.find_first_of("\"}]") != bytes.npos) close.push_back(may.back());
+        }
+        ASSERT_FALSE(may.empty());
+        const std::vector<int32_t>& from = !close.empty() && random() % 3 != 0 ? close : may;
+        take(from[random() % from.size()]);
+      }
+      if (tokens == 400) continue;  // a long string
+      ++ended;
+      ASSERT_FALSE(said.calls.empty());
+      EXPECT_EQ(said.content, "");
+      for (const auto& [tool, arguments] : said.calls) {
+        ASSERT_TRUE(required.contains(tool)) << tool;
+        const nlohmann::json parsed = nlohmann::json::parse(arguments, nullptr, false);
+        ASSERT_TRUE(parsed.is_object()) << arguments;
+        for (const std::string& member : required.at(tool)) {
+          EXPECT_TRUE(parsed.contains(member)) << arguments;
+        }
+      }
+    }
+  }
+  EXPECT_GT(ended, 5 * draws);
 }
 
 }  // namespace
