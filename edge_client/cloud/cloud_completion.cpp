@@ -32,7 +32,11 @@ Json request_of(const std::string& model, Json words, const GenerateOptions& opt
     for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
     body["logit_bias"] = std::move(biases);
   }
-  if (options.form != nullptr) body["response_format"] = options.form->form().to_json();
+  // Where it but tells thoughts from words, whoever computes the tokens need not know of it.
+  const AnswerForm* const form = options.form == nullptr ? nullptr : &options.form->form();
+  if (form != nullptr && (form->calls() || form->schema || !options.stop.empty())) {
+    body["response_format"] = form->to_json();
+  }
   if (options.ignore_end) body["ignore_eos"] = true;
   if (!options.cache_prompt) body["cache_prompt"] = false;
   if (!options.cache_salt.empty()) body["cache_salt"] = options.cache_salt;
