@@ -178,7 +178,7 @@ class Asked::Events : public http::Sink {
       while (stream_(*this) == http::Streamed::kMore && !asked_.cancelled_) await_room();
       if (asked_.cancelled_) throw asked_.error_now();
     } catch (...) {
-      add(asked_.edge_->router_.render(asked_.error_now(), asked_.segment_).body);
+      add(asked_.edge_->router_.render(asked_.error_now(), asked_.segments_, "").body);
     }
     stream_ = nullptr;
     const std::lock_guard lock(mutex_);
@@ -267,7 +267,7 @@ void Asked::begin() {
     auto head = read_head(method_, path_, request_.body.size());
     if (auto* const error = std::get_if<http::HttpError>(&head)) throw *error;
     auto& read = std::get<http::RequestHead>(head);
-    if (!read.segments.empty()) segment_ = read.segments.front();
+    segments_ = read.segments;
     request_.method = std::move(read.method);
     request_.path = std::move(read.path);
     request_.peer = "here";
@@ -282,7 +282,7 @@ void Asked::begin() {
     Waits waits(*this);
     response_ = edge_->answer(request_, read.segments, waits, answered_);
   } catch (...) {
-    response_ = edge_->router_.render(error_now(), segment_);
+    response_ = edge_->router_.render(error_now(), segments_, "");
   }
   release(request_.body);
   answered_.status = response_.status;

@@ -82,7 +82,8 @@ class Asked {
   std::atomic<bool> cancelled_{false};
   std::mutex working_;  // of all below
   Edge* edge_;          // null once it has ended
-  std::string method_, path_, segment_, text_;
+  std::string method_, path_, text_;
+  std::vector<std::string> segments_;  // of the path
   http::Request request_;
   http::Response response_;
   http::Answered answered_;
