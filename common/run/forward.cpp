@@ -56,7 +56,7 @@ void LocalForward::run_piece(const SequenceRows& rows, float* out) {
       done = true;
     } catch (const SequenceLost&) {
     } catch (...) {
-      // What came about is there for a text that begins so again.
+      // Rows that came about are there for a text that begins so again.
       const uint32_t have = batcher_.pages().length(sequence_);
       if (have > rows.past) history_.append(rows.tokens.first(have - rows.past), rows.phase);
       throw;

@@ -12,7 +12,7 @@ namespace split::serve {
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape);
 
-// What a text took: tokens of the prompt, those of them that were not computed, and new ones.
+// Tokens that a text took: of the prompt, those of them that were not computed, and new ones.
 struct TokenCounts {
   size_t prompt = 0, cached = 0, completion = 0;
 };

@@ -77,7 +77,7 @@ class Remote {
   bool cancelled() const { return cancelled_; }
   // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
   void set_trace(std::string_view traceparent) { trace_ = traceparent; }
-  // Whose rows the sessions that it opens share (wire::SessionRequest).
+  // The owner whose rows the sessions that it opens share (wire::SessionRequest).
   void set_sharing(bool cache_prompt, std::string_view cache_salt) {
     cache_prompt_ = cache_prompt;
     cache_salt_ = cache_salt;

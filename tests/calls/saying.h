@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <random>
 
+#include "calls/tool_cases.h"
 #include "support/cloud_fixture.h"
 #include "support/edge_server.h"
-#include "support/tool_cases.h"
 
 namespace split::test {
 

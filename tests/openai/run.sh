@@ -33,6 +33,3 @@ edge=$pid
 cd "$folder"
 node test.mjs "$url"
 node clients.mjs "$url"
-# The README's lines of JavaScript write a text.
-sed -n '/^```js$/,/^```$/{/^```/d;s|http://127.0.0.1:8081|'"$url"'|;p}' "$here/../../README.md" > readme.mjs
-[ -n "$(node readme.mjs)" ]

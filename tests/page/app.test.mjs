@@ -275,4 +275,21 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
       await stop(encoder, 'SIGKILL');
     }
   });
+
+  test('writes a text by the README\'s page', async () => {
+    const plain = await start_cloud(0, ['--cors-origin', new URL(page.url()).origin]);
+    const other = await page.context().newPage();
+    try {
+      await other.goto(new URL('/plain', page.url()).href);
+      const [, script] = /```html\n<script type="module">([\s\S]*?)<\/script>/.exec(readFileSync(new URL('../../README.md', import.meta.url), 'utf8'));
+      await other.evaluate((text) => {
+        document.body.textContent = '';
+        document.body.append(Object.assign(document.createElement('script'), {type: 'module', text}));
+      }, script.replaceAll('http://localhost:8080', plain.url));
+      await other.waitForFunction(() => [...document.body.childNodes].filter(({nodeType}) => nodeType === Node.TEXT_NODE).length > 3);
+    } finally {
+      await other.close();
+      await stop(plain, 'SIGKILL');
+    }
+  });
 });

@@ -8,10 +8,10 @@
 #include <random>
 #include <thread>
 
+#include "run/random_weights.h"
 #include "run/text/generate.h"
 #include "support/failing_device.h"
 #include "support/golden_model.h"
-#include "support/random_weights.h"
 
 namespace split::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "naive_gpt2.h"
+#include "run/random_weights.h"
 #include "support/golden_model.h"
-#include "support/random_weights.h"
 
 namespace split {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "support/tool_cases.h"
+#include "calls/tool_cases.h"
 #include "text/tokenizer.h"
 
 namespace split::test {

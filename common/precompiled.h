@@ -1,5 +1,5 @@
-// What most sources include. Clang reads it once (split_precompiled in CMakeLists.txt); no source
-// includes it.
+// Headers that most sources include. Clang reads them once (split_precompiled in CMakeLists.txt);
+// no source includes this one.
 #pragma once
 
 #include <algorithm>
