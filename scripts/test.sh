@@ -37,6 +37,11 @@ tests() {
     run build
   } | tee "$log"
 }
+# The edge of a tab before the programs, which bring it.
+build() {
+  if command -v clang++-19 > /dev/null; then scripts/build.sh web web_tests || return; fi
+  scripts/build.sh all
+}
 sanitized() {  # NAME ARGUMENTS...
   scripts/build.sh "--$1" all && run "build-$1" "${@:2}"
 }
@@ -44,9 +49,7 @@ sanitized() {  # NAME ARGUMENTS...
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 scripts/setup.sh --tests ${long:+--web}
-# Before the programs, which bring it.
-if command -v clang++-19 > /dev/null; then phase 'building the edge of a tab' 200 scripts/build.sh web web_tests; fi
-phase 'building programs and tests' 1200 scripts/build.sh all
+phase 'building programs and tests' 1400 build
 [ ${#failed[@]} = 0 ] || exit 1
 if [ -z "$long" ]; then
   phase tests 1700 tests

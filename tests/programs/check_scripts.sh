@@ -102,7 +102,8 @@ tested() {  # STATUS FAILED: what test.sh ends with, and what it says of it
   [ $status = "$1" ] || fail "test.sh: status $status, expected $1"
   [ "$(tail -n 3 out)" = "$summary" ] || fail "test.sh does not end with ctest's summary: $(cat out)"
   [ "$(grep 'failed: ' err || :)" = "$2" ] || fail "test.sh said: $(cat err)"
-  [ "$(tr '\n' ' ' < called)" = 'setup.sh build.sh ctest check.sh fuzz.sh ' ] || fail "test.sh called $(tr '\n' ' ' < called)"
+  # The edge of a tab is built first where its compiler is there.
+  [ "$(uniq called | tr '\n' ' ')" = 'setup.sh build.sh ctest check.sh fuzz.sh ' ] || fail "test.sh called $(tr '\n' ' ' < called)"
   [ "$(grep -cE ': about [0-9]+ min on ' err)" = 4 ] || fail "test.sh does not say what each phase takes: $(cat err)"
 }
 tested 0 ''
