@@ -2,6 +2,7 @@
 // at once, and the memory that a load takes.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <random>
 
@@ -34,7 +35,13 @@ class ObjectStore {
   std::string url() const { return running_.url() + "/blobs"; }
   void take_from(const std::string& cloud) {
     http::Client client(cloud);
-    const Json model = Json::parse(client.request("GET", "/v1/models/demo").body);
+    // A busy machine may still prepare the weights.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    auto described = client.request("GET", "/v1/models/demo");
+    while (described.status == 503 && std::chrono::steady_clock::now() < end) {
+      described = client.request("GET", "/v1/models/demo");
+    }
+    const Json model = Json::parse(described.body);
     for (const Json& stage : model["stages"]) {
       for (const Json& blob : stage["blobs"]) {
         const std::string hash = blob["sha256"];
