@@ -29,7 +29,10 @@ TEST(ApiKeyFile, HasALineForEach) {
     EXPECT_THROW(keys.admit(bearer(other)), http::HttpError) << other;
   }
   EXPECT_THROW(keys.admit({{"Authorization", "Basic " + kAnn}}), http::HttpError);
-  EXPECT_THROW(keys.admit({{"X-Api-Key", kAnn}}), http::HttpError);
+  // Anthropic's clients send it so.
+  EXPECT_EQ(keys.admit({{"X-Api-Key", kAnn}}), "ann");
+  EXPECT_THROW(keys.admit({{"X-Api-Key", kAnn + "0"}}), http::HttpError);
+  EXPECT_THROW(keys.admit({{"X-Api-Key", kAnn}, {"Authorization", "Basic x"}}), http::HttpError);
 }
 
 TEST(ApiKeyFile, SaysWhatIsWrongInWhichLineAndNoKey) {
