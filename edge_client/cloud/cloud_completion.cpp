@@ -32,7 +32,7 @@ Json request_of(const std::string& model, Json words, const GenerateOptions& opt
     for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
     body["logit_bias"] = std::move(biases);
   }
-  // Where it but tells thoughts from words, whoever computes the tokens need not know of it.
+  // A form that only tells thoughts from words does not concern whoever computes the tokens.
   const AnswerForm* const form = options.form == nullptr ? nullptr : &options.form->form();
   if (form != nullptr && (form->calls() || form->schema || !options.stop.empty())) {
     body["response_format"] = form->to_json();

@@ -217,7 +217,7 @@ TEST(PrefixHits, AFullCacheHoldsUpNobody) {
   EXPECT_EQ(world.shard.pages().in_use(), 0u);
 }
 
-// Who gives up a prompt, and asks again, goes on where it was.
+// A client that gives up a prompt and asks again goes on where it was.
 TEST(PrefixHits, APromptThatWasGivenUpIsThereAsFarAsItCame) {
   World world;
   const std::vector<int32_t> prompt(250, 7);

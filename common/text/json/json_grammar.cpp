@@ -440,6 +440,15 @@ Symbol Builder::held(const Json& schema) {
   return any;
 }
 
+// The rule of a schema, or of the arguments that are of it; and what of it is not held.
+Symbol built(JsonRules& rules, const Json& schema, MemoryShare* memory,
+             std::vector<std::string>& loosened, bool of_call) {
+  Builder builder(rules, memory, of_call);
+  const Symbol made = of_call ? builder.arguments(schema) : builder.schema(schema);
+  loosened = builder.loosened();
+  return made;
+}
+
 }  // namespace
 
 Grammar json_object_grammar() {
@@ -458,18 +467,12 @@ SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory) {
 
 Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                    std::vector<std::string>& loosened) {
-  Builder builder(rules, memory, false);
-  const Symbol made = builder.schema(schema);
-  loosened = builder.loosened();
-  return made;
+  return built(rules, schema, memory, loosened, false);
 }
 
 Symbol arguments_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                       std::vector<std::string>& loosened) {
-  Builder builder(rules, memory, true);
-  const Symbol made = builder.arguments(schema);
-  loosened = builder.loosened();
-  return made;
+  return built(rules, schema, memory, loosened, true);
 }
 
 }  // namespace split
