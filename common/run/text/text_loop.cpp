@@ -118,7 +118,7 @@ bool TextLoop::masks() const {
 TextLoop::Mask TextLoop::allowed() const {
   const size_t written = options_.generated + result_.tokens.size();
   const bool early = !options_.ignore_end && written < static_cast<size_t>(options_.min_tokens);
-  const Mask mask = state_ ? options_.form->allowed(*state_) : nullptr;
+  Mask mask = state_ ? options_.form->allowed(*state_) : nullptr;
   const bool may_end = !early && (!state_ || options_.form->can_end(*state_));
   if (options_.ignore_end || may_end == (mask == nullptr)) return mask;
   std::vector<uint8_t> changed =
