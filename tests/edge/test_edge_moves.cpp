@@ -81,8 +81,9 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   EXPECT_EQ(moves[1]["bytes"], 0);                                          // from ids
   EXPECT_LT(moves[2]["bytes"], pair.prompt().size() * 96 * sizeof(float));
   EXPECT_EQ(json["cut"], 3);
-  const Outcome words = run_edge(pair.arguments(
-      {cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1", "--max-tokens=8"}));
+  const Outcome words =
+      run_edge(pair.arguments({cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1",
+                               "--max-tokens=8", "--seed=1", "--ignore-eos"}));
   EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos)
       << words.err;
 }
