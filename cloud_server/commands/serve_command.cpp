@@ -140,7 +140,7 @@ class Reloading {
 }  // namespace
 
 int serve_command(Options options) {
-  return_free_memory();
+  keep_little_free_memory();
   allow_connections();
   if (options.log_format == "json") {
     end_on_lost_pages("{\"level\":\"error\",\"message\":\"", "\"}");

@@ -36,7 +36,7 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
   set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   Placements placements(options, world.console, world.environment, interrupt);
-  return_free_memory();
+  keep_little_free_memory();
   MemoryBudget memory;
   http::Server server(server_options(options, memory));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded

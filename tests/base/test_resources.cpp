@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -138,6 +139,29 @@ TEST(MemoryBudget, AsksForATrimAtAStormsEndAndWhenNothingIsHeld) {
   ASSERT_TRUE(budget.take(kMb));
   budget.give(kMb);
   EXPECT_FALSE(budget.trim_is_due());  // too little
+}
+
+// The allocator keeps what lies below a piece that is in use.
+TEST(MemoryBudget, ReturnsWhatWasFreedBeforeItGoesBeyondTheLimit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator keeps what is freed";
+#endif
+  constexpr uint64_t kMb = 1 << 20;
+  MemoryBudget budget(64 * kMb);
+  MemoryShare one(&budget), other(&budget);
+  keep_little_free_memory();
+  one.take(40 * kMb);
+  std::vector<std::unique_ptr<char[]>> pieces;
+  for (uint64_t i = 0; i < 40 * kMb / 2048; ++i) {
+    pieces.push_back(std::make_unique<char[]>(2000));
+  }
+  const uint64_t most = resident_memory();
+  pieces.erase(pieces.begin(), pieces.end() - 1);
+  one.give_back();
+  other.take(24 * kMb);  // fits beside what may be kept
+  EXPECT_GT(resident_memory(), most - 8 * kMb);
+  other.take(24 * kMb);
+  EXPECT_LT(resident_memory(), most - 32 * kMb);
 }
 
 TEST(MemoryBudget, ManyThreadsNeverHoldMoreThanThereIs) {

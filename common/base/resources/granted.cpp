@@ -107,12 +107,14 @@ uint64_t resident_memory(const SystemFiles& files) {
   return kib_of(files.proc / "self/status", "RssAnon:").value_or(0);
 }
 
-void return_free_memory() {
+void keep_little_free_memory() {
   // Each thread's heap keeps up to this much at its end, where malloc_trim() does not look; and all
   // that small pieces were, had they not been joined when they were freed.
   ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   ::mallopt(M_MXFAST, 0);
   ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);
 }
+
+void return_free_memory() { ::malloc_trim(0); }
 
 }  // namespace split

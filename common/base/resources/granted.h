@@ -37,6 +37,8 @@ uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files = 
 // Lets the allocator return memory that is free at the end of an arena. By itself it keeps twice
 // the largest block that was ever freed, in each arena: 64 MB of each after large bodies. Once,
 // early.
+void keep_little_free_memory();
+// Returns what the allocator kept even so. Takes milliseconds.
 void return_free_memory();
 inline constexpr int kOwnMapping = 4 << 20;  // of bytes: then an allocation that large is one
 

@@ -25,6 +25,7 @@ bool MemoryBudget::take(uint64_t bytes) {
 }
 
 void MemoryBudget::give(uint64_t bytes) {
+  freed_.fetch_add(bytes, std::memory_order_relaxed);
   const uint64_t left = used_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
   // The allocator keeps what is freed below something that is in use. Trimming waits for a storm's
   // end, and comes once more when nothing is held: what the last ones held goes back too.
@@ -32,6 +33,26 @@ void MemoryBudget::give(uint64_t bytes) {
   uint64_t peak = peak_.load(std::memory_order_relaxed);
   if (peak < worth_it || left > peak / 4) return;
   if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) trim_ = true;
+}
+
+void MemoryBudget::trim() {
+  const std::lock_guard lock(trims_);
+  freed_ = 0;
+  return_free_memory();
+}
+
+void MemoryBudget::make_room(uint64_t bytes) {
+  constexpr uint64_t kWorthIt = 4 << 20;
+  const auto kept = [&] {
+    const uint64_t freed = freed_.load(std::memory_order_relaxed);
+    const uint64_t left = limit() - std::min(limit(), used());
+    return freed >= kWorthIt && bytes <= left && freed > left - bytes;
+  };
+  if (!kept()) return;
+  const std::lock_guard lock(trims_);
+  if (!kept()) return;  // another thread has returned it
+  freed_ = 0;
+  return_free_memory();
 }
 
 uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
@@ -55,6 +76,7 @@ MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
 }
 
 void MemoryShare::take(uint64_t bytes) {
+  if (budget_ != nullptr) budget_->make_room(bytes);
   if (try_take(bytes)) return;
   throw Error(ErrorKind::kBusy,
               cat("[memory] the requests in work hold ", budget_->used(), " of ", budget_->limit(),

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace split {
 
@@ -19,10 +20,15 @@ class MemoryBudget {
   bool take(uint64_t bytes);
   // Gives back what was taken: free it first.
   void give(uint64_t bytes);
-  // True once after much use, when what is free by then should return to the system: malloc_trim()
-  // does that, and takes milliseconds. Whoever cannot do it now says so.
+  // True once after much use, when what is free by then should return to the system. Whoever cannot
+  // do it now says so.
   bool trim_is_due() { return trim_.load(std::memory_order_relaxed) && trim_.exchange(false); }
   void trim_later() { trim_ = true; }
+  // Returns it. Takes milliseconds.
+  void trim();
+  // The allocator may keep all that was given back since then: where that and `bytes` are more than
+  // is left, it goes back to the system first.
+  void make_room(uint64_t bytes);
 
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   // Shares keep what they have taken.
@@ -33,8 +39,10 @@ class MemoryBudget {
  private:
   std::atomic<uint64_t> limit_;
   std::atomic<uint64_t> used_{0};
-  std::atomic<uint64_t> peak_{0};  // since memory last went back to the system
+  std::atomic<uint64_t> peak_{0};   // since trim_ was last set
+  std::atomic<uint64_t> freed_{0};  // since memory last went back to the system
   std::atomic<bool> trim_{false};
+  std::mutex trims_;
   std::atomic<uint64_t> refusals_{0};
 };
 
@@ -47,9 +55,10 @@ class MemoryShare {
   MemoryShare(MemoryShare&& other) noexcept;
   MemoryShare& operator=(MemoryShare&& other) noexcept;
 
-  // Throws Error(kBusy) where the budget has no more.
+  // Throws Error(kBusy) where the budget has no more. Makes room for them, which may take
+  // milliseconds.
   void take(uint64_t bytes);
-  // Takes them, or says false where the budget has no more.
+  // Takes them at once, or says false where the budget has no more.
   bool try_take(uint64_t bytes);
   void give_back();
   uint64_t bytes() const { return bytes_; }

@@ -1,5 +1,4 @@
 // The loop's way of one request: collected, checked, handed over, ended.
-#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -406,7 +405,7 @@ void Server::Impl::trim() {
   if (options.memory == nullptr || !options.memory->trim_is_due()) return;
   bool begun = false;
   try {
-    begun = workers.submit([] { ::malloc_trim(0); });
+    begun = workers.submit([memory = options.memory] { memory->trim(); });
   } catch (const std::bad_alloc&) {
   }
   if (!begun) options.memory->trim_later();

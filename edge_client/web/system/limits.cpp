@@ -17,6 +17,7 @@ uint64_t resident_memory(const SystemFiles&) {
   constexpr uint64_t kPage = 64 << 10;
   return __builtin_wasm_memory_size(0) * kPage;
 }
+void keep_little_free_memory() {}
 void return_free_memory() {}
 
 std::byte* take_pages(size_t bytes) {
