@@ -18,7 +18,7 @@ for option in "$@"; do
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     # The compiler and the C and C++ libraries of the edge in a browser's tab.
-    --web) packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 firefox-esr chromium) ;;
+    --web) packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 zopfli firefox-esr chromium) ;;
     --haproxy) packages+=(haproxy) ;;
     --nginx) packages+=(nginx-light) ;;
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;

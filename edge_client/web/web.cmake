@@ -14,9 +14,9 @@ add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
 target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/include/json)
 
 # Small before fast: what loops over numbers names its own -O. Not as a build type's flags, which the linker gets too: its
-# driver would run whatever wasm-opt is on PATH.
+# driver would run whatever wasm-opt is on PATH. Instances of a template that came to the same code are one function.
 set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
-add_compile_options(-Oz)
+add_compile_options(-Oz -Xclang -fmerge-functions)
 set(fibres ${CMAKE_SOURCE_DIR}/edge_client/web/system/fibres.h)
 add_compile_options(-include ${fibres})
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
