@@ -34,6 +34,16 @@ std::variant<http::RequestHead, http::HttpError> read_head(const std::string& me
   return http::parse_request_head(http::write_request_head(method, path, fields), {});
 }
 
+void (*heard)(std::string_view) = nullptr;  // hear_log()
+void hear(std::string_view line) {
+  if (heard != nullptr) heard(line);
+}
+
+Options as_heard(Options options) {
+  options.quiet = heard == nullptr;
+  return options;
+}
+
 // This process's, for the default cache and for proxies: options are given, not inherited.
 const char* environment(const char* name) {
   return std::string_view(name).starts_with("SPLIT_") ? nullptr : std::getenv(name);
@@ -48,9 +58,11 @@ const char* environment(const char* name) {
 
 }  // namespace
 
+void hear_log(void (*line)(std::string_view)) { heard = line; }
+
 Edge::Edge(Options options)
-    : options_(std::move(options)),
-      world_{{[](std::string_view) { return true; }, [](std::string_view) {}}, environment},
+    : options_(as_heard(std::move(options))),
+      world_{{[](std::string_view) { return true; }, hear}, environment},
       placements_(options_, world_.console, world_.environment, interrupt_) {
   add_routes(router_, placements_);
   serve::observe_memory(placements_.metrics().metrics, memory_);

@@ -21,6 +21,9 @@ namespace split::edge {
 
 class Asked;
 
+// Tells `line` what a server would log; nobody hears that otherwise. Before the first edge.
+void hear_log(void (*line)(std::string_view));
+
 // Any thread.
 class Edge {
  public:

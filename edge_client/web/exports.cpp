@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "edge_client/api/edge.h"
 #include "edge_client/api/splitcompute.h"
 #include "edge_client/web/system/page.h"
 
@@ -42,6 +43,7 @@ EXPORTED("web_give") void web_give(void* at) { std::free(at); }
 EXPORTED("web_open") void web_open(const char* options) {
   std::thread([options = std::string(options)] {
     char error[1024] = "";
+    split::edge::hear_log(split::page::say);
     sc_edge* const edge = sc_open(options.c_str(), error, sizeof error);
     page_opened(edge, error);
   }).detach();

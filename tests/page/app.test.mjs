@@ -30,7 +30,14 @@ describe('the page at /app/', {skip: !built && 'built without the edge for brows
   let cloud, link, context, page, weights, complaints;
   beforeEach(async () => {
     cloud = await start_cloud();
-    link = await start_link(cloud, ['--rate', '20Mbit', '--rtt', '10ms']);
+    await begin('20Mbit');
+    page = await opened();
+  });
+  // A browser that has never been here, behind such a line.
+  async function begin(rate = '200Mbit') {
+    await context?.close();
+    if (link) await stop(link);
+    link = await start_link(cloud, ['--rate', rate, '--rtt', '10ms']);
     context = await browser.newContext({viewport: {width: 1280, height: 900}});
     weights = new Map();  // by blob: bytes that came
     context.on('response', async (response) => {
@@ -38,11 +45,12 @@ describe('the page at /app/', {skip: !built && 'built without the edge for brows
       if (blob) weights.set(blob, (weights.get(blob) ?? 0) + Number(response.headers()['content-length']));
     });
     complaints = [];
-    page = await opened();
-  });
+  }
   afterEach(async () => {
     await context.close();
+    context = null;
     await Promise.all([cloud, link].map((one) => stop(one)));
+    link = null;
     assert.deepEqual(complaints, []);
   });
   const sum = () => [...weights.values()].reduce((all, one) => all + one, 0);
@@ -130,6 +138,107 @@ describe('the page at /app/', {skip: !built && 'built without the edge for brows
     await Promise.all([state('local'), state('local', other)]);
     const bytes = await size_of_model();
     assert.ok(sum() <= bytes + (4 << 20), `${sum()} of ${bytes} bytes`);
+  });
+
+  const told = (words, of = page) => of.locator('.notice:not(#trouble)', {hasText: words}).waitFor();
+
+  test('says before the download that the memory is too little', async () => {
+    await begin();
+    await context.route('**/app/worker.js', async (route) => {
+      const response = await route.fetch();
+      route.fulfill({response, body: `${await response.text()}
+        WebAssembly.Memory = class { constructor({initial}) { if (initial > ${(16 << 20) >> 16}) throw new RangeError(); } };`});
+    });
+    const small = await opened();
+    await told(/the weights are .* more than the memory that is free, .*: texts stay on the cloud/, small);
+    await generate(small);
+    assert.equal(await answer(small), await whole(cloud));
+    assert.equal(await small.evaluate(() => document.body.dataset.state), 'cloud');
+  });
+
+  test('leaves to memory what a full disk does not take', async () => {
+    await begin();
+    const devtools = await context.newCDPSession(await context.newPage());
+    await devtools.send('Storage.overrideQuotaForOrigin', {origin: link.url, quotaSize: 12 << 20});
+    page = await opened();
+    await state('local');
+    await told('The browser\'s disk is full');
+    await generate();
+    assert.equal(await answer(), await whole(cloud));
+    assert.ok(await page.evaluate(async () => (await navigator.storage.estimate()).usage) < 12 << 20);
+  });
+
+  test('goes on when its tab was frozen, and its cloud begun again meanwhile', async () => {
+    const expected = await whole(cloud), devtools = await context.newCDPSession(page);
+    await generate();
+    await page.waitForFunction(() => document.querySelector('#text .answer')?.textContent.length > 0);
+    await devtools.send('Page.setWebLifecycleState', {state: 'frozen'});
+    const {port} = new URL(cloud.url);
+    await stop(cloud, 'SIGKILL');
+    cloud = await start_cloud(port);
+    await devtools.send('Page.setWebLifecycleState', {state: 'active'});
+    assert.equal(await answer(), expected);
+  });
+
+  test('takes no byte that was flipped, on the line or on the disk', async () => {
+    const asked = new Set();
+    let flipped = 0;
+    await begin();
+    await context.route(/\/blobs\//, async (route) => {
+      const response = await route.fetch(), body = await response.body(), part = route.request().url() + route.request().headers().range;
+      // Every third, but not when it is asked for again.
+      if (!asked.has(part) && asked.add(part).size % 3 === 2) {
+        body[body.length >> 1] ^= 1;
+        ++flipped;
+      }
+      route.fulfill({response, body});
+    });
+    page = await opened();
+    await state('local');
+    assert.ok(flipped > 2);
+    await generate();
+    assert.equal(await answer(), await whole(cloud));
+    await context.unroute(/\/blobs\//);
+    const size = await page.evaluate(async () => {
+      let largest;
+      const walk = async (folder) => {
+        for await (const one of folder.values()) {
+          if (one.kind === 'directory') await walk(one);
+          const file = /^[0-9a-f]{64}$/.test(one.name) && await one.getFile();
+          if (file?.size > (largest?.file.size ?? 1 << 20)) largest = {one, file};
+        }
+      };
+      while (!largest) await walk(await navigator.storage.getDirectory());
+      const out = await largest.one.createWritable({keepExistingData: true});
+      const at = largest.file.size >> 1, [byte] = new Uint8Array(await largest.file.slice(at, at + 1).arrayBuffer());
+      await out.write({type: 'write', position: at, data: new Uint8Array([byte ^ 1])});
+      await out.close();
+      return largest.file.size;
+    });
+    const before = sum();
+    page = await opened();
+    await state('local');
+    assert.ok(sum() > before && sum() - before <= Math.min(size, 1 << 20), `${sum() - before} of ${size} bytes again`);
+    await generate();
+    assert.equal(await answer(), await whole(cloud));
+  });
+
+  test('takes another model that has come under the same name', async () => {
+    await begin();
+    page = await opened();
+    await state('local');
+    const {port} = new URL(cloud.url);
+    await stop(cloud, 'SIGKILL');
+    cloud = await start_cloud(port, ['--model', `demo=${fileURLToPath(new URL('../golden/models/qwen2', import.meta.url))}`]);
+    const expected = await whole(cloud);
+    await page.reload();
+    await page.locator('#generate:enabled').waitFor();
+    await state('local');
+    // By its route: the page would write a chat.
+    assert.equal(await page.evaluate(async (prompt) => {
+      const body = JSON.stringify({prompt, max_tokens: 64, temperature: 0});
+      return (await (await (await import('./edge.js')).ask('v1/completions', {method: 'POST', body})).json()).choices[0].text;
+    }, kPrompt), expected);
   });
 
   test('takes a prompt from a link, fits a phone, and has no barriers', async () => {

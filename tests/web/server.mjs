@@ -1,5 +1,5 @@
 // One origin, as cloud_server is one: the tab's files under /app/, the tests' under /test/, a report that a page posts, and a
-// cloud behind everything else.
+// cloud behind everything else. Or that cloud's own /app/, in a frame of the tests' page.
 import http from 'node:http';
 import {readdirSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
@@ -9,13 +9,16 @@ import {gunzipSync} from 'node:zlib';
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const types = {js: 'text/javascript', html: 'text/html', wasm: 'application/wasm'};
 
-// `built`: build-web. Resolves to {url, report: the next one that comes, cloud: set it to where the cloud is, close}.
-export async function serve(built) {
+// `built`: build-web; `own`: whether /app/ is the tab's files, bare, or the cloud's. Resolves to {url, report: the next one that
+// comes, cloud: set it to where the cloud is, close}. /weights says how many bytes of weights it has given.
+export async function serve(built, own = true) {
   const state = {cloud: null};
+  let weights = 0;
   const packed = readdirSync(join(built, 'app'));
   const wasm = (kind) => gunzipSync(readFileSync(join(built, 'app', packed.find((name) => new RegExp(`^${kind}-[0-9a-f]{16}\\.wasm`).test(name)))));
-  const folders = {'/app/': here('../../edge_client/web/page'), '/test/': here('page')};
+  const folders = {...(own ? {'/app/': here('../../edge_client/web/page')} : {}), '/test/': here('page')};
   const file = (path) => {
+    if (path === '/weights') return String(weights);
     if (path === '/app/edge.wasm') return wasm('edge');
     if (path === '/app/edge-plain.wasm') return wasm('edge-plain');
     if (path === '/test/web_tests.wasm') return readFileSync(join(built, 'bin/web_tests.wasm'));
@@ -45,6 +48,9 @@ export async function serve(built) {
     if (!state.cloud) return response.destroy();
     const {hostname, port} = new URL(state.cloud);
     const up = http.request({hostname, port, method: request.method, path: request.url, headers: request.headers}, (reply) => {
+      const policy = reply.headers['content-security-policy'];
+      if (policy) reply.headers['content-security-policy'] = policy.replace("frame-ancestors 'none'", "frame-ancestors 'self'");
+      if (path.includes('/blobs/')) reply.on('data', (bytes) => { weights += bytes.length; });
       response.writeHead(reply.statusCode, reply.headers);
       reply.pipe(response);
     });

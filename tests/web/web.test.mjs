@@ -45,13 +45,13 @@ const native = async (...args) => (await run(process.env.EDGE_CLIENT,
   ['--server', cloud, '--quiet', '--max-tokens', '64', '--device', 'cpu', '--threads', '1', '--cache', join(folder, 'native'), ...args])).stdout;
 
 // Opens the tests' page in a browser of its own and gives what it reports.
-async function report(browser, what) {
-  const url = `${server.url}/test/index.html?${new URLSearchParams(what)}`;
+async function report(browser, what, from = server) {
+  const url = `${from.url}/test/index.html?${new URLSearchParams(what)}`;
   const profile = mkdtempSync(join(folder, 'profile-'));
   const [program, args] = browser === 'Firefox' ? [process.env.FIREFOX, ['--headless', '--no-remote', '--profile', profile, url]] :
     [process.env.CHROMIUM, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
       '--disable-component-update', '--disable-sync', `--user-data-dir=${profile}`, url]];
-  const reported = server.report();
+  const reported = from.report();
   const child = spawn(program, args, {env: {...process.env, HOME: profile, MOZ_CRASHREPORTER_DISABLE: '1'}, stdio: 'ignore', detached: true});
   const ended = new Promise((resolve) => child.on('exit', resolve));
   const found = await Promise.race([reported, ended.then((code) => { throw new Error(`${browser} ended with ${code}`); })]);
@@ -60,6 +60,22 @@ async function report(browser, what) {
   for (const {name, error} of found.checks) assert.equal(error, undefined, `${name}: ${error}`);
   return found.more;
 }
+
+// Chromium has it in tests/page/app.test.mjs.
+describe('the page at /app/ in Firefox', {skip: !process.env.FIREFOX}, () => {
+  test('begins on the cloud, goes on here, and downloads no weights again', async (t) => {
+    if ((await fetch(`${cloud}/app/`)).status !== 200) return t.skip('built without the edge for browsers');
+    const app = await serve(process.env.BUILD_WEB, false);
+    app.cloud = server.cloud;
+    try {
+      const found = await report('Firefox', {run: 'app.js', prompt: 'Once upon a time'}, app);
+      const expected = await native('--prompt', 'Once upon a time', '--temperature', '0');
+      for (const text of [found.first, found.here, found.again]) assert.equal(text.trim(), expected.trim());
+    } finally {
+      app.close();
+    }
+  });
+});
 
 for (const browser of ['Chromium', 'Firefox']) {
   describe(browser, {skip: !process.env[browser.toUpperCase()]}, () => {

@@ -8,6 +8,7 @@ import {startEdge} from './tab.js';
 const server = new URL('..', location.href).href.replace(/\/$/, '');
 const wished = new URLSearchParams(location.hash.slice(1));  // #model=ID, #goal=fast; form.js reads #prompt=WORDS
 let key = '';  // in memory only
+const kStays = /--cut auto: (.*texts stay on the cloud)/;  // why no layer comes here
 
 export const gone = 'The edge in this tab has ended. Reload the page.';
 
@@ -89,6 +90,8 @@ async function start() {
   const edge = startEdge({
     on: ({type, store, message, line}) => {
       if (type === 'log') console.debug(line);
+      if (type === 'log' && kStays.test(line)) notice(kStays.exec(line)[1]);
+      if (type === 'full') notice('The browser\'s disk is full: what does not fit stays in memory, and the next visit downloads it again.');
       if (type === 'opened') keepPage().catch(() => {});  // a reload then needs the server
       if (type === 'opened' && store === 'memory' && isSecureContext) notice('This browser gives no disk here, perhaps in a private window: each visit downloads the weights again.');
       if (type === 'failed') notice(`The edge in this tab has ended: ${message}. Reload the page.`);

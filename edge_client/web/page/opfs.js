@@ -1,6 +1,6 @@
 // The tab's disk in the browser's own file system (OPFS): a store as store.js describes it, which outlives the tab and is
 // shared by all tabs of its origin. A file that is written is held by a lock until it has its name, so that a second tab finds
-// it taken: a sync handle alone would be let go before.
+// it taken: a sync handle alone would be let go before. What a full disk does not take is left to memory, which is told.
 const kMissing = 44, kBusy = 10, kFull = 51, kIo = 29;  // wasi-libc's ENOENT, EBUSY, ENOSPC and EIO
 const kUsed = '/used';  // when files were last used, which OPFS does not keep: JSON by path
 
@@ -22,14 +22,16 @@ const hold = (name) => new Promise((held, failed) => {
 export class OpfsStore {
   readsLater = true;
   #root;
-  #handles = new Map();  // by number: {file} that is read, or {sync, entry, release} that is written
+  #handles = new Map();  // by number: {file} that is read, or {sync, entry, release} that is written; {full} where it was not
   #last = 0;
   #used = {};
   #telling;  // a write of #used that is to come
+  #onFull;
 
   // Throws where the browser grants no disk: over http at an address of the network, or in a private window.
-  static async open() {
+  static async open(onFull) {
     const store = new OpfsStore();
+    store.#onFull = onFull;
     store.#root = await (await navigator.storage.getDirectory()).getDirectoryHandle('splitcompute', {create: true});
     try {
       store.#used = JSON.parse(await (await (await store.#entry(kUsed)).getFile()).text());
@@ -51,9 +53,9 @@ export class OpfsStore {
       try {
         const entry = await this.#entry(path, true);
         sync = await entry.createSyncAccessHandle();
-        const resumed = sync.getSize() > 0;
-        sync.truncate(bytes);
-        return {handle: this.#handle({path, entry, sync, release}), resumed};
+        const resumed = sync.getSize() > 0, one = {path, entry, sync, release};
+        this.#asFarAsItGoes(one, () => sync.truncate(bytes));
+        return {handle: this.#handle(one), resumed: resumed && !one.full};
       } catch (error) {
         sync?.close();
         release();
@@ -71,20 +73,18 @@ export class OpfsStore {
     });
   }
   write(handle, offset, bytes) {
-    try {
-      if (this.#handles.get(handle).sync.write(bytes, {at: offset}) !== bytes.length) throw kFull;
-    } catch (error) {
-      throw typeof error === 'number' ? error : number_of(error);
-    }
+    const one = this.#handles.get(handle);
+    this.#asFarAsItGoes(one, () => { if (one.sync.write(bytes, {at: offset}) !== bytes.length) throw kFull; });
   }
   commit(handle, path) {
     return numbered(async () => {
-      const {sync, entry, release} = this.#handles.get(handle);
+      const one = this.#handles.get(handle), {sync, entry, release} = one;
       try {
-        sync.flush();
+        this.#asFarAsItGoes(one, () => sync.flush());
         sync.close();
         this.#handles.delete(handle);
-        await this.#name(entry, path);
+        if (one.full) await this.remove(one.path);
+        else await this.#name(entry, path);
       } finally {
         release();
       }
@@ -140,11 +140,20 @@ export class OpfsStore {
       return found;
     });
   }
-  async free() {
-    const {quota, usage} = await navigator.storage.estimate();
-    return quota - usage;
-  }
 
+  // Gives up what a full disk holds of a file: nobody takes it for the whole one.
+  #asFarAsItGoes(one, work) {
+    if (one.full) return;
+    try {
+      work();
+    } catch (error) {
+      const number = typeof error === 'number' ? error : number_of(error);
+      if (number !== kFull) throw number;
+      one.full = true;
+      one.sync.truncate(0);
+      this.#onFull();
+    }
+  }
   // The folder of a path and the name in it.
   async #folder(path, create = false) {
     const names = path.split('/').filter(Boolean), name = names.pop();

@@ -9,7 +9,7 @@ export interface Options {
   cut?: string | number;
   /** What "auto" is after: "offload" (the default) or "fast". */
   goal?: 'offload' | 'fast';
-  /** Hears where the weights are kept, log lines, a worker that was begun again, and the end. */
+  /** Hears where the weights are kept, that no more fit on the disk, log lines, a worker that was begun again, and the end. */
   on?: (event: Event) => void;
   /** Any other long flag of edge_client. */
   [flag: string]: unknown;
@@ -18,6 +18,7 @@ export interface Options {
 export type Event =
   | {type: 'opened'; store: 'disk' | 'memory'}
   | {type: 'log'; line: string}
+  | {type: 'full'}
   | {type: 'restarted'; message: string}
   | {type: 'failed'; message: string};
 

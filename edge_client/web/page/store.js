@@ -55,8 +55,6 @@ export class MemoryStore {
     return [...this.#files].filter(([path]) => path.startsWith(folder + '/'))
       .map(([path, file]) => [path, this.#status(file)]);
   }
-  // Bytes that are free; none where nobody knows.
-  free() { return undefined; }
 
   #file(path) {
     const file = this.#files.get(path);
@@ -122,7 +120,6 @@ export class Files {
         this.#lists.delete(told);
         this.#memory.put(out, list.length, list);
       },
-      free: (told) => this.#call(told, async () => (await store.free()) ?? -kMissing),
     };
   }
 

@@ -43,7 +43,7 @@ class Told {
 
 // Starts the worker. `modules`: URLs of the two WebAssembly files, of which it takes one (start.js);
 // `options`: edge_client's long flags, as splitcompute.h has them; `on`: hears {type: 'opened',
-// store: 'disk' or 'memory'}, {type: 'log', line}, {type: 'restarted', message} when the worker ended
+// store: 'disk' or 'memory'}, {type: 'log', line}, {type: 'full'} when the disk is, {type: 'restarted', message} when the worker ended
 // and another goes on, and {type: 'failed', message}, after which nothing answers. Gives {fetch, close}.
 export function startEdge({modules, options, on = () => {}}) {
   const running = new Set();  // requests, each {ask, fail}

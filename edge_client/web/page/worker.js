@@ -8,6 +8,7 @@ import {roundsOnce} from './start.js';
 import {Files, MemoryStore} from './store.js';
 
 const kNoSuchCall = 52;  // wasi-libc's ENOSYS
+const kShareOfDisk = 0.95;
 
 const memory = new Memory();
 const asked = new Map();  // by number: the port of each request that runs
@@ -29,9 +30,23 @@ const fibres = new Fibres({
 const wake = (key) => fibres.wake(key);
 const net = new Net(memory, wake);
 
+// Pages that this browser gives a memory, to some 16 MB; a memory that is tried costs nothing until it is written to.
+function mostPages() {
+  let most = 0;
+  for (let step = 1 << 16; step >= 1 << 8; step >>= 1) {
+    if (most + step > 1 << 16) continue;
+    try {
+      new WebAssembly.Memory({initial: most + step});
+      most += step;
+    } catch { /* less, then */ }
+  }
+  return most;
+}
+
 const page = {
   say: (line, size) => say(memory.text(line, size)),
   fail: (line, size) => { why = memory.text(line, size); },
+  room: mostPages,
   opened: (handle, error) => opened({handle, error: memory.line(error)}),
   status: (id, status) => asked.get(id).postMessage({status}),
   event: (id, json, size) => asked.get(id).postMessage({json: memory.text(json, size)}),
@@ -65,6 +80,17 @@ const wasi = {
     view.setUint32(written >>> 0, all, true);
     return 0;
   },
+  // The log asks whether a line would wait: a console never does. Tells an event of the first one asked for.
+  poll_oneoff(asked, events, count, told) {
+    const view = memory.view(), kWritable = 2;
+    view.setBigUint64(events >>> 0, view.getBigUint64(asked >>> 0, true), true);
+    view.setUint16((events >>> 0) + 8, 0, true);
+    view.setUint8((events >>> 0) + 10, kWritable);
+    view.setBigUint64((events >>> 0) + 16, 1n, true);
+    view.setUint16((events >>> 0) + 24, 0, true);
+    view.setUint32(told >>> 0, 1, true);
+    return 0;
+  },
   environ_sizes_get(count, size) {
     memory.view().setUint32(count >>> 0, 1, true);
     memory.view().setUint32(size >>> 0, environment.length, true);
@@ -93,10 +119,15 @@ function call(name, ...given) {
   taken.forEach((at) => exports.web_give(at));
 }
 
-// A disk where the browser grants one.
+// A disk where the browser grants one, and how many bytes weights may have of it: older ones make room.
 async function openStore() {
   try {
-    return [await OpfsStore.open(), 'disk'];
+    let full = false;
+    const store = await OpfsStore.open(() => {
+      if (!full) tell('full');
+      full = true;
+    });
+    return [store, 'disk', Math.floor(kShareOfDisk * (await navigator.storage.estimate()).quota)];
   } catch {
     return [new MemoryStore(), 'memory'];
   }
@@ -105,7 +136,7 @@ async function openStore() {
 async function open({modules, options}) {
   const plain = !(await roundsOnce());
   const compiling = WebAssembly.compileStreaming(fetch(modules.find((url) => plain === url.includes('edge-plain'))));
-  const [store, kind] = await openStore();
+  const [store, kind, limit] = await openStore();
   files = new Files(memory, wake, store);
   const compiled = await compiling;
   const imports = {fibres: fibres.imports, net: net.imports, store: files.imports, page,
@@ -119,7 +150,7 @@ async function open({modules, options}) {
   exports._initialize();
   const {handle, error} = await new Promise((done) => {
     opened = done;
-    call('web_open', JSON.stringify(options));
+    call('web_open', JSON.stringify({...(limit ? {'cache-limit': limit} : {}), ...options}));
   });
   if (handle === 0) return fail(error);
   edge = handle;

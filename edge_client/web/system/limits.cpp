@@ -1,5 +1,5 @@
-// The machine that a tab has: one processor, as much memory as WebAssembly can address, and no
-// more devices than one.
+// The machine that a tab has: one processor, as much memory as the browser gives, and no more
+// devices than one.
 #include <cstdlib>
 #include <cstring>
 
@@ -9,14 +9,23 @@
 #include "program/terminal.h"
 #include "run/self_test.h"
 
+extern "C" {
+// Pages that a memory may have in this browser.
+__attribute__((import_module("page"), import_name("room"))) uint32_t page_room();
+}
+
 namespace split {
+namespace {
+constexpr uint64_t kPage = 64 << 10;
+}
 
 unsigned granted_processors(const SystemFiles&) { return 1; }
-uint64_t granted_memory(const SystemFiles&) { return uint64_t{4} << 30; }
-uint64_t resident_memory(const SystemFiles&) {
-  constexpr uint64_t kPage = 64 << 10;
-  return __builtin_wasm_memory_size(0) * kPage;
+// Memory of this browser, asked for once: before the first weight comes.
+uint64_t granted_memory(const SystemFiles&) {
+  static const uint64_t kGranted = page_room() * kPage;
+  return kGranted;
 }
+uint64_t resident_memory(const SystemFiles&) { return __builtin_wasm_memory_size(0) * kPage; }
 void keep_little_free_memory() {}
 void return_free_memory() {}
 
