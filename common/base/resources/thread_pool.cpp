@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/resources/fibres.h"
 #include "base/resources/granted.h"
 #include "base/resources/threads.h"
 
@@ -13,6 +14,9 @@ namespace {
 // Long enough to span the serial part between two kernels, short enough that a preempted thread is
 // not starved by its spinning sibling on a busy machine.
 constexpr int kSpinsBeforeYield = 2000;
+
+// In a tab, whose clock costs as much as a small task: fewer than take a turn's time.
+constexpr size_t kTasksOfATurn = 8;
 
 constexpr uint64_t share_of(size_t next, size_t end) { return uint64_t{end} << 32 | next; }
 
@@ -90,7 +94,10 @@ void ThreadPool::run_some(size_t self) {
 
 void ThreadPool::run(size_t count, const std::function<void(size_t)>& task) {
   if (workers_.empty() || count <= 1) {
-    for (size_t i = 0; i < count; ++i) task(i);
+    for (size_t i = 0; i < count; ++i) {
+      task(i);
+      if (i % kTasksOfATurn == kTasksOfATurn - 1) fibres::yield();
+    }
     return;
   }
   CHECK(count <= UINT32_MAX);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/resources/fibres.h"
 #include "base/resources/thread_pool.h"
 #include "base/system/pages.h"
 #include "device/cpu/kernels/kernels.h"
@@ -45,7 +44,6 @@ class CpuBuffer : public Buffer {
     pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
       pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
                   packed_->data());
-      fibres::yield();
     });
     return packed_->data();
   }
@@ -56,7 +54,6 @@ class CpuBuffer : public Buffer {
     packed_ = std::make_unique<CpuBuffer>(strips_of(width) * steps_of(inner) * step_bytes(dtype));
     pool.run(strips_of(width), [&](size_t strip) {
       pack_strip(data_, dtype, rounding, transposed, inner, width, strip, packed_->data());
-      fibres::yield();
     });
     return packed_->data();
   }

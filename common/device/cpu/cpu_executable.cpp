@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/resources/fibres.h"
 #include "tensor/tensor.h"
 
 namespace split {

@@ -1,8 +1,10 @@
 // The machine that a tab has: one processor, as much memory as the browser gives, and no more
 // devices than one.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/resources/fibres.h"
 #include "base/resources/granted.h"
 #include "base/system/pages.h"
 #include "base/system/process.h"
@@ -32,8 +34,14 @@ void return_free_memory() {}
 std::byte* take_pages(size_t bytes) {
   constexpr size_t kLine = 64;
   void* const pages = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
-  if (pages != nullptr) std::memset(pages, 0, bytes);
-  return static_cast<std::byte*>(pages);
+  if (pages == nullptr) return nullptr;
+  constexpr size_t kPiece = 1 << 20;  // a millisecond's, where they were never touched
+  auto* const first = static_cast<std::byte*>(pages);
+  for (size_t at = 0; at < bytes; at += kPiece) {
+    std::memset(first + at, 0, std::min(kPiece, bytes - at));
+    fibres::yield();
+  }
+  return first;
 }
 void give_pages(std::byte* pages, size_t) { std::free(pages); }
 

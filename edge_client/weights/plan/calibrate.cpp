@@ -16,6 +16,17 @@ constexpr uint32_t kFewRows = 8, kPromptRows = 64;
 constexpr uint32_t kPast = 128;            // rows behind which a generated one usually stands
 constexpr uint64_t kMostOther = 32 << 20;  // bytes: more than caches keep
 
+// Zeros at the end, in pieces between which others have their turn.
+template <typename Byte>
+void grow(std::vector<Byte>& bytes, uint64_t size) {
+  constexpr size_t kPiece = 1 << 20;
+  bytes.reserve(size);
+  while (bytes.size() < size) {
+    bytes.resize(std::min<size_t>(size, bytes.size() + kPiece));
+    fibres::yield();
+  }
+}
+
 // Weights of zeros, all in the same memory.
 class Zeros {
  public:
@@ -24,7 +35,7 @@ class Zeros {
   TensorView view(const std::string& name) {
     const Dims& dims = model_.weight(name).dims;
     const uint64_t bytes = tensor_bytes(stored_, dims).value();
-    if (bytes > bytes_.size()) bytes_.resize(bytes);
+    grow(bytes_, bytes);
     return {stored_, dims, std::span(bytes_).first(bytes)};
   }
   // Before the first view, so that none of them moves.
@@ -46,9 +57,13 @@ class Zeros {
 // again.
 class Others {
  public:
-  explicit Others(uint64_t bytes) : bytes_(std::min(bytes, kMostOther)) {}
+  explicit Others(uint64_t bytes) { grow(bytes_, std::min(bytes, kMostOther)); }
   void read() {
-    for (uint64_t i = 0; i < bytes_.size(); i += 64) seen_ = seen_ + bytes_[i];
+    constexpr uint64_t kPiece = 4 << 20;
+    for (uint64_t i = 0; i < bytes_.size(); i += 64) {
+      seen_ = seen_ + bytes_[i];
+      if (i % kPiece == 0) fibres::yield();
+    }
   }
 
  private:
