@@ -80,8 +80,10 @@ function show_kind(encoder) {
 function show_status() {
   const {device, model, layers} = state;
   show_data();
+  $('place').hidden = layers === null;
   if (layers === null) {
-    $('summary').textContent = `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
+    $('summary').textContent = lost_since === undefined && state.begins ? `Texts begin on the cloud at ${state.server.url}; what comes here is not known yet.`
+      : `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
   show_kind(state.kind === 'encoder');
