@@ -9,6 +9,8 @@
 #   split [--device NAME]    sessions a cloud carries at one p99: all of the model, half, four depths; twice too many
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
+#   web [--only LIST]        the edge in a tab of Chromium: its page, its steps beside a native edge's and beside wllama's and
+#                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers
 #   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
 #   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
@@ -17,18 +19,23 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | split | store | pair | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,15s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | split | store | pair | web | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,17s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair, web or peers" >&2 && exit 2 ;;
 esac
-if [ "$area" = peers ]; then
-  "$root/scripts/build.sh" bench_player >&2
-  folder=$root/build/bench-peers
+if [ "$area" = peers ] || [ "$area" = web ]; then
+  folder=$root/build/bench-$area
   mkdir -p "$folder"
-  cp "$root"/tests/bench/peers/* "$folder"
+  cp "$root/tests/bench/$area"/* "$folder"
   # Without the optional packages, which are its builds for GPUs and other systems (1 GB).
   npm install --prefix "$folder" --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error >&2
-  exec node "$root/tests/bench/peers/run.mjs" "$root/build/bin/bench_player" "$folder" "$@"
+  if [ "$area" = peers ]; then
+    "$root/scripts/build.sh" bench_player >&2
+    exec node "$root/tests/bench/peers/run.mjs" "$root/build/bin/bench_player" "$folder" "$@"
+  fi
+  "$root/scripts/build.sh" web >&2
+  "$root/scripts/build.sh" >&2
+  exec node "$root/tests/bench/web/run.mjs" "$root/build/bin" "$folder" "$@"
 fi
 "$root/scripts/build.sh" "bench_$area" >&2
 exec "$root/build/bin/bench_$area" "$@"
