@@ -99,10 +99,12 @@ PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
   return taken;
 }
 
-void keep_rows(const Session& session) {
+void keep_rows(const Session& session, const StageRange& range) {
   PrefixCache* const prefixes = session.batcher->prefixes();
   if (!session.root || prefixes == nullptr || !session.range.from.is_tokens()) return;
-  prefixes->put(*session.root, session.sequence, session.history, session.range);
+  const uint32_t deep = session.batcher->pages().filled(session.sequence, session.range);
+  prefixes->put(*session.root, session.sequence, session.history,
+                deep >= session.history.size() ? session.range : blocks_of(session, range));
 }
 
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {

@@ -22,8 +22,9 @@ void own_rows(Session& session, const SequenceRows& rows, const Requester& reque
 // Gives a session, whose last row is that before these, the first of them that others computed.
 PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
                              const Requester& requester);
-// Keeps a session's rows for others.
-void keep_rows(const Session& session);
+// Keeps a session's rows for others: of all its blocks where these have them, else of this range,
+// whose blocks do.
+void keep_rows(const Session& session, const StageRange& range);
 // The load, as the answer to a session's step tells it.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);
 [[noreturn]] void unknown_session();

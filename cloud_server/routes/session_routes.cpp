@@ -120,7 +120,7 @@ http::Response describe_session(Cloud& cloud, const http::Request& request) {
 
 http::Response end_session(Cloud& cloud, const http::Request& request) {
   const SessionName name = name_of(request);
-  cloud.sessions.with(name, [](Session& session) { keep_rows(session); });
+  cloud.sessions.with(name, [](Session& session) { keep_rows(session, session.range); });
   if (!cloud.sessions.remove(name)) unknown_session();
   http::Response response;
   response.status = 204;

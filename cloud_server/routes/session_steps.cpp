@@ -192,8 +192,8 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     const PrefixCache::Taken taken = take_rows(session, rows, requester_of(request));
     cached = taken.rows;
     job.rows = rows.slice(cached, rows.count() - cached);
-    run_step(cloud, session, request, model, job, answer.out());
-    if (rows.phase == Phase::kPrompt) keep_rows(session);
+    if (job.rows.count() > 0) run_step(cloud, session, request, model, job, answer.out());
+    if (rows.phase == Phase::kPrompt) keep_rows(session, rows.range);
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {

@@ -101,10 +101,11 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
     if (!all && at == end) piece.wanted = Wanted::kLast;
     piece.range.to = piece.wanted == Wanted::kNone ? session.range.to : rows.range.to;
     run_piece(session, piece, out);
-    if (piece.phase == Phase::kPrompt) keep_rows(session);
+    if (piece.phase == Phase::kPrompt) keep_rows(session, session.range);
     out += piece.wanted_count() * shard().width(piece.range.to);
   }
   beside_->note = tell_load(cloud_, model_, session);
+  beside_->note.cached = cached_;
 }
 
 void SessionForward::run_piece(Session& session, const SequenceRows& piece, float* out) {

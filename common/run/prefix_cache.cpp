@@ -50,6 +50,13 @@ PrefixCache::Computing::~Computing() {
   cache_->changed_.notify_all();
 }
 
+uint32_t PrefixCache::known(const PrefixRoot& root, const SequenceHistory& rows,
+                            const StageRange& range, uint32_t most) {
+  const std::lock_guard lock(mutex_);
+  refresh();
+  return static_cast<uint32_t>(path_of(root, rows, range, most / kPageTokens).size()) * kPageTokens;
+}
+
 PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence, uint32_t own,
                                      const SequenceHistory& rows, const StageRange& range,
                                      uint32_t most, const std::function<bool()>& gone) {

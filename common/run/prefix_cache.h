@@ -75,6 +75,9 @@ class PrefixCache {
     Computing rest = {};
   };
 
+  // How many rows take() would give an empty sequence now.
+  uint32_t known(const PrefixRoot& root, const SequenceHistory& rows, const StageRange& range,
+                 uint32_t most);
   // The sequence, which has the first `own` of these rows in whole pages, gets the longest known
   // prefix of them that the blocks of the range have, `most` rows at most. Waits while another text
   // of this root computes more of it, unless `gone`.

@@ -24,6 +24,11 @@ bool read(std::string_view name, std::string_view value, LoadNote& note) {
     note.price = price.value_or(0);
     return price.has_value();
   }
+  if (name == "cached") {
+    const auto rows = parse_u64(value, 0, UINT32_MAX);
+    note.cached = static_cast<uint32_t>(rows.value_or(0));
+    return rows.has_value();
+  }
   if (name != "want" && name != "draft") return true;
   const auto number = parse_u64(value, 0, name == "want" ? kMostCut : kMostDraft);
   if (!number) return false;
@@ -37,7 +42,7 @@ std::string to_text(const LoadNote& note) {
   char price[8];
   std::snprintf(price, sizeof price, "%.2f", std::clamp(note.price, 0.0, 1.0));
   return cat(note.want ? cat("want=", *note.want, ", ") : "", "price=", price,
-             ", draft=", note.draft);
+             ", draft=", note.draft, note.cached > 0 ? cat(", cached=", note.cached) : "");
 }
 
 std::optional<LoadNote> parse_load_note(std::string_view text) {

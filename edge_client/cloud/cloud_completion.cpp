@@ -79,6 +79,7 @@ class TokenStream {
   // Why it ended; empty where it did not say.
   std::string finish();
   size_t tokens() const { return tokens_; }
+  uint64_t cached() const { return cached_; }  // of the prompt, where its usage said so
 
  private:
   bool take(std::string_view event);
@@ -94,6 +95,7 @@ class TokenStream {
   uint64_t& steps_;
   Clock::time_point last_ = Clock::now();
   size_t events_ = 0, tokens_ = 0;
+  uint64_t cached_ = 0;
   std::string reason_;
 };
 
@@ -147,7 +149,13 @@ bool TokenStream::take(std::string_view text) {
                       code);  // the status that came too late
   }
   const Json& choices = event.at("choices");
-  if (!choices.is_array() || choices.empty()) return true;  // usage, for example
+  if (!choices.is_array() || choices.empty()) {
+    if (const Json* const usage = event.find("usage"); usage != nullptr && usage->is_object()) {
+      const Json* const details = usage->find("prompt_tokens_details");
+      if (details != nullptr) cached_ = details->at("cached_tokens").get<uint32_t>();
+    }
+    return true;
+  }
   const Json& choice = choices[0];
   if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
     reason_ = choice["finish_reason"].text();
@@ -210,7 +218,9 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }
   }
-  const std::string body = request_of(model, Json{{"prompt", prompt}}, options).dump();
+  Json asked = request_of(model, Json{{"prompt", prompt}}, options);
+  asked["stream_options"] = {{"include_usage", true}};
+  const std::string body = asked.dump();
   Retry retry(retry_options, waiter);
   // Ids are all that comes: nothing of the model is needed to tell their text.
   ModelConfig config;
@@ -249,6 +259,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
     }
     const std::string reason = stream.finish();
     goes_on(std::max<size_t>(1, stream.tokens()));
+    counts.cached_rows = std::min<uint64_t>(stream.cached(), prompt.size());
     if (stream.tokens() == 0) ++counts.steps;
     if (reason.empty()) {
       throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
@@ -272,6 +283,9 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
   TokenStream stream(nullptr, options, until_ready, counts.traffic, counts.steps, &opened);
   ++counts.trips;
   stream.read(remote, path, body.dump());
+  if (const auto& said = remote.said_of_load()) {
+    counts.cached_rows = std::min<uint64_t>(said->cached, opened.prompt.size());
+  }
   opened.finish_reason = stream.finish();
   if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
 }

@@ -54,7 +54,7 @@ std::vector<float> ModelLink::ask(const Send& send) {
 std::optional<CloudSays> ModelLink::load() const {
   const auto& said = remote_->said_of_load();
   if (!said) return std::nullopt;
-  return CloudSays{said->want, said->draft};
+  return CloudSays{said->want, said->draft, said->cached};
 }
 
 std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {

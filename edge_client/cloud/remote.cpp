@@ -347,6 +347,10 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   if (send.call == Send::kStep || send.call == Send::kFill) {
     const auto load = reply.headers.get(wire::kLoadHeader);
     load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
+    if (const auto cached = reply.headers.get(wire::kCachedHeader); cached && load_note_) {
+      const auto known = parse_u64(*cached, 0, send.rows.count());
+      load_note_->cached = static_cast<uint32_t>(known.value_or(0));
+    }
     if (rows == 0) return {};
   }
   return tensor(reply, name, rows, columns);

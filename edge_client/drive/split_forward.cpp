@@ -117,6 +117,8 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
       values = cloud.ask(*send);
     } else if (const auto* rescue = std::get_if<Rescue>(&action)) {
       if (moving_->rescue) *rescue->whole = moving_->rescue();
+    } else if (const auto* rows = std::get_if<TakeRows>(&action)) {
+      rows->take();
     } else {
       const Compute& job = std::get<Compute>(action);
       const Timed timed(*job.ms);

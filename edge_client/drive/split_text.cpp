@@ -19,6 +19,7 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
                 options.drafts.most == 0 && forward_->gives_top());
   if (run.opened != nullptr) take_up(*run.opened);
+  if (run.root && !options.score_prompt) forward_->course()->share(*run.root);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
     const TurnsOf& turns = *run.turns;
     if (auto taken = turns.kept.take(turns.owner, [&](const KeptTurn& turn) {
@@ -31,8 +32,9 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
 }
 
 void SplitText::keep() {
-  if (run_.turns == nullptr || !forward_) return;
+  if (!forward_) return;
   KeptTurn turn = forward_->keep();
+  if (run_.turns == nullptr) return;
   turn.owner = run_.turns->owner;
   turn.keeps = run_.turns->keeps;
   run_.turns->kept.put(std::move(turn));

@@ -35,9 +35,10 @@ struct SplitRun {
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
-  const Moving* moving = nullptr;  // none: the cut stays
-  const Opened* opened = nullptr;  // none: it begins here
-  const TurnsOf* turns = nullptr;  // none: it begins anew, and nothing of it is kept
+  const Moving* moving = nullptr;       // none: the cut stays
+  const Opened* opened = nullptr;       // none: it begins here
+  const TurnsOf* turns = nullptr;       // none: it begins anew, and nothing of it is kept
+  std::optional<PrefixRoot> root = {};  // whose rows of prompts it shares; none: nobody's
 };
 
 // A text, begun; as Generation, counted. One that the cloud makes alone, and cannot leave it, comes

@@ -64,10 +64,17 @@ class EngineRequest::Running {
              [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }},
             moving_ ? &*moving_ : nullptr,
             opened,
-            turns_ ? &*turns_ : nullptr};
+            turns_ ? &*turns_ : nullptr,
+            root_};
   }
-  // Has the cloud, which sees one key, keep the rows of this edge's users apart.
+  // Says whose rows it shares here, and has the cloud, which sees one key, keep those of this
+  // edge's users apart.
   void keep_apart(GenerateOptions& options) {
+    if (!options.cache_prompt) turns_.reset();
+    if (options.cache_prompt && work_.owner_) {
+      root_ = PrefixRoot{*work_.owner_, options.cache_salt};
+      if (turns_) turns_->owner = cat(*work_.owner_, "\n", options.cache_salt);
+    }
     if (!split_->info.knows(wire::kCacheFeature)) {
       options.cache_prompt = true;
       options.cache_salt.clear();
@@ -141,6 +148,7 @@ class EngineRequest::Running {
   std::optional<ModelLink> link_;
   std::optional<Moving> moving_;
   std::optional<TurnsOf> turns_;
+  std::optional<PrefixRoot> root_;
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true;
@@ -170,6 +178,7 @@ class EngineRequest::RunningText : public Text {
     return made;
   }
   std::span<const int32_t> prompt() const override { return prompt_; }
+  size_t cached() const override { return one_.counts.cached_rows; }
 
  protected:
   explicit RunningText(EngineRequest& work) : work_(work), one_(work, nullptr, 0) {}

@@ -36,6 +36,8 @@ class EngineRequest {
     virtual bool next(const OnText& on_text) = 0;
     virtual Generated take() = 0;
     virtual std::span<const int32_t> prompt() const = 0;
+    // Tokens of the prompt that nobody had to compute.
+    virtual size_t cached() const = 0;
   };
   std::unique_ptr<Text> begin(std::span<const int32_t> prompt, const GenerateOptions& options);
   // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): the cloud

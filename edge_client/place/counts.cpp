@@ -39,8 +39,9 @@ SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   using Counts = SplitCounts;
   add(*this, other, &Counts::traffic, &Counts::work, &Counts::steps, &Counts::trips,
       &Counts::cloud_layer_rows, &Counts::losses, &Counts::survived, &Counts::replays,
-      &Counts::kept_rows, &Counts::drafted, &Counts::accepted, &Counts::edge_ms,
-      &Counts::beside_cloud_ms, &Counts::beside_wire_ms, &Counts::beside_edge_ms, &Counts::ms);
+      &Counts::kept_rows, &Counts::cached_rows, &Counts::drafted, &Counts::accepted,
+      &Counts::edge_ms, &Counts::beside_cloud_ms, &Counts::beside_wire_ms, &Counts::beside_edge_ms,
+      &Counts::ms);
   moves.insert(moves.end(), other.moves.begin(), other.moves.end());
   return *this;
 }

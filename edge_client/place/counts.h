@@ -59,6 +59,7 @@ struct SplitCounts {
   uint64_t losses = 0, survived = 0;   // of the cloud or its session; each once
   uint64_t replays = 0;                // sessions and streams that were begun again
   uint64_t kept_rows = 0;              // of prompts, that were there from an earlier text
+  uint64_t cached_rows = 0;            // of prompts, that no side that ran computed; these too
   uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one
   double edge_ms = 0;                  // computing here
   // Parts of these times that no token waited for: a move was prepared beside the text.
@@ -73,6 +74,7 @@ struct SplitCounts {
 struct CloudSays {
   std::optional<int> want;  // the cut, or a lower one, that it wishes for; none: any
   int draft = 7;            // guesses that a step may have
+  uint32_t cached = 0;      // rows of what it was asked for that it did not compute
   bool operator==(const CloudSays&) const = default;
 };
 

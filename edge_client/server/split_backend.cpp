@@ -43,6 +43,7 @@ class BackendText : public serve::Text {
   }
   Generated take() override { return text_->take(); }
   std::span<const int32_t> prompt() const override { return text_->prompt(); }
+  size_t cached() const override { return text_->cached(); }
 
  private:
   const std::unique_ptr<EngineRequest::Text> text_;

@@ -6,9 +6,29 @@
 
 namespace split::edge {
 
+namespace {
+
+// Rows whose tokens alone go to the cloud in one step: bounds the time until its answer.
+constexpr uint32_t kMostTokens = 1024;
+
+}  // namespace
+
+// The rows to send to a session that has the first `there`.
+SequenceRows CloudRows::next_of(const SequenceRows& rows, uint32_t there) const {
+  SequenceRows next = rows;
+  if (there >= rows.past) return next;
+  next = sides_.history.piece(there, rows.past);
+  next.range = rows.range;
+  next.wanted = behind_ ? Wanted::kNone : Wanted::kLast;
+  if (behind_) {
+    next.tokens = sides_.history.tokens().subspan(there, std::min(rows.past - there, kMostTokens));
+  }
+  return next;
+}
+
 Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
   rows.range = {.to = sides_.cut};
-  rows.wanted = every ? Wanted::kAll : Wanted::kLast;
+  if (every) rows.wanted = Wanted::kAll;
   CloudSide& cloud = sides_.cloud;
   is_asked();
   for (Backoff backoff(retry_);;) {
@@ -22,21 +42,22 @@ Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
         cloud.open = true;
       }
       for (bool again = false;;) {
-        SequenceRows next = rows;
-        if (const uint32_t there = cloud.rows.below(sides_.cut); there < rows.past) {
-          begins_again_ |= !std::exchange(again, true);
-          next = sides_.history.piece(there, rows.past);
-          next.range = rows.range;
-          next.wanted = Wanted::kLast;
-        }
+        const uint32_t there = cloud.rows.below(sides_.cut);
+        if (there < rows.past && !behind_) begins_again_ |= !std::exchange(again, true);
+        const SequenceRows next = next_of(rows, there);
         const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can()};
         std::vector<float> hidden = co_await asked;
+        const uint32_t cached = flow_.load() ? flow_.load()->cached : 0;
+        if (rows.phase == Phase::kPrompt && !begins_again_) cached_ += cached;
         heed_load();
         answered();
         cloud.rows.step(next.past, next.past + next.count(), sides_.cut);
         ++counts_.trips;
-        counts_.cloud_layer_rows += uint64_t{next.count()} * static_cast<uint64_t>(sides_.cut);
-        if (next.past == rows.past) co_return hidden;
+        const uint32_t computed = next.count() - std::min(cached, rows.past - next.past);
+        counts_.cloud_layer_rows += uint64_t{computed} * static_cast<uint64_t>(sides_.cut);
+        if (next.past + next.count() != rows.past + rows.count()) continue;
+        behind_ = false;
+        co_return hidden;
       }
     } catch (const RemoteError& refused) {
       error = refused;

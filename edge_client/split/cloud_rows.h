@@ -21,9 +21,15 @@ class CloudRows {
 
   Lane* lane = nullptr;  // of the text, if it has one
 
-  // Asks for what leaves the cloud's blocks, for every row or for the last alone; for the rows
-  // before them first where the session lacks them. Throws CloudLost too.
+  // Asks for what leaves the cloud's blocks, for every row or for those that are wanted; for the
+  // rows before them first where the session lacks them. Throws CloudLost too.
   Task<std::vector<float>> ask(SequenceRows rows, bool every);
+
+  // The rows before the first that it asks for are known here: the cloud gets their tokens, and
+  // need not say what leaves its blocks.
+  void begins_behind() { behind_ = true; }
+  // Rows of the prompt that the cloud had.
+  uint32_t cached() const { return cached_; }
 
   // For those who ask the cloud for something else: it is asked from now on, and answers.
   void is_asked() { asked_ = flow_.now(); }
@@ -52,6 +58,7 @@ class CloudRows {
   uint32_t most_rows() const { return 1 + most_guesses_; }
 
  private:
+  SequenceRows next_of(const SequenceRows& rows, uint32_t there) const;
   Moment lost_at() const;
   void goes_on();
 
@@ -63,6 +70,8 @@ class CloudRows {
   bool losing_ = false;                     // the cloud, and it is not back
   bool begins_again_ = false;               // a session or a stream
   uint32_t most_guesses_ = UINT32_MAX - 1;  // that the cloud takes in a step
+  bool behind_ = false;
+  uint32_t cached_ = 0;
 };
 
 }  // namespace split::edge

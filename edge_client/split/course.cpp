@@ -1,20 +1,12 @@
 #include "edge_client/split/course.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace split::edge {
 namespace {
 
-// The last rows, as far as they were generated.
-uint32_t last_answer(const SequenceHistory& history) {
-  uint32_t rows = 0;
-  for (uint32_t at = 0; at < history.size();) {
-    const SequenceRows piece = history.piece(at, history.size());
-    rows = piece.phase == Phase::kGenerate ? rows + piece.count() : 0;
-    at += piece.count();
-  }
-  return rows;
-}
+bool is_finite(float value) { return std::isfinite(value); }
 
 // The cloud's sessions have to take the deepest of all cuts, where those beyond the last
 // block are its own.
@@ -33,7 +25,8 @@ Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& r
     : retry_(retry),
       counts_(counts),
       sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)),
-      cloud_(sides_, flow_, retry, counts) {
+      cloud_(sides_, flow_, retry, counts),
+      shared_(sides_) {
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
   CHECK(sides_.on_cloud() || head_here() || moves->targets.empty());
@@ -72,67 +65,6 @@ void Course::forget_rows(uint32_t past) {
   counts_.work.cloud_layer_rows -= rows * led_layers_;
 }
 
-void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt,
-                   bool lost) {
-  if (lost) cloud_.was_lost();
-  sides_.cloud.session = session;
-  sides_.cloud.open = true;
-  if (ids.size() <= prompt) return;
-  lead(ids.first(prompt), Phase::kPrompt, sides_.layers());
-  lead(ids.subspan(prompt, ids.size() - 1 - prompt), Phase::kGenerate, sides_.layers());
-  sides_.prompt_rows = static_cast<uint32_t>(prompt);
-  sides_.cloud.rows.step(0, sides_.history.size(), sides_.layers());
-  ++sides_.version;
-}
-
-uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
-                         bool phases_alike) const {
-  if (prompt.empty()) return 0;
-  TailSide* const tail = sides_.tail.get();
-  // Nobody knows of a tail that is to come.
-  phases_alike &= tail != nullptr ? tail->shard().same_bits_in_both_phases() : !lane_;
-  SequenceHistory own;
-  own.append(prompt.first(prompt.size() - 1), Phase::kPrompt);
-  uint32_t rows = turn.history.common(own, phases_alike);
-  if (sides_.cut > 0) {
-    if (!turn.cloud.open || turn.deepest != sides_.deepest) return 0;
-    rows = std::min(rows, turn.cloud.rows.below(sides_.cut));
-  }
-  if (sides_.cut < sides_.layers()) {
-    const bool same = tail != nullptr && turn.tail && &turn.tail->batcher() == &tail->batcher();
-    if (!same) return 0;
-    rows = std::min(rows, turn.tail->rows_from(sides_.cut));
-  }
-  return rows;
-}
-
-void Course::go_on_from(KeptTurn turn, uint32_t rows) {
-  CHECK(sides_.history.size() == 0 && rows <= turn.history.size());
-  sides_.history = std::move(turn.history);
-  if (const uint32_t last = last_answer(sides_.history); last > 0) answer_before_ = last + 1;
-  sides_.history.cut_back(rows);
-  sides_.prompt_rows = kept_rows_ = rows;
-  if (turn.cloud.open && turn.deepest == sides_.deepest) {
-    sides_.cloud = std::move(turn.cloud);
-    sides_.cloud.rows.cut_back(rows);
-  }
-  if (turn.tail && sides_.tail && &turn.tail->batcher() == &sides_.tail->batcher()) {
-    sides_.tail = std::move(turn.tail);
-    forget_tail(rows);
-  }
-  counts_.kept_rows += rows;
-  ++sides_.version;
-}
-
-KeptTurn Course::keep() {
-  KeptTurn turn{.cloud = CloudSide(sides_.layers()),
-                .tail = sides_.tail,
-                .history = std::move(sides_.history),
-                .deepest = sides_.deepest};
-  if (sides_.cloud.open && sides_.cloud.reachable) std::swap(turn.cloud, sides_.cloud);
-  return turn;
-}
-
 Flow& Course::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;
@@ -155,6 +87,14 @@ Flow& Course::stream(std::span<const int32_t> ids, size_t prompt, const Generate
 Task<void> Course::run_rows(SequenceRows rows) {
   CHECK(!sides_.on_cloud() && !rows.tokens.empty());
   ++counts_.steps;
+  const SequenceRows all = rows;
+  const int cut = sides_.cut;
+  std::optional<PrefixCache::Taken> known;  // while they are computed
+  co_await shared_.take(rows, known);
+  if (known && known->rows > 0) {
+    kept_rows_ = known->rows;
+    cloud_.begins_behind();
+  }
   if (const uint32_t kept = std::exchange(kept_rows_, 0); kept > rows.past) {
     CHECK(rows.wanted == Wanted::kLast && kept < rows.past + rows.count());
     rows = rows.slice(kept - rows.past, rows.past + rows.count() - kept);
@@ -173,9 +113,26 @@ Task<void> Course::run_rows(SequenceRows rows) {
     } catch (const CloudLost&) {
     }
     if (!done) leave_cloud(rows.past);
+    if (done && known && known->rows > 0 && !std::ranges::all_of(results_, is_finite)) {
+      shared_.forget();
+      forget_rows(known->rows);
+      sides_.history.cut_back(0);
+      known.reset();
+      rows = all;
+      done = false;
+    }
   }
+  if (all.phase == Phase::kPrompt && all.past == 0) count_cached(known ? known->rows : 0, cut);
   if (head_away) co_await run_head();
   if (lane_) settle_moves();
+}
+
+// Counts the rows of the prompt that no side computed: the tail had so many, where it has blocks.
+void Course::count_cached(uint32_t here, int cut) {
+  if (counts_.cached_rows > 0 || sides_.cut != cut) return;
+  counts_.cached_rows = cut == 0                 ? here
+                        : cut == sides_.layers() ? cloud_.cached()
+                                                 : std::min(here, cloud_.cached());
 }
 
 // The cloud takes the logits of the results, until the text leaves it.
@@ -323,6 +280,9 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.work.cloud_heads;
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   cloud_.answered();
+  if (past == 0 && flow_.load()) {
+    counts_.cached_rows = std::min<uint64_t>(flow_.load()->cached, prompt);
+  }
   sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
   counts_.cloud_layer_rows += rows.size() * static_cast<uint64_t>(sides_.layers());
   ids_.push_back(token.id);
@@ -356,9 +316,10 @@ uint32_t Course::add_lag(SequenceRows& rows) {
   return lag;
 }
 
-// The tail has no row behind these; no job has its sequence.
-void Course::forget_tail(uint32_t past) {
-  if (sides_.tail) sides_.tail->pages().cut_back(sides_.tail->sequence(), past);
+// The tail has no row behind these, and perhaps some less, where others read them: it computes
+// those again. No job has its sequence.
+uint32_t Course::forget_tail(uint32_t past) {
+  return sides_.tail ? sides_.tail->pages().own(sides_.tail->sequence(), past) : past;
 }
 
 // The rows pass both sides, and their results are there.
@@ -397,7 +358,10 @@ Task<void> Course::pass(SequenceRows rows) {
     out += piece.wanted_count() * width;
     const size_t skipped = std::min<size_t>(lag - std::min(lag, at), piece.count());
     lead(piece.tokens.subspan(skipped), piece.phase, sides_.cut);
-    if (piece.phase == Phase::kPrompt) sides_.prompt_rows = sides_.history.size();
+    if (piece.phase == Phase::kPrompt) {
+      sides_.prompt_rows = sides_.history.size();
+      if (moves_.empty()) shared_.put();
+    }
     ++sides_.version;
   }
   if (rows.wanted != Wanted::kAll) co_return;

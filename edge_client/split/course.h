@@ -12,6 +12,7 @@
 #include "edge_client/split/cloud_rows.h"
 #include "edge_client/split/kept_turns.h"
 #include "edge_client/split/lane.h"
+#include "edge_client/split/shared_rows.h"
 
 namespace split::edge {
 
@@ -39,9 +40,13 @@ class Course {
   // given: it has the rows of all but the last. Before anything else.
   // `lost`: the cloud was, meanwhile.
   void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost);
+  // Takes the rows of prompts that texts of this root left on this machine. Before anything else;
+  // not for a prompt that is scored.
+  void share(PrefixRoot root) { shared_.root = std::move(root); }
   // Leading rows of an earlier text that this one can go on from: those that both sides have where
   // they are needed, of the same tokens, in the same phase unless the phases are alike on the cloud
   // and here; so a text's bits do not depend on what was kept. The prompt's last row is always new.
+  // None where no more are there than others share.
   uint32_t rows_of(const KeptTurn& turn, std::span<const int32_t> prompt, bool phases_alike) const;
   // Goes on from so many, of a prompt of which only the last row's result will be wanted. Before
   // anything else.
@@ -97,7 +102,7 @@ class Course {
   Task<void> run_head();
   Task<void> meet_lane();
   void forget_guesses(uint32_t past);
-  void forget_tail(uint32_t past);
+  uint32_t forget_tail(uint32_t past);
   void note(Move move);
   void leave_cloud(uint32_t rows);
   void settle_moves();
@@ -109,12 +114,14 @@ class Course {
   uint32_t add_lag(SequenceRows& rows);
   Task<void> pass(SequenceRows rows);
   Task<void> run_here(SequenceRows rows, float* out, SequenceId sequence);
+  void count_cached(uint32_t here, int cut);
 
   const RetryOptions retry_;
   SplitCounts& counts_;
 
   TwoSides sides_;
   CloudRows cloud_;
+  SharedRows shared_;
   Flow flow_;                 // ends before the sides do,
   std::optional<Lane> lane_;  // and so does the lane
   uint32_t out_ = 0;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <coroutine>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,10 @@ class TailSide;
 // All stages are needed here, for a text whose cloud is lost; they stay null where that cannot be.
 struct Rescue {
   std::shared_ptr<TailSide>* whole;
+};
+// The rows of a prompt that other texts leave here: it may wait for these.
+struct TakeRows {
+  std::function<void()> take;
 };
 // A kernel's result is needed: the job is run.
 struct Compute {
@@ -50,7 +55,7 @@ struct Wait {
   bool hears = false;
 };
 struct Done {};
-using Action = std::variant<Done, Send, Compute, Rescue, Wait, Stream, NextToken>;
+using Action = std::variant<Done, Send, Compute, TakeRows, Rescue, Wait, Stream, NextToken>;
 
 template <typename T>
 class Task;
@@ -118,6 +123,7 @@ inline AskingToken operator co_await(Stream action) { return {std::move(action)}
 inline AskingToken operator co_await(NextToken action) { return {action}; }
 inline AskingRows operator co_await(Send action) { return {std::move(action)}; }
 inline AskingRows operator co_await(Compute action) { return {action}; }
+inline AskingRows operator co_await(TakeRows action) { return {std::move(action)}; }
 inline AskingRows operator co_await(Rescue action) { return {action}; }
 inline AskingRows operator co_await(Wait action) { return {action}; }
 

@@ -403,25 +403,26 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
   }
 }
 
-// Rows that the tail has are computed again, up to the first block that has them; behind these it
-// gets new ones in all its blocks, where the text does not need them yet.
+// Rows that the tail has are computed again, up to the first block that has them, unless others
+// read their pages; behind these it gets new ones in all blocks, where the text does not need them
+// yet.
 Task<void> Lane::run_slice(SequenceRows slice) {
   const std::shared_ptr<TailSide> side = tail();
   KvPages& pages = side->pages();
-  const int layers = sides_.layers();
   const bool fill = slice.past < pages.length(side->sequence());
+  if (fill && !pages.owns(side->sequence(), slice.past, slice.past + slice.count())) {
+    target_->tail = std::make_shared<TailSide>(side->batcher(), side->keeps());
+    co_return;
+  }
   int to = target_->cut + 1;
-  while (to < layers &&
+  while (to < sides_.layers() &&
          (!fill || pages.filled(side->sequence(), to) < slice.past + slice.count())) {
     ++to;
   }
   slice.range.to = to;
   slice.wanted = Wanted::kNone;
-  Job job{.sequence = side->sequence(),
-          .rows = slice,
-          .out = nullptr,
-          .requester = sides_.requester,
-          .fill = fill};
+  Job job{side->sequence(), slice, nullptr, sides_.requester};
+  job.fill = fill;
   const TwoSides::Hold hold(sides_);
   co_await Compute{&side->batcher(), &job, &flying_.edge_ms};
   settled_.edge_ms += std::exchange(flying_.edge_ms, 0);

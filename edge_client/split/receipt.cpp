@@ -285,8 +285,8 @@ std::string cost_members(const Receipt& r) {
              ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows,
              ",\"cloud_layer_rows_again\":", r.counts.cloud_layer_rows_again(),
              ",\"losses\":", r.counts.losses, ",\"replays\":", r.counts.replays,
-             ",\"kept_rows\":", r.counts.kept_rows, ",\"drafted\":", r.counts.drafted,
-             ",\"accepted\":", r.counts.accepted, ",\"exact\":",
+             ",\"kept_rows\":", r.counts.kept_rows, ",\"cached_rows\":", r.counts.cached_rows,
+             ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
              !r.is_exact()   ? "null"
              : *r.is_exact() ? "true"
                              : "false",

@@ -91,6 +91,7 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   weights.taken = [this](const TensorView& view) { weights_.taken(view); };
   checked([&] { shard_ = std::make_unique<Shard>(*device_, model, weights, options); });
   batcher_ = std::make_unique<Batcher>(*shard_);
+  batcher_->keep_prefixes();
 }
 
 // Where the hashes were right and the weights are wrong, the server itself is.

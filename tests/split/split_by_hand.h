@@ -99,6 +99,8 @@ class ByHand {
         one.flow->hear(cloud_.load());
       } else if (const auto* rescues = std::get_if<edge::Rescue>(&one.action)) {
         if (rescue) *rescues->whole = rescue();
+      } else if (const auto* rows = std::get_if<edge::TakeRows>(&one.action)) {
+        rows->take();
       } else if (!std::holds_alternative<edge::Compute>(one.action)) {
         if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
           stream_.emplace(cloud_, *begun);
