@@ -63,7 +63,10 @@ std::string read_messages(const Json& messages, bool wanted, MemoryShare& memory
     for (const char* key : {"name", "refusal", "reasoning_content", "tool_calls", "tool_call_id"}) {
       message.ignore(key);
     }
-    message.finish();
+    // Clients send the members of an answer back that had nothing in them.
+    message.each_unread([](const std::string& name, const Json& value) {
+      if (!value.is_null()) Fields::refuse_unknown(name);
+    });
   }
   return plain;
 }

@@ -115,6 +115,20 @@ TEST_F(Asked, ACallThatHasToComeIsThatOfItsTools) {
   EXPECT_EQ(whole(body).parts(), golden.expected(one_call));
 }
 
+TEST_F(Asked, EachOfManyAnswersHasCallsOfItsOwn) {
+  Ordered body = golden.request(one_call);
+  body["n"] = 3;
+  const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  std::set<std::string> ids;
+  const Dict answer = Dict::parse(reply.body);
+  for (const Dict& choice : answer["choices"]) {
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+    ids.insert(choice["message"]["tool_calls"][0]["id"].get<std::string>());
+  }
+  EXPECT_EQ(ids.size(), 3u);
+}
+
 // Where a call is cut it is told as far as it came, and the reason is the length.
 TEST_F(Asked, ACutCallIsToldAsFarAsItCame) {
   Ordered body = golden.request(one_call);

@@ -1,35 +1,43 @@
 #!/usr/bin/env bash
-# run.sh BINARIES FOLDER: OpenAI's client for Node and others of npm's against edge_client --serve and a cloud_server, both
-# on free ports. The clients are installed into FOLDER. Exits with 77 where there is no npm.
+# run.sh BINARIES FOLDER: clients of OpenAI's, Anthropic's and Ollama's routes, of npm's, against edge_client --serve and
+# cloud_server on free ports: of the demo model, and of one that calls a tool. The clients are installed into FOLDER. Exits
+# with 77 where there is no npm.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 folder=$2
 
 "$here/../support/npm_ci.sh" "$here" "$folder"
-cp "$here/test.mjs" "$here/clients.mjs" "$folder"
+cp "$here"/*.mjs "$folder"
 
-cloud='' edge=''
+pids=()
 stop() {
-  for pid in $edge $cloud; do kill "$pid" 2> /dev/null || :; done
+  for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || :; done
   wait
 }
 trap stop EXIT
-# start NAME COMMAND...: runs it in the background; $url is where it says that it listens, $pid its process.
+# start NAME COMMAND...: runs it in the background; $url is where it says that it listens.
 start() {
   local log=$folder/$1.log
   : > "$log"  # not what an earlier run left
   "${@:2}" > "$log" 2>&1 &
-  pid=$!
+  pids+=($!)
   until url=$(grep -o 'listening on http://[^ ]*' "$log"); do
-    kill -0 "$pid" 2> /dev/null || { cat "$log" >&2; exit 1; }
+    kill -0 "${pids[-1]}" 2> /dev/null || { cat "$log" >&2; exit 1; }
     sleep 0.1
   done
   url=${url#listening on }
 }
-start cloud "$binaries/cloud_server" --port 0 --device cpu --blob-cache "$folder/blobs"
-cloud=$pid
-start edge "$binaries/edge_client" --server "$url" --serve 127.0.0.1:0 --cut 6 --device cpu --cache "$folder/cache"
-edge=$pid
+# serve NAME CUT FLAGS...: a cloud and an edge at that cut; $cloud and $url are where they listen.
+serve() {
+  start "$1-cloud" "$binaries/cloud_server" --port 0 --device cpu --blob-cache "$folder/blobs" "${@:3}"
+  cloud=$url
+  start "$1-edge" "$binaries/edge_client" --server "$cloud" --serve 127.0.0.1:0 --cut "$2" --device cpu \
+    --cache "$folder/cache"
+}
 cd "$folder"
+serve demo 6
 node test.mjs "$url"
 node clients.mjs "$url"
+node saying.mjs "$folder/saying"
+serve saying 1 --model "$folder/saying"
+node tools.mjs "$url" "$cloud"

@@ -54,7 +54,7 @@ Json response_messages(Json input, const Json& instructions) {
     if (!one.is_object()) Fields::refuse("input", "expected messages as objects");
     Fields item(&one);
     const std::string type = item.text_or("type", "message");
-    for (const char* key : {"id", "status", "phase"}) item.ignore(key);
+    for (const char* key : {"id", "status", "phase", "parsed_arguments"}) item.ignore(key);
     if (type == "function_call") {
       if (said.is_null()) said = message_of("assistant", "");
       said["tool_calls"].push_back(
