@@ -11,6 +11,7 @@
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
 #   web [--only LIST]        the edge in a tab of Chromium: its page, its steps beside a native edge's and beside wllama's and
 #                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers
+#   agent [--cut K] [--model DIR]  an agent's session of 20 turns: rows computed, rows from the cache, first tokens
 #   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
 #   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
@@ -19,10 +20,14 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | split | store | pair | web | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,17s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair, web or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | split | store | pair | web | agent | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,18s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair, web, agent or peers" >&2 && exit 2 ;;
 esac
+if [ "$area" = agent ]; then
+  "$root/scripts/build.sh" cloud_server edge_client >&2
+  exec python3 "$root/scripts/bench_agent.py" "$@"
+fi
 if [ "$area" = peers ] || [ "$area" = web ]; then
   folder=$root/build/bench-$area
   mkdir -p "$folder"

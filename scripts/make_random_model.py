@@ -2,7 +2,7 @@
 """make_random_model.py --arch ARCH --size SIZE --out DIR: a model of random weights as Hugging Face would save it.
 
   gpt2    tiny distilgpt2 gpt2 gpt2-medium gpt2-large gpt2-xl
-  llama   tiny smollm2-135m tinyllama-1.1b llama-3.2-1b
+  llama   tiny agent smollm2-135m tinyllama-1.1b llama-3.2-1b
   qwen2   tiny qwen2.5-0.5b
   qwen3   tiny qwen3-0.6b
   bert    tiny minilm-l6 bge-base       with the files of sentence-transformers
@@ -31,6 +31,7 @@ GPT2 = {
 OTHERS = {
     "llama": {
         "tiny": (2, 64, 4, 2, 160, 512, 256),
+        "agent": (4, 128, 4, 2, 384, 648, 32768),
         "smollm2-135m": (30, 576, 9, 3, 1536, 49152, 8192),
         "tinyllama-1.1b": (22, 2048, 32, 4, 5632, 32000, 2048),
         "llama-3.2-1b": (16, 2048, 32, 8, 8192, 128256, 131072),
