@@ -14,7 +14,7 @@
 
 namespace split::array {
 
-class TapeLoops;
+class Executor;
 
 // Threads, and the kernels of the best instruction set (or of SPLIT_CPU_ISA). One plan runs at a
 // time.
@@ -42,31 +42,15 @@ class Plan {
   // Bytes beside the store's, for what is between the kernels; also of a graph that is not planned
   // yet.
   static uint64_t bytes_of(const Graph& graph);
-  size_t arena_bytes() const { return arena_.size() * sizeof(float); }
+  size_t arena_bytes() const;
   std::string text() const { return text_of(schedule_); }
 
  private:
-  struct Place {
-    float* floats = nullptr;
-    const int32_t* numbers = nullptr;
-  };
-  struct Product;
-  struct Layout;
-
-  void bind(Store& store);
-  void place_temporaries();
-  std::span<float> scratch(size_t floats);
+  std::vector<Store::Entry*> leaves_in(Store& store) const;
   const Schedule::Output& result(std::string_view name) const;
-  void run_tape(size_t i);
-  void run_product(size_t i);
-  void run_rows(size_t i);
 
-  Runtime& runtime_;
-  Schedule schedule_;
-  std::vector<Place> places_;       // of buffers
-  std::vector<TapeLoops> tapes_;    // of kernels
-  std::vector<size_t> workspaces_;  // of kernels, where they begin in the arena
-  std::vector<float> arena_;
+  const Schedule schedule_;
+  const std::unique_ptr<Executor> executor_;
 };
 
 }  // namespace split::array

@@ -1,0 +1,338 @@
+// Runs a schedule by the loops and products that inference has.
+#include <algorithm>
+#include <cstring>
+
+#include "array/executor.h"
+#include "array/tape_loops.h"
+#include "base/error.h"
+#include "base/resources/thread_pool.h"
+
+namespace split::array {
+namespace {
+
+constexpr int64_t kTaskFloats = 16384;  // some microseconds of work
+constexpr int64_t kLeastLanes = 256;    // of a task, so that threads share narrow sums too
+
+// Memory of each thread that no kernel keeps.
+float* thread_scratch(size_t floats) {
+  thread_local std::vector<float> memory;
+  if (memory.size() < floats + kLine) memory.resize(floats + kLine);
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows of a matrix that lie one after another.
+bool dense_rows(const Access& access, int64_t columns) {
+  const Axis &row = access.axes[access.axes.size() - 2], &column = access.axes.back();
+  return (column.stride == 1 || column.size == 1) && (row.stride == columns || row.size == 1);
+}
+bool one_matrix(const Access& access) {
+  return std::all_of(access.axes.begin(), access.axes.end() - 2,
+                     [](const Axis& axis) { return axis.stride == 0 || axis.size == 1; });
+}
+// Where matrix `i` of a batch begins.
+int64_t matrix_at(const Access& access, int64_t i) {
+  int64_t at = access.offset;
+  for (size_t axis = access.axes.size() - 2; axis-- > 0;) {
+    at += i % access.axes[axis].size * access.axes[axis].stride;
+    i /= access.axes[axis].size;
+  }
+  return at;
+}
+
+// to [rows, columns] of a matrix with these strides, in squares that stay in L1.
+void copy_matrix(const float* from, int64_t row_stride, int64_t column_stride, int64_t rows,
+                 int64_t columns, float* to, int64_t to_stride) {
+  constexpr int64_t kSquare = 32;
+  if (column_stride == 1) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(to + r * to_stride, from + r * row_stride,
+                  static_cast<size_t>(columns) * sizeof(float));
+    }
+    return;
+  }
+  for (int64_t r0 = 0; r0 < rows; r0 += kSquare) {
+    const int64_t r1 = std::min(rows, r0 + kSquare);
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t r = r0; r < r1; ++r)
+        to[r * to_stride + c] = from[r * row_stride + c * column_stride];
+    }
+  }
+}
+
+// Copies of a product's operands in the order in which its kernel reads them.
+struct Product {
+  explicit Product(const Kernel& kernel)
+      : copies_a(!dense_rows(kernel.a.access, kernel.k)),
+        one_a(one_matrix(kernel.a.access)),
+        one_b(one_matrix(kernel.b.access)),
+        a_floats(whole_lines(static_cast<size_t>(kernel.r * kernel.k))),
+        b_floats(whole_lines(static_cast<size_t>(kernel.k * kernel.m))) {}
+  size_t floats(const Kernel& kernel) const {
+    const auto batch = static_cast<size_t>(kernel.batch);
+    return (copies_a ? a_floats * (one_a ? 1 : batch) : 0) + b_floats * (one_b ? 1 : batch);
+  }
+  bool copies_a, one_a, one_b;
+  size_t a_floats, b_floats;  // of one matrix
+};
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Schedule& schedule, Leaves leaves);
+
+  void run() override;
+  std::span<const float> floats(size_t buffer) override {
+    return {places_[buffer].floats, static_cast<size_t>(schedule_.buffers[buffer].count)};
+  }
+  size_t arena_bytes() const override { return arena_.size() * sizeof(float); }
+
+ private:
+  struct Place {
+    float* floats = nullptr;
+    const int32_t* numbers = nullptr;
+  };
+  void run_tape(size_t i);
+  void run_product(size_t i);
+  void run_rows(size_t i);
+
+  const CpuKernels& kernels_;
+  ThreadPool& pool_;
+  const Schedule& schedule_;
+  std::vector<Place> places_;       // of buffers
+  std::vector<TapeLoops> tapes_;    // of kernels
+  std::vector<size_t> workspaces_;  // of kernels, where they begin in the arena
+  std::vector<float> arena_;
+};
+
+CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Schedule& schedule,
+                         Leaves leaves)
+    : kernels_(kernels), pool_(pool), schedule_(schedule), places_(leaves.size()) {
+  Layout layout(schedule_, cpu_workspace);
+  arena_.resize(layout.floats + kLine);
+  const auto address = reinterpret_cast<uintptr_t>(arena_.data());
+  float* const begin = arena_.data() + (64 - address % 64) % 64 / sizeof(float);
+  for (size_t b = 0; b < places_.size(); ++b) {
+    if (layout.placed[b]) places_[b].floats = begin + layout.at[b];
+    if (leaves[b] == nullptr) continue;
+    const bool numbers = leaves[b]->dtype == DType::kI32;
+    places_[b] = {numbers ? nullptr : leaves[b]->floats.data(),
+                  numbers ? leaves[b]->numbers.data() : nullptr};
+  }
+  workspaces_ = std::move(layout.workspaces);
+  for (size_t& workspace : workspaces_) workspace += static_cast<size_t>(begin - arena_.data());
+  for (const Kernel& kernel : schedule_.kernels) tapes_.emplace_back(kernel);
+}
+
+void CpuExecutor::run() {
+  const ThreadPool::Step step(pool_);
+  for (size_t i = 0; i < schedule_.kernels.size(); ++i) {
+    switch (schedule_.kernels[i].kind) {
+      case KernelKind::kRows:
+      case KernelKind::kColumns:
+        run_tape(i);
+        break;
+      case KernelKind::kProduct:
+        run_product(i);
+        break;
+      case KernelKind::kTake:
+      case KernelKind::kPut:
+        run_rows(i);
+        break;
+    }
+  }
+  for (const auto& [from, to] : schedule_.copies) {
+    const auto n = static_cast<size_t>(schedule_.buffers[static_cast<size_t>(from)].count);
+    std::memcpy(places_[static_cast<size_t>(to)].floats, places_[static_cast<size_t>(from)].floats,
+                n * sizeof(float));
+  }
+}
+
+void CpuExecutor::run_tape(size_t i) {
+  const Kernel& kernel = schedule_.kernels[i];
+  const TapeLoops& tape = tapes_[i];
+  const CpuKernels& kernels = kernels_;
+  std::vector<Base> bases(kernel.tape.size());
+  for (size_t k = 0; k < bases.size(); ++k) {
+    const int buffer = kernel.tape[k].operand.buffer;
+    if (buffer < 0) continue;
+    const Place& place = places_[static_cast<size_t>(buffer)];
+    bases[k] = {place.floats, place.numbers};
+  }
+  const bool columns = kernel.kind == KernelKind::kColumns;
+  const int64_t all = columns ? kernel.lanes : kernel.rows, inner = kernel.inner;
+  const int64_t block =
+      columns ? std::min(tape.rows_at_once(), std::max(kLeastLanes, all / 8)) : tape.rows_at_once();
+  const int64_t each =
+      columns ? block
+              : std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, inner) / block) * block;
+  pool_.run(static_cast<size_t>(divided_up(all, each)), [&](size_t task) {
+    const size_t room = tape.scratch_floats();
+    float* const scratch = thread_scratch(room + static_cast<size_t>(2 * block));
+    std::vector<const float*> values(kernel.tape.size());
+    const int64_t end = std::min(all, (static_cast<int64_t>(task) + 1) * each);
+    for (int64_t row = static_cast<int64_t>(task) * each; row < end; row += block) {
+      const int64_t rows = std::min(block, end - row);
+      if (!columns) {
+        tape.run(kernels, bases, row, rows, scratch, values);
+        for (const auto& output : kernel.outputs) {
+          const Value& value = kernel.tape[static_cast<size_t>(output.value)];
+          const int64_t n = value.full ? inner : 1;
+          std::memcpy(places_[static_cast<size_t>(output.buffer)].floats + row * n,
+                      values[static_cast<size_t>(output.value)],
+                      static_cast<size_t>(rows * n) * sizeof(float));
+        }
+        continue;
+      }
+      float *sum = scratch + room, *next = sum + block;
+      const Op join = kernel.reduce == Op::k_reduce_sum   ? Op::k_add
+                      : kernel.reduce == Op::k_reduce_max ? Op::k_maximum
+                                                          : Op::k_minimum;
+      float start = 0;
+      kernels.reduce[kernel.reduce](&start, 0, 1, 0, &start);
+      std::fill_n(sum, rows, start);
+      for (int64_t m = 0; m < kernel.rows; ++m) {
+        tape.run(kernels, bases, m * kernel.lanes + row, rows, scratch, values);
+        const float* x = values.back();
+        if (kernel.tape.back().uniform) {
+          kernels.binary_by[join](sum, *x, next, static_cast<size_t>(rows));
+        } else {
+          kernels.binary[join](sum, x, next, static_cast<size_t>(rows));
+        }
+        std::swap(sum, next);
+      }
+      std::memcpy(places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats + row, sum,
+                  static_cast<size_t>(rows) * sizeof(float));
+    }
+  });
+}
+
+void CpuExecutor::run_product(size_t i) {
+  const Kernel& kernel = schedule_.kernels[i];
+  const Product product(kernel);
+  const int64_t r = kernel.r, k = kernel.k, m = kernel.m, batch = kernel.batch;
+  float* const y = places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats;
+  if (r == 0 || m == 0 || batch == 0) return;
+  const float* const a = places_[static_cast<size_t>(kernel.a.buffer)].floats;
+  const float* const b = places_[static_cast<size_t>(kernel.b.buffer)].floats;
+  float* const packed_b = arena_.data() + workspaces_[i];
+  const int64_t b_count = product.one_b ? 1 : batch, a_count = product.one_a ? 1 : batch;
+  float* const copied_a = packed_b + product.b_floats * static_cast<size_t>(b_count);
+  constexpr auto kPanel = static_cast<int64_t>(kPanelColumns);
+  constexpr int64_t kRows = 256;
+  const int64_t panels = divided_up(m, kPanel), blocks = divided_up(r, kRows);
+  const auto strides = [](const Operand& operand) {
+    const auto& axes = operand.access.axes;
+    return std::pair(axes[axes.size() - 2].stride, axes.back().stride);
+  };
+  // Strides of rows and of columns.
+  const std::pair<int64_t, int64_t> b_by = strides(kernel.b), a_by = strides(kernel.a);
+  const int64_t copies = product.copies_a ? a_count * blocks : 0;
+  pool_.run(static_cast<size_t>(b_count * panels + copies), [&](size_t task) {
+    auto t = static_cast<int64_t>(task);
+    if (t < b_count * panels) {
+      const int64_t first = t % panels * kPanel, columns = std::min(kPanel, m - first);
+      const float* const from = b + matrix_at(kernel.b.access, t / panels);
+      copy_matrix(from + first * b_by.second, b_by.first, b_by.second, k, columns,
+                  packed_b + static_cast<size_t>(t / panels) * product.b_floats + first * k,
+                  columns);
+      return;
+    }
+    t -= b_count * panels;
+    const int64_t first = t % blocks * kRows, rows = std::min(kRows, r - first);
+    const float* const from = a + matrix_at(kernel.a.access, t / blocks);
+    copy_matrix(from + first * a_by.first, a_by.first, a_by.second, rows, k,
+                copied_a + static_cast<size_t>(t / blocks) * product.a_floats + first * k, k);
+  });
+  pool_.run(static_cast<size_t>(batch * blocks * panels), [&](size_t task) {
+    const auto t = static_cast<int64_t>(task);
+    const int64_t one = t / (blocks * panels), row = t / panels % blocks * kRows;
+    const int64_t first = t % panels * kPanel, columns = std::min(kPanel, m - first);
+    float* const scratch = thread_scratch(kPanelFloats + kRows * kPanelColumns);
+    MatmulTask work;
+    work.x = product.copies_a
+                 ? copied_a + static_cast<size_t>(product.one_a ? 0 : one) * product.a_floats
+                 : a + matrix_at(kernel.a.access, one);
+    work.x += row * k;
+    work.rows = static_cast<size_t>(std::min(kRows, r - row));
+    work.w = reinterpret_cast<const std::byte*>(
+        packed_b + static_cast<size_t>(product.one_b ? 0 : one) * product.b_floats);
+    work.inner = static_cast<size_t>(k);
+    work.width = static_cast<size_t>(m);
+    work.first = static_cast<size_t>(first);
+    work.columns = static_cast<size_t>(columns);
+    work.panel = scratch;
+    float* const out = y + (one * r + row) * m + first;
+    const bool whole = columns == kPanel;  // else its rows have no room behind
+    work.y = whole ? out : scratch + kPanelFloats;
+    work.y_stride = whole ? static_cast<size_t>(m) : kPanelColumns;
+    if (k == 0) {
+      for (size_t n = 0; n < work.rows; ++n)
+        std::fill_n(out + static_cast<int64_t>(n) * m, columns, 0.0f);
+      return;
+    }
+    kernels_.matmul(work);
+    for (size_t n = 0; !whole && n < work.rows; ++n) {
+      std::memcpy(out + static_cast<int64_t>(n) * m, work.y + n * kPanelColumns,
+                  static_cast<size_t>(columns) * sizeof(float));
+    }
+  });
+}
+
+// Rows of a table by an index, or added to one. A row of the table is one task's, so that sums have
+// the index's order.
+void CpuExecutor::run_rows(size_t i) {
+  const Kernel& kernel = schedule_.kernels[i];
+  const bool takes = kernel.kind == KernelKind::kTake;
+  const int64_t n = kernel.k, rows = kernel.r, width = kernel.m;
+  const float* const from = places_[static_cast<size_t>(kernel.a.buffer)].floats;
+  float* const to = places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats;
+  std::vector<float> read(static_cast<size_t>(rows));
+  Base base;
+  if (kernel.b.buffer >= 0) {
+    const Place& place = places_[static_cast<size_t>(kernel.b.buffer)];
+    base = {place.floats, place.numbers};
+  }
+  const float* const index = load(kernel.b, base, 0, rows, read.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    if (!(index[r] >= 0 && index[r] < static_cast<float>(n))) {
+      throw Error(ErrorKind::kInput,
+                  cat("[array] expected an index below ", n, ", got ", index[r]));
+    }
+  }
+  const auto row_bytes = static_cast<size_t>(width) * sizeof(float);
+  const int64_t all = takes ? rows : n;
+  const int64_t each = std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, width));
+  const int64_t tasks = takes ? divided_up(all, each) : std::min<int64_t>(all, 16);
+  pool_.run(static_cast<size_t>(tasks), [&](size_t task) {
+    const int64_t share = divided_up(all, tasks), first = static_cast<int64_t>(task) * share;
+    const int64_t end = std::min(all, first + share);
+    if (takes) {
+      for (int64_t r = first; r < end; ++r) {
+        std::memcpy(to + r * width, from + static_cast<int64_t>(index[r]) * width, row_bytes);
+      }
+      return;
+    }
+    if (first < end)
+      std::memset(to + first * width, 0, static_cast<size_t>(end - first) * row_bytes);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto at = static_cast<int64_t>(index[r]);
+      if (at < first || at >= end) continue;
+      for (int64_t c = 0; c < width; ++c) to[at * width + c] += from[r * width + c];
+    }
+  });
+}
+
+}  // namespace
+
+size_t cpu_workspace(const Kernel& kernel) {
+  return kernel.kind == KernelKind::kProduct ? Product(kernel).floats(kernel) : 0;
+}
+
+std::unique_ptr<Executor> make_cpu_executor(const CpuKernels& kernels, ThreadPool& pool,
+                                            const Schedule& schedule, Leaves leaves) {
+  return std::make_unique<CpuExecutor>(kernels, pool, schedule, leaves);
+}
+
+}  // namespace split::array
