@@ -1,4 +1,4 @@
-// What runs a schedule on a device. For plan.cpp alone.
+// Runs a schedule on a device. For plan.cpp alone.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,10 @@
 
 namespace split {
 class ThreadPool;
+namespace vulkan {
+struct Core;
 }
+}  // namespace split
 
 namespace split::array {
 
@@ -19,7 +22,7 @@ class Executor {
   virtual ~Executor() = default;
   // Throws Error(kInput) for an index that is outside of its table.
   virtual void run() = 0;
-  // What the last run left in a buffer.
+  // Returns what the last run left in a buffer.
   virtual std::span<const float> floats(size_t buffer) = 0;
   virtual size_t arena_bytes() const = 0;
 };
@@ -29,5 +32,7 @@ using Leaves = std::span<Store::Entry* const>;
 std::unique_ptr<Executor> make_cpu_executor(const CpuKernels& kernels, ThreadPool& pool,
                                             const Schedule& schedule, Leaves leaves);
 size_t cpu_workspace(const Kernel& kernel);
+std::unique_ptr<Executor> make_vulkan_executor(std::shared_ptr<vulkan::Core> core,
+                                               const Schedule& schedule, Leaves leaves);
 
 }  // namespace split::array

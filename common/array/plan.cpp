@@ -6,19 +6,49 @@
 #include "array/executor.h"
 #include "base/error.h"
 #include "base/log.h"
+#ifdef SPLIT_WITH_VULKAN
+#include "device/vulkan/runtime/buffers.h"
+#endif
 
 namespace split::array {
 
-Runtime::Runtime(unsigned threads)
-    : kernels(choose_kernels([] {
-        const char* const limit = std::getenv("SPLIT_CPU_ISA");  // as the device has it
-        return std::string_view(limit == nullptr ? "" : limit);
-      }())),
-      pool(threads) {}
+namespace {
+
+const CpuKernels& own_kernels() {
+  const char* const limit = std::getenv("SPLIT_CPU_ISA");  // as the device has it
+  return choose_kernels(limit == nullptr ? "" : limit);
+}
+
+std::shared_ptr<vulkan::Core> gpu_of([[maybe_unused]] const DeviceOptions& options) {
+#ifdef SPLIT_WITH_VULKAN
+  if (options.device != "cpu") return vulkan::core_of(*make_device(options));
+#endif
+  return nullptr;
+}
+
+std::unique_ptr<Executor> make_executor(Runtime& runtime, const Schedule& schedule, Leaves leaves) {
+#ifdef SPLIT_WITH_VULKAN
+  if (runtime.gpu != nullptr) return make_vulkan_executor(runtime.gpu, schedule, leaves);
+#endif
+  return make_cpu_executor(runtime.kernels, runtime.pool, schedule, leaves);
+}
+
+}  // namespace
+
+Runtime::Runtime(unsigned threads) : kernels(own_kernels()), pool(threads) {}
+Runtime::Runtime(const DeviceOptions& options)
+    : kernels(own_kernels()), pool(options.threads), gpu(gpu_of(options)) {}
+
+std::string Runtime::name() const {
+#ifdef SPLIT_WITH_VULKAN
+  if (gpu != nullptr) return gpu->context.capabilities().name;
+#endif
+  return "cpu";
+}
 
 Plan::Plan(Runtime& runtime, const Graph& graph, Store& store, bool fuse)
     : schedule_(schedule(graph, fuse)),
-      executor_(make_cpu_executor(runtime.kernels, runtime.pool, schedule_, leaves_in(store))) {
+      executor_(make_executor(runtime, schedule_, leaves_in(store))) {
   if (debug_level() >= 2) write_log(text());
 }
 Plan::~Plan() = default;

@@ -1,4 +1,4 @@
-// A graph made ready for the CPU and run again and again: kernels in order, one arena, nothing
+// A graph made ready for a device and run again and again: kernels in order, one arena, nothing
 // allocated by a run. One thread at a time; a run uses the threads of its Runtime.
 #pragma once
 
@@ -11,18 +11,28 @@
 #include "array/store.h"
 #include "base/resources/thread_pool.h"
 #include "device/cpu/kernels/kernels.h"
+#include "device/device.h"
+
+namespace split::vulkan {
+struct Core;
+}
 
 namespace split::array {
 
 class Executor;
 
-// Threads, and the kernels of the best instruction set (or of SPLIT_CPU_ISA). One plan runs at a
-// time.
+// A device: threads with the kernels of the best instruction set (or of SPLIT_CPU_ISA), or a GPU.
+// One plan runs at a time.
 class Runtime {
  public:
-  explicit Runtime(unsigned threads);
+  explicit Runtime(unsigned threads);  // the CPU
+  // Throws Error(kDevice) as make_device() does.
+  explicit Runtime(const DeviceOptions& options);
   const CpuKernels& kernels;
   ThreadPool pool;
+  const std::shared_ptr<vulkan::Core> gpu;  // null: the CPU
+  // Names what its results' bits depend on: "cpu", or the GPU's name and driver.
+  std::string name() const;
 };
 
 class Plan {

@@ -17,13 +17,17 @@ size_t counted(const Dims& dims, const std::string& name) {
 
 Store::Entry& Store::add(const std::string& name, Dims dims, bool state) {
   Entry& entry = entries_[name];
-  entry = {DType::kF32, dims, std::vector<float>(counted(dims, name)), {}, state};
+  entry = {.dtype = DType::kF32,
+           .dims = dims,
+           .floats = std::vector<float>(counted(dims, name)),
+           .state = state};
   return entry;
 }
 
 Store::Entry& Store::add_numbers(const std::string& name, Dims dims) {
   Entry& entry = entries_[name];
-  entry = {DType::kI32, dims, {}, std::vector<int32_t>(counted(dims, name)), false};
+  entry = {
+      .dtype = DType::kI32, .dims = dims, .numbers = std::vector<int32_t>(counted(dims, name))};
   return entry;
 }
 
@@ -38,13 +42,32 @@ Store::Entry& Store::add(const std::string& name, const TensorView& view, bool s
   return entry;
 }
 
+void Store::fetch(Entry& entry) {
+  if (entry.stale) entry.remote->pull(entry);
+  entry.stale = false;
+}
+
 Store::Entry* Store::find(const std::string& name) {
   const auto at = entries_.find(name);
   return at == entries_.end() ? nullptr : &at->second;
 }
+const Store::Entry& Store::read(const std::string& name) const {
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) {
+    throw Error(ErrorKind::kNotFound, cat("[array] no tensor '", name, "'"));
+  }
+  fetch(at->second);
+  return at->second;
+}
 Store::Entry& Store::at(const std::string& name) {
-  if (Entry* const entry = find(name); entry != nullptr) return *entry;
-  throw Error(ErrorKind::kNotFound, cat("[array] no tensor '", name, "'"));
+  read(name);
+  Entry& entry = entries_.at(name);
+  entry.changed = true;
+  return entry;
+}
+const std::map<std::string, Store::Entry>& Store::entries() const {
+  for (auto& [name, entry] : entries_) fetch(entry);
+  return entries_;
 }
 
 }  // namespace split::array

@@ -1,8 +1,10 @@
 // Tensors by name in memory that plans read as their leaves and write in place: weights, state and
-// arguments. One thread at a time.
+// arguments. On a device they have copies there, which go up before a run and come down when they
+// are looked at. One Runtime and one thread at a time.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,12 +15,22 @@ namespace split::array {
 
 class Store {
  public:
+  struct Entry;
+  // Its copy on a device, whose plans read and write that.
+  class Remote {
+   public:
+    virtual ~Remote() = default;
+    virtual void pull(Entry& entry) = 0;  // onto the host
+  };
   struct Entry {
     DType dtype = DType::kF32;
     Dims dims;
-    std::vector<float> floats;     // of F32
-    std::vector<int32_t> numbers;  // of I32
-    bool state = false;            // plans may write it
+    std::vector<float> floats = {};     // of F32
+    std::vector<int32_t> numbers = {};  // of I32
+    bool state = false;                 // plans may write it
+    std::shared_ptr<Remote> remote = nullptr;
+    bool changed = true;  // since it was sent there
+    bool stale = false;   // plans have written it there
   };
   // A tensor, of zeros or as given (F32, F16, BF16 as F32; I32), in the place of one of its name,
   // which no plan reads any more. Throws Error(kShape).
@@ -26,11 +38,15 @@ class Store {
   Entry& add(const std::string& name, const TensorView& view, bool state = false);
   Entry& add_numbers(const std::string& name, Dims dims);
   Entry* find(const std::string& name);
-  Entry& at(const std::string& name);  // throws Error(kNotFound)
-  const std::map<std::string, Entry>& entries() const { return entries_; }
+  // To be changed: asked for anew after each run of a plan. Throws Error(kNotFound).
+  Entry& at(const std::string& name);
+  const Entry& read(const std::string& name) const;  // not to be changed
+  const std::map<std::string, Entry>& entries() const;
+  // Brings what plans have written.
+  static void fetch(Entry& entry);
 
  private:
-  std::map<std::string, Entry> entries_;  // whose memory stays where it is
+  mutable std::map<std::string, Entry> entries_;  // whose memory stays where it is
 };
 
 }  // namespace split::array

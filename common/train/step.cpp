@@ -63,6 +63,6 @@ float Step::run(double factor) {
   return last_->output("loss")[0];
 }
 
-int64_t Step::steps() const { return static_cast<int64_t>(store_.at("optim.step").floats[0]); }
+int64_t Step::steps() const { return static_cast<int64_t>(store_.read("optim.step").floats[0]); }
 
 }  // namespace split::train

@@ -48,7 +48,8 @@ class Training {
         loader_(command.options, world.console, world.environment, interrupt),
         notice_(world.console, loader_.remote().origin(), command.options.quiet),
         out_(command.out),
-        part_(command.out + ".part") {
+        part_(command.out + ".part"),
+        runtime_(command.options.device) {
     loader_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
                        [&](bool again) { notice_.found(again); });
   }
@@ -71,11 +72,10 @@ class Training {
                                  texts_.trained.length};
     say_what_leaves();
     expect_room(tail, windows);
-    array::Runtime runtime(command_.options.device.threads);
     array::Store store;
     fetch(info, place, tail, store);
-    add_states(runtime, store, tail, info);
-    train::Trainer trainer(runtime, store, tail, windows, options_of(), train::Course::kClip);
+    add_states(store, tail, info);
+    train::Trainer trainer(runtime_, store, tail, windows, options_of(), train::Course::kClip);
     if (!begin_or_go_on(trainer, store, tail)) return 0;
     if (!run(trainer, store)) return 0;  // interrupted: the caller's code says it
     finish(trainer, store, tail, info);
@@ -138,7 +138,8 @@ class Training {
     }
     said_.course = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
                        command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
-                       alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids);
+                       alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids,
+                       runtime_.name() == "cpu" ? "" : " on " + runtime_.name());
   }
   std::string formats_name(const wire::ModelInfo& info) const {
     std::string name;
@@ -192,11 +193,10 @@ class Training {
   }
 
   // The hidden states of all windows at the tail's first block: the cloud's, or made here.
-  void add_states(array::Runtime& runtime, array::Store& store, train::Tail& tail,
-                  const wire::ModelInfo& info) {
+  void add_states(array::Store& store, train::Tail& tail, const wire::ModelInfo& info) {
     for (train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       if (set->count() == 0) continue;
-      alone_ ? train::add_hidden(runtime, store, tail, *set) : ask_states(tail, info, *set);
+      alone_ ? train::add_hidden(runtime_, store, tail, *set) : ask_states(tail, info, *set);
     }
   }
   void ask_states(const train::Tail& tail, const wire::ModelInfo& info, train::WindowSet& set) {
@@ -249,28 +249,28 @@ class Training {
     return interrupt_.signal() == 0;
   }
 
-  void save(const array::Store& store) const {
+  void save(const array::Store& store, int64_t steps) {
     train::write_state(part_, store,
                        {{"course", said_.course},
                         {"base", said_.base},
                         {"before", said_.before},
                         {"known_before", said_.known_before}});
+    kept_ = steps;
   }
 
   // False when it was interrupted.
   bool run(train::Trainer& trainer, array::Store& store) {
-    const int64_t begun = trainer.steps();
+    const int64_t begun = kept_ = trainer.steps();
     Clock::time_point saved = Clock::now(), timed = saved;
     for (int64_t step = begun; step < course_.steps; ++step) {
       if (interrupt_.signal() != 0) {
-        save(store);
+        save(store, step);
         close_line();
         say(cat("\n", step, " of ", course_.steps, " steps are kept in ", part_.string(),
                 ": the same command goes on"));
         return false;
       }
-      const float loss =
-          trainer.step(texts_.trained, course_.windows_of_step(step), course_.factor(step));
+      const float loss = stepped(trainer, step);
       if (!std::isfinite(loss)) {
         throw Error(ErrorKind::kIntegrity, cat("the loss of step ", step + 1, " is not finite"));
       }
@@ -281,12 +281,25 @@ class Training {
         say(cat(course_.steps, " steps take about ", one_decimal(minutes), " minutes"));
       draw(step, loss, minutes);
       if (Clock::now() - saved > kSavedEach) {
-        save(store);
+        save(store, step + 1);
         saved = Clock::now();
       }
     }
     close_line();
     return true;
+  }
+  // A device that is lost takes what was not saved.
+  float stepped(train::Trainer& trainer, int64_t step) {
+    try {
+      return trainer.step(texts_.trained, course_.windows_of_step(step), course_.factor(step));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      close_line();
+      say(kept_ > 0 ? cat(kept_, " of ", course_.steps, " steps are kept in ", part_.string(),
+                          ": the same command goes on")
+                    : "no step was saved yet");
+      throw;
+    }
   }
   void draw(int64_t step, float loss, double minutes) {
     if (command_.options.quiet || !world_.console.err_is_terminal) return;
@@ -301,7 +314,7 @@ class Training {
 
   void finish(train::Trainer& trainer, array::Store& store, const train::Tail& tail,
               const wire::ModelInfo& info) {
-    save(store);
+    save(store, course_.steps);
     std::string told = cat("perplexity of the text's last fifth ", said_.before, " -> ",
                            one_decimal(trainer.perplexity(texts_.unseen)));
     if (known_.count() > 0) {
@@ -329,6 +342,7 @@ class Training {
   Loader loader_;
   CloudNotice notice_;
   const fs::path out_, part_;
+  array::Runtime runtime_;
   size_t count_ = 0;  // of ids that are sent
   train::TextWindows texts_;
   train::WindowSet known_;
@@ -339,6 +353,7 @@ class Training {
   } said_;
   bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
   bool open_ = false;                       // a progress line is
+  int64_t kept_ = 0;                        // steps that are saved
 };
 
 }  // namespace

@@ -438,7 +438,8 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   flags.text("cut", "0", "run the frozen blocks here too, so that nothing leaves", &cut);
   flags.group("This machine");
   flags.text("format", "FORMAT", "format of downloads: f32, f16, q8_0 or q4_0 (auto)", &format);
-  flags.text("device", "NAME", "where it is trained: cpu or auto (auto)", &options.device.device);
+  flags.text("device", "NAME", "where it is trained: " + device_names(), &options.device.device,
+             device_words());
   flags.number("threads", "N", "threads of the cpu (0: one per processor)", &options.device.threads,
                0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
@@ -455,8 +456,7 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   if (!cut.empty() && cut != "0")
     refuse(cat("--cut: expected 0 or no such flag, got ", shown(cut)));
   if (!cut.empty()) options.cut = 0;
-  if (options.device.device != "auto" && options.device.device != "cpu")
-    refuse(cat("--device: expected cpu or auto to train on, got ", shown(options.device.device)));
+  check_device_name(options.device.device);
   options.formats = of_flag("--format", [&] { return StageFormats::parse(format); });
   options.server = of_flag("--server", [&] {
     return http::server_url(options.server.empty() ? kDefaultServer : options.server);

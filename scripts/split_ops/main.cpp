@@ -25,7 +25,7 @@ int run(int argc, char** argv) {
   flags.text("models", "DIR", "the models that training runs name (train)", &models);
   flags.text("only", "TEXT", "cases or runs whose names begin so (all)", &only);
   flags.group("Machine");
-  flags.text("device", "D", "where it runs: cpu (cpu)", &device);
+  flags.text("device", "D", "where it runs: " + device_names() + " (cpu)", &device);
   flags.number("threads", "N", "of the CPU; 0: one per processor (0)", &threads, uint64_t{0},
                uint64_t{1024});
   flags.text("json", "FILE", "writes what was found there", &json);
@@ -46,10 +46,7 @@ int run(int argc, char** argv) {
     throw Error(ErrorKind::kInput, "expected a command, test or train; --help says more");
   }
   if (goldens.empty()) throw Error(ErrorKind::kInput, "--goldens: expected a folder");
-  if (device != "cpu" && device != "auto") {
-    throw Error(ErrorKind::kDevice, cat("--device: expected cpu, got ", shown(device)));
-  }
-  array::Runtime runtime(static_cast<unsigned>(threads));
+  array::Runtime runtime({.device = device, .threads = static_cast<unsigned>(threads)});
   Goldens set(goldens);
   const auto wanted = [&](const std::string& name) { return name.starts_with(only); };
   if (command == "test") return run_cases(set, runtime, wanted).finish(json);

@@ -107,7 +107,7 @@ bool run_optimiser_case(Goldens& goldens, array::Runtime& runtime, const Json& e
   std::vector<float> got[3];
   for (size_t t = 0; t <= steps; ++t) {
     for (size_t i = 0; i < 2; ++i) {
-      const auto& now = store.at(parameters[i].name).floats;
+      const auto& now = store.read(parameters[i].name).floats;
       got[i].insert(got[i].end(), now.begin(), now.end());
     }
     if (t == steps) break;

@@ -31,9 +31,8 @@ std::vector<optim::Group> groups_of(const Json& run, const std::vector<optim::Pa
   for (const optim::Parameter& parameter : trained) {
     (parameter.leaf.dims().size() > 1 || !by_shape ? matrices : vectors).push_back(parameter);
   }
-  std::vector<optim::Group> groups{{matrices, *options}};
-  if (!vectors.empty()) groups.push_back({vectors, plain});
-  return groups;
+  if (vectors.empty()) return {{matrices, *options}};
+  return {{matrices, *options}, {vectors, plain}};
 }
 
 void compare_losses(const std::string& name, const std::vector<float>& got,
@@ -84,7 +83,7 @@ struct GptRun {
     const TensorView& tokens = goldens.tensor(file, "data.tokens");
     const std::vector<float> ids = numbers_of(tokens);
     const Dims one_batch{tokens.dims[1], tokens.dims[2]};
-    auto& batch = store.add_numbers("tokens", one_batch).numbers;
+    store.add_numbers("tokens", one_batch);
     std::map<std::string, Tensor> leaves;  // gradients are by node
     const auto leaf = [&](const std::string& of) {
       return leaves.try_emplace(of, input(of, DType::kF32, store.at(of).dims)).first->second;
@@ -106,6 +105,7 @@ struct GptRun {
     for (const std::string& of : trained) parameters.push_back({of, leaf(of)});
     const auto accumulate = static_cast<int>(number(run, "accumulate", 1));
     const auto show = [&](size_t at) {
+      auto& batch = store.at("tokens").numbers;
       for (size_t i = 0; i < batch.size(); ++i) {
         batch[i] =
             static_cast<int32_t>(ids[at % static_cast<size_t>(tokens.dims[0]) * batch.size() + i]);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <random>
 
 #include "array/plan.h"
@@ -30,6 +33,15 @@ std::vector<float> evaluated(const Tensor& tensor, Store& store, bool fuse = tru
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// The first Vulkan device, if there is one.
+std::unique_ptr<Runtime> vulkan_runtime() {
+  for (const ListedDevice& one : list_devices()) {
+    if (!one.usable || !one.name.starts_with("vulkan")) continue;
+    return std::make_unique<Runtime>(DeviceOptions{.device = one.name});
+  }
+  return nullptr;
 }
 
 std::string message_of(const auto& call) {
@@ -298,6 +310,110 @@ TEST(Array, SumsLongTensorsTheSameByAnyThreads) {
   const auto one = evaluated(y, store);
   EXPECT_NEAR(one[0], exact, 0.02);
   EXPECT_TRUE(same_bits(one, evaluated(y, store, true, 5)));
+}
+
+// --- Vulkan
+
+class Vulkan : public testing::Test {
+ protected:
+  void SetUp() override {
+    runtime_ = vulkan_runtime();
+    if (!runtime_) GTEST_SKIP() << "no Vulkan device";
+    ASSERT_NE(runtime_->gpu, nullptr);
+  }
+  std::unique_ptr<Runtime> runtime_;
+};
+
+TEST_F(Vulkan, HasTheNumbersOfTheCpuInRandomGraphsAndOneSetOfBits) {
+  const uint64_t count = std::getenv("SPLIT_LONG") != nullptr ? 60 : 4;
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    RandomGraph graph(seed), same(seed);
+    const std::vector<Tensor> outputs{graph.result};
+    const auto gradients = autograd::grad(outputs, graph.leaves);
+    Graph all{{{"y", graph.result}}, {}};
+    for (size_t i = 0; i < gradients.size(); ++i)
+      all.outputs.push_back({cat("g", i), gradients[i]});
+    Runtime one(1);
+    Plan plan(*runtime_, all, graph.store), expected(one, all, same.store);
+    plan.run();
+    expected.run();
+    for (const NamedOutput& output : all.outputs) {
+      const auto got = values(plan, output.name), want = values(expected, output.name);
+      ASSERT_EQ(got.size(), want.size());
+      float largest = 1e-3f;
+      for (const float value : want) largest = std::max(largest, std::abs(value));
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 2e-4f * largest) << seed << output.name;
+    }
+    const auto first = values(plan, "g0");
+    plan.run();
+    EXPECT_TRUE(same_bits(values(plan, "g0"), first)) << seed;
+  }
+}
+
+TEST_F(Vulkan, WritesStateInPlaceOnlyBehindItsLastReader) {
+  Store store;
+  const Tensor x = leaf(store, "x", {1, 2, 3}, true);
+  const Tensor next = x * 10.0f;
+  const Graph graph{{{"before", sum(flip(x, {0}) * x)},
+                     {"after", flip(next, {0})},
+                     {"late", flip(next, {0}) + x}},
+                    {{"x", next}}};
+  Plan plan(*runtime_, graph, store);
+  plan.run();
+  EXPECT_EQ(values(plan, "before"), std::vector<float>{10});
+  EXPECT_EQ(values(plan, "late"), (std::vector<float>{31, 22, 13}));
+  EXPECT_EQ(store.read("x").floats, (std::vector<float>{10, 20, 30}));
+  plan.run();
+  EXPECT_EQ(store.read("x").floats, (std::vector<float>{100, 200, 300}));
+  // Changes of the host in between are seen.
+  store.at("x").floats = {1, 0, 1};
+  plan.run();
+  EXPECT_EQ(values(plan, "after"), (std::vector<float>{10, 0, 10}));
+}
+
+// Sums whose rows several workgroups share, and numbers of a row that are written in their place.
+TEST_F(Vulkan, SumsFewLongRows) {
+  constexpr int64_t kLong = 100001;
+  Store store;
+  auto& floats = store.add("x", {2, kLong}).floats;
+  std::mt19937 random(1);
+  for (float& value : floats) value = static_cast<float>(random() % 1000) * 0.001f;
+  std::vector<double> exact(2);
+  for (size_t i = 0; i < floats.size(); ++i) exact[i / kLong] += floats[i];
+  const Tensor x = input("x", DType::kF32, {2, kLong}), y = sum(x, {1}, true);
+  const Tensor state = leaf(store, "s", {1, 2}, true);
+  Plan plan(*runtime_,
+            {{{"y", y}, {"share", sum(x / y, {1})}, {"one", softmax(x, 1)}},
+             {{"s", state + reshape(y, {2})}}},
+            store);
+  plan.run();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(values(plan, "y")[i], exact[i], 0.02);
+    EXPECT_NEAR(values(plan, "share")[i], 1, 1e-5);
+    EXPECT_NEAR(store.read("s").floats[i], exact[i] + 1 + static_cast<double>(i), 0.02);
+  }
+  const auto one = values(plan, "one");
+  EXPECT_NEAR(std::accumulate(one.begin(), one.begin() + kLong, 0.0), 1, 1e-5);
+}
+
+TEST_F(Vulkan, TakesAndAddsRowsAndRefusesIndicesOutsideOfTheTable) {
+  Store store;
+  const Tensor table = reshape(leaf(store, "t", {1, 2, 3, 4}), {2, 2});
+  const Tensor index = leaf(store, "i", {1, 0, 1});
+  const Tensor taken = take(table, index);
+  const std::vector<Tensor> outputs{sum(taken)}, inputs{table};
+  Plan plan(*runtime_, {{{"taken", taken}, {"g", autograd::grad(outputs, inputs)[0]}}, {}}, store);
+  plan.run();
+  EXPECT_EQ(values(plan, "taken"), (std::vector<float>{3, 4, 1, 2, 3, 4}));
+  EXPECT_EQ(values(plan, "g"), (std::vector<float>{1, 1, 2, 2}));
+  for (const float bad : {2.0f, -1.0f, std::nanf("")}) {
+    store.at("i").floats = {0, bad, 1};
+    EXPECT_THROW(plan.run(), Error) << bad;
+  }
+  store.at("i").floats = {0, 1, 1};
+  plan.run();
+  EXPECT_EQ(values(plan, "g"), (std::vector<float>{1, 1, 2, 2}));
 }
 
 }  // namespace

@@ -73,9 +73,12 @@ INSTANTIATE_TEST_SUITE_P(Train, Decoder,
 // Some steps on a small model; the trained tensors after them.
 struct Training {
   explicit Training(unsigned threads, int lora = 0)
+      : Training(std::make_shared<array::Runtime>(threads), lora) {}
+  explicit Training(std::shared_ptr<array::Runtime> device, int lora = 0)
       : checkpoint(test::model_dir("models/gemma2")),
         model(make_model(checkpoint.config_json())),
-        runtime(threads),
+        own(std::move(device)),
+        runtime(*own),
         tail(*model, {.first = 2, .lora = lora}) {
     add_weights(store, tail, -1,
                 [&](const WeightDecl& decl) { return weight_of(checkpoint, decl); });
@@ -109,7 +112,8 @@ struct Training {
 
   Checkpoint checkpoint;
   std::unique_ptr<Model> model;
-  array::Runtime runtime;
+  std::shared_ptr<array::Runtime> own;
+  array::Runtime& runtime;
   array::Store store;
   Tail tail;
   WindowSet set;
@@ -130,8 +134,8 @@ TEST(Trainer, HasOneSetOfBitsForAnyThreads) {
   }
 }
 
-TEST(Trainer, GoesOnFromItsStateWithTheSameBits) {
-  Training unbroken(2), first(2), second(2);
+void expect_same_bits_after_a_break(const std::shared_ptr<array::Runtime>& device) {
+  Training unbroken(device), first(device), second(device);
   unbroken.steps(0, 6);
   first.steps(0, 3);
   for (const auto& [name, entry] : first.store.entries()) {
@@ -140,6 +144,37 @@ TEST(Trainer, GoesOnFromItsStateWithTheSameBits) {
   EXPECT_EQ(second.trainer->steps(), 3);
   second.steps(3, 6);
   EXPECT_EQ(second.trained(), unbroken.trained());
+}
+TEST(Trainer, GoesOnFromItsStateWithTheSameBits) {
+  expect_same_bits_after_a_break(std::make_shared<array::Runtime>(2));
+}
+
+// The first Vulkan device, if there is one.
+std::shared_ptr<array::Runtime> vulkan_device() {
+  for (const ListedDevice& one : list_devices()) {
+    if (one.usable && one.name.starts_with("vulkan")) {
+      return std::make_shared<array::Runtime>(DeviceOptions{.device = one.name});
+    }
+  }
+  return nullptr;
+}
+
+TEST(Trainer, OnVulkanHasTheLossesOfTheCpuAndOneSetOfBits) {
+  const auto device = vulkan_device();
+  if (!device) GTEST_SKIP() << "no Vulkan device";
+  for (const int lora : {0, 3}) {
+    Training one(device, lora), again(device, lora), cpu(2, lora);
+    ASSERT_NE(one.runtime.gpu, nullptr);
+    const auto losses = one.steps(0, 4), expected = cpu.steps(0, 4);
+    for (size_t t = 0; t < losses.size(); ++t) {
+      EXPECT_NEAR(losses[t], expected[t], 1e-4 * expected[t]) << t;
+    }
+    EXPECT_EQ(again.steps(0, 4), losses);
+    EXPECT_EQ(again.trained(), one.trained());
+    EXPECT_NEAR(one.trainer->perplexity(one.set), cpu.trainer->perplexity(cpu.set),
+                1e-3 * cpu.trainer->perplexity(cpu.set));
+  }
+  expect_same_bits_after_a_break(device);
 }
 
 TEST(Trainer, LeavesWhatIsFrozenAsItWas) {

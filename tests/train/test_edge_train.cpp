@@ -16,9 +16,9 @@ std::string bytes_of(const fs::path& path) { return read_file(path, 64 << 20); }
 
 // A cloud of a small model with a tokenizer, and a text of some windows.
 struct TrainPair {
-  TrainPair() : cloud(source("tests/golden/models/llama3")) {
+  explicit TrainPair(int sentences = 260) : cloud(source("tests/golden/models/llama3")) {
     std::ofstream text(folder.path / "text.txt");
-    for (int i = 0; i < 260; ++i)
+    for (int i = 0; i < sentences; ++i)
       text << "The " << i % 7 << " men went on to the house of " << i % 11 << ". ";
   }
   std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more) const {
@@ -60,6 +60,28 @@ TEST(EdgeTrain, MakesAnAdapterThatPeftReadsAndTellsWhatItLearnt) {
   EXPECT_EQ(bytes_of(pair.folder.path / "b.safetensors"), file);
   ASSERT_EQ(pair.train("c.safetensors", {"--lora=4", "--steps=30", "--seed=1"}).code, 0);
   EXPECT_NE(bytes_of(pair.folder.path / "c.safetensors"), file);
+}
+
+// A GPU has bits of its own, so that it goes on from its own part alone.
+TEST(EdgeTrain, TrainsOnVulkanWithTheLossesOfTheCpu) {
+  if (run_edge({"--list-devices"}).out.find("vulkan:0") == std::string::npos) {
+    GTEST_SKIP() << "no Vulkan device";
+  }
+  TrainPair pair(90);  // lavapipe takes its time
+  const std::vector<std::string> flags{"--lora=4", "--steps=3"};
+  auto on_gpu = flags;
+  on_gpu.emplace_back("--device=vulkan:0");
+  const Outcome cpu = pair.train("a.safetensors", flags), gpu = pair.train("b.safetensors", on_gpu);
+  ASSERT_EQ(gpu.code, 0) << gpu.err;
+  std::smatch of_cpu, of_gpu;
+  const std::regex line("perplexity of the text's last fifth (.*) -> (.*)\n");
+  ASSERT_TRUE(std::regex_match(cpu.out, of_cpu, line) && std::regex_match(gpu.out, of_gpu, line));
+  EXPECT_NEAR(std::stod(of_gpu[1]), std::stod(of_cpu[1]), 0.11);
+  EXPECT_NEAR(std::stod(of_gpu[2]), std::stod(of_cpu[2]), 0.11);
+  EXPECT_NE(bytes_of(pair.folder.path / "a.safetensors"),
+            bytes_of(pair.folder.path / "b.safetensors"));
+  EXPECT_EQ(pair.train("c.safetensors", {"--lora=4", "--device=vulkan:77"}).code, 6);
+  EXPECT_EQ(pair.train("c.safetensors", {"--lora=4", "--device=abacus"}).code, 2);
 }
 
 // All is downloaded, and no text is sent.

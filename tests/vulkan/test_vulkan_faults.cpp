@@ -6,6 +6,9 @@
 #include <iostream>
 #include <map>
 
+#include "array/plan.h"
+#include "autograd/functions.h"
+#include "base/error.h"
 #include "run/text/generate.h"
 #include "support/golden_model.h"
 #include "vulkan_faults.h"
@@ -111,6 +114,45 @@ TEST_F(VulkanFault, FromAnyCallOnFallsBackToTheCpu) {
     expect_same_text({at, true, memory = !memory});
     if (HasFailure()) return;
   }
+}
+
+// Two steps of a plan that writes its state; a fault is an error of the device, and frees all.
+TEST(VulkanPlan, TellsACallThatFailsAndLeavesNothing) {
+  ASSERT_FALSE(list_vulkan_devices().empty()) << "no Vulkan driver: nothing would be tested";
+  const auto two_steps = [] {
+    array::Runtime runtime(DeviceOptions{.device = "vulkan"});
+    array::Store store;
+    store.add("x", {2, 2}, true).floats = {1, 2, 3, 4};
+    store.add("i", {1}).floats = {1};
+    const Tensor x = input("x", DType::kF32, {2, 2});
+    const Tensor row = take(x, input("i", DType::kF32, {1}));
+    array::Plan plan(runtime, {{{"y", sum(row)}}, {{"x", matmul(x, x) + row}}}, store);
+    plan.run();
+    store.at("i").floats[0] = 0;
+    plan.run();
+    return std::pair(plan.output("y")[0], store.read("x").floats);
+  };
+  testing::internal::CaptureStderr();
+  set_vulkan_faults({});
+  const auto undisturbed = two_steps();
+  std::map<const void*, int64_t> places;
+  const std::vector<const void*> calls = vulkan_calls();
+  for (size_t n = 0; n < calls.size(); ++n) places[calls[n]] = static_cast<int64_t>(n);
+  size_t told = 0;
+  bool memory = false;
+  for (const auto& [place, at] : places) {
+    set_vulkan_faults({at, false, memory = !memory});
+    try {
+      EXPECT_EQ(two_steps(), undisturbed) << at;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kDevice) << error.what();
+      ++told;
+    }
+    EXPECT_EQ(vulkan_objects(), 0) << at;
+  }
+  set_vulkan_faults({});
+  testing::internal::GetCapturedStderr();
+  EXPECT_GT(told, places.size() / 2);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ class VulkanDevice final : public Device {
     take(std::move(core));
   }
 
+  const CorePtr& core() const { return core_; }
   std::string name() const override { return name_; }
   bool is_gpu() const override { return !core_->context.capabilities().software; }
   bool can_be_lost() const override { return true; }
@@ -266,6 +267,12 @@ std::unique_ptr<Instance> try_instance() {
 }
 
 }  // namespace
+
+CorePtr core_of(const Device& device) {
+  const auto* const own = dynamic_cast<const VulkanDevice*>(&device);
+  return own == nullptr ? nullptr : own->core();
+}
+
 }  // namespace vulkan
 
 std::unique_ptr<Device> make_vulkan_device(const std::string& which) {

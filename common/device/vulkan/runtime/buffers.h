@@ -27,6 +27,7 @@ struct Core {
   uint64_t executables = 0;  // ever made
 };
 using CorePtr = std::shared_ptr<Core>;
+CorePtr core_of(const Device& device);  // null for one that is not Vulkan's
 
 // Bytes of K or V of one layer.
 size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);

@@ -1,0 +1,361 @@
+#include "array/vulkan/kernel_glsl.h"
+
+#include <algorithm>
+
+#include "array/vulkan/shader_text.h"
+#include "base/error.h"
+
+namespace split::array {
+namespace {
+
+constexpr int64_t kMostGroups = 8192;    // of a dispatch; each goes on with those behind it
+constexpr int64_t kShareOfLane = 4;      // elements of a row that a lane has at least
+constexpr int64_t kLongRow = 8192;       // elements that several workgroups sum,
+constexpr int64_t kFewRows = 64;         // where there are fewer rows than this
+constexpr int64_t kPartElements = 4096;  // of a workgroup then, at least
+constexpr int64_t kColumnLanes = 32;     // columns that are read side by side
+constexpr int64_t kTileDepth = 16;       // of a product's tile
+constexpr int64_t kTileShare = 4;        // rows and columns of a tile that a lane has
+
+int64_t shares_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
+
+// Whether a workgroup has whole rows, in place of any elements.
+bool by_rows(const Kernel& kernel) {
+  if (kernel.kind != KernelKind::kRows || kernel.inner == 1) return false;
+  // A row's own number may be written in place only behind all who read it.
+  return std::ranges::any_of(kernel.tape, reduces) ||
+         std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
+           return !kernel.tape[static_cast<size_t>(output.value)].full;
+         });
+}
+
+bool makes_rows(const Kernel& kernel) {
+  return std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
+    return kernel.tape[static_cast<size_t>(output.value)].full;
+  });
+}
+
+// Workgroups that share a row. What mixes numbers of rows and of elements has one, so that nobody
+// reads what another one has written in its place.
+int64_t parts_of(const Kernel& kernel, const Lanes& lanes) {
+  if (!by_rows(kernel) || std::ranges::none_of(kernel.tape, reduces)) return 1;
+  if (kernel.inner < kLongRow || kernel.rows >= kFewRows) return 1;
+  const bool mixed = std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
+    return !kernel.tape[static_cast<size_t>(output.value)].full;
+  });
+  if (mixed && makes_rows(kernel)) return 1;
+  return std::min<int64_t>(lanes.group, shares_of(kernel.inner, kPartElements));
+}
+
+class Writer : private ShaderText {
+ public:
+  Writer(const Kernel& kernel, const Bindings& bindings, const Lanes& lanes)
+      : ShaderText(kernel, bindings), bindings_(bindings), group_(lanes.group), side_(lanes.side) {}
+
+  Dispatch elements() {
+    const bool flat = kernel_.inner == 1;
+    const int64_t count = kernel_.rows * kernel_.inner;
+    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
+                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n");
+    if (!flat) body_ += cat("    const int row = e / ", number(kernel_.inner), ";\n");
+    row_ = flat ? "e" : "row";
+    std::vector<int> wanted;
+    for (const auto& output : kernel_.outputs) wanted.push_back(output.value);
+    body_ += statements(std::vector<bool>(kernel_.tape.size()), wanted, row_);
+    for (const auto& output : kernel_.outputs) body_ += store(output, "e");
+    body_ += "  }\n";
+    return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count);
+  }
+
+  // Rows, of which `parts` workgroups have some elements each. `stage`: which reduction is made, or
+  // the number of reductions for what reads them; -1: all in one.
+  Dispatch rows(int64_t parts, int stage) {
+    const bool last = stage < 0 || stage == reductions();
+    const int64_t chunks = last && !makes_rows(kernel_) ? 1 : parts;
+    int64_t lanes = 1;
+    while (lanes < group_ && lanes * kShareOfLane < kernel_.inner) lanes *= 2;
+    if (parts > 1) lanes = group_;
+    const int64_t each = shares_of(kernel_.inner, chunks), jobs = kernel_.rows * chunks;
+    row_ = "row";
+    lanes_ = number(lanes);
+    body_ = cat("  const int lane = int(gl_LocalInvocationIndex) % ", lanes_, ";\n");
+    body_ += cat("  for (int first = int(gl_WorkGroupID.x) * (", group_, " / ", lanes_,
+                 "); first < ", number(jobs), "; first += int(gl_NumWorkGroups.x) * (", group_,
+                 " / ", lanes_, ")) {\n");
+    body_ += cat("    const int mine = first + int(gl_LocalInvocationIndex) / ", lanes_,
+                 ", job = min(mine, ", number(jobs), " - 1);\n");
+    body_ += cat("    const int row = job / ", number(chunks), ", from = job % ", number(chunks),
+                 " * ", number(each), ", to = min(", number(kernel_.inner), ", from + ",
+                 number(each), ");\n    const int begin = row * ", number(kernel_.inner), ";\n");
+    std::vector<bool> made(kernel_.tape.size());
+    int reduction = 0;
+    for (size_t i = 0; i < kernel_.tape.size(); ++i) {
+      const Value& value = kernel_.tape[i];
+      if (reduces(value)) {
+        if (!reduce(i, reduction++, stage, parts, made)) break;
+        made[i] = true;
+      } else if (!value.full) {
+        body_ += line(i, row_);
+        made[i] = true;
+      }
+    }
+    if (last) write_rows(made);
+    body_ += "    barrier();\n  }\n";
+    return dispatch_of({groups_for(shares_of(jobs * lanes, group_)), 1, 1},
+                       kernel_.rows * kernel_.inner);
+  }
+
+  Dispatch columns() {
+    const int64_t lanes = std::min<int64_t>(kColumnLanes, group_), shares = group_ / lanes;
+    row_ = "e";
+    body_ = cat("  const int lane = int(gl_LocalInvocationIndex) % ", lanes,
+                ", share = int(gl_LocalInvocationIndex) / ", lanes, ";\n");
+    body_ += cat("  for (int first = int(gl_WorkGroupID.x) * ", lanes, "; first < ",
+                 number(kernel_.lanes), "; first += int(gl_NumWorkGroups.x) * ", lanes, ") {\n");
+    body_ += cat("    const int column = min(first + lane, ", number(kernel_.lanes), " - 1);\n");
+    body_ += cat("    float sum = ", start_of(kernel_.reduce), ";\n    for (int m = share; m < ",
+                 number(kernel_.rows), "; m += ", shares, ") {\n      const int e = m * ",
+                 number(kernel_.lanes), " + column;\n");
+    const int last = static_cast<int>(kernel_.tape.size()) - 1;
+    body_ += statements(std::vector<bool>(kernel_.tape.size()), {last}, row_);
+    body_ += cat("      sum = ", join_of(kernel_.reduce), "(sum, t", last, ");\n    }\n");
+    shared_ = true;
+    body_ += "    part[gl_LocalInvocationIndex] = sum;\n    barrier();\n";
+    body_ +=
+        cat("    for (int step = ", shares, " / 2; step > 0; step /= 2) {\n",
+            "      if (share < step) part[gl_LocalInvocationIndex] = ", join_of(kernel_.reduce),
+            "(part[gl_LocalInvocationIndex], ", "part[gl_LocalInvocationIndex + step * ", lanes,
+            "]);\n      barrier();\n    }\n");
+    const std::string at = place(kernel_.outputs[0].buffer, "column");
+    body_ += cat("    if (share == 0 && first + lane < ", number(kernel_.lanes), ") ",
+                 put(kernel_.outputs[0].buffer, at, "part[lane]"), "    barrier();\n  }\n");
+    return dispatch_of({groups_for(shares_of(kernel_.lanes, lanes)), 1, 1},
+                       kernel_.rows * kernel_.lanes);
+  }
+
+  // y [batch, R, M] in tiles, each of which a workgroup sums in the order of K.
+  Dispatch product() {
+    const int64_t tile = side_ * kTileShare;
+    group_ = side_ * side_;
+    const auto strides = [](const Operand& operand) {
+      const auto& axes = operand.access.axes;
+      return std::pair(axes[axes.size() - 2].stride, axes.back().stride);
+    };
+    const auto [a_row, a_k] = strides(kernel_.a);
+    const auto [b_k, b_column] = strides(kernel_.b);
+    // A driver for a processor takes its time over what is unrolled.
+    const char* const unroll = side_ < 16 ? "[[dont_unroll]]" : "[[unroll]]";
+    const std::string r = number(kernel_.r), k = number(kernel_.k), m = number(kernel_.m);
+    declare(cat("const int TILE = ", tile, ", DEPTH = ", kTileDepth, ", SIDE = ", side_,
+                ", SHARE = ", kTileShare, ";\n",
+                "shared float a_tile[DEPTH * (TILE + 1)], b_tile[DEPTH * (TILE + 1)];\n"));
+    body_ =
+        cat("  const int lid = int(gl_LocalInvocationIndex), x = lid % SIDE, y = lid / SIDE;\n"
+            "  const int r0 = int(gl_WorkGroupID.y) * TILE, m0 = int(gl_WorkGroupID.x) * TILE;\n"
+            "  for (int one = int(gl_WorkGroupID.z); one < ",
+            number(kernel_.batch), "; one += int(gl_NumWorkGroups.z)) {\n",
+            "    const int from_a = ", matrix(kernel_.a), ", from_b = ", matrix(kernel_.b), ";\n",
+            "    float sum[SHARE * SHARE];\n"
+            "    for (int i = 0; i < SHARE * SHARE; ++i) sum[i] = 0.0;\n"
+            "    for (int k0 = 0; k0 < ",
+            k, "; k0 += DEPTH) {\n");
+    body_ += fill("a_tile", kernel_.a, "from_a", "r0", r, k, a_row, a_k);
+    body_ += fill("b_tile", kernel_.b, "from_b", "m0", m, k, b_column, b_k);
+    body_ +=
+        cat("      barrier();\n"
+            "      ",
+            unroll,
+            " for (int d = 0; d < DEPTH; ++d) {\n"
+            "        float b[SHARE];\n"
+            "        [[unroll]] for (int j = 0; j < SHARE; ++j) b[j] = b_tile[d * (TILE + 1) + x + "
+            "j * SIDE];\n"
+            "        [[unroll]] for (int i = 0; i < SHARE; ++i) {\n"
+            "          const float a = a_tile[d * (TILE + 1) + y + i * SIDE];\n"
+            "          [[unroll]] for (int j = 0; j < SHARE; ++j)\n"
+            "            sum[i * SHARE + j] = fma(a, b[j], sum[i * SHARE + j]);\n"
+            "        }\n"
+            "      }\n"
+            "      barrier();\n"
+            "    }\n"
+            "    [[unroll]] for (int i = 0; i < SHARE; ++i) [[unroll]] for (int j = 0; j < SHARE; "
+            "++j) {\n"
+            "      const int row = r0 + y + i * SIDE, column = m0 + x + j * SIDE;\n"
+            "      if (row < ",
+            r, " && column < ", m, ") ",
+            put(kernel_.outputs[0].buffer,
+                place(kernel_.outputs[0].buffer, cat("(one * ", r, " + row) * ", m, " + column")),
+                "sum[i * SHARE + j]"),
+            "    }\n  }\n");
+    Dispatch made = dispatch_of({static_cast<uint32_t>(shares_of(kernel_.m, tile)),
+                                 static_cast<uint32_t>(shares_of(kernel_.r, tile)),
+                                 static_cast<uint32_t>(std::min<int64_t>(kernel_.batch, 65535))},
+                                0);
+    made.products = static_cast<uint64_t>(kernel_.batch * kernel_.r * kernel_.k * kernel_.m);
+    return made;
+  }
+
+  // Rows of a table by an index, or added to one: an element of the result is one lane's, so that
+  // sums have the index's order.
+  Dispatch indexed() {
+    const bool takes = kernel_.kind == KernelKind::kTake;
+    const int64_t count = (takes ? kernel_.r : kernel_.k) * kernel_.m;
+    const std::string m = number(kernel_.m), k = number(kernel_.k), r = number(kernel_.r);
+    const std::string index = declare_load("index", kernel_.b);
+    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
+                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n", "    const int row = e / ", m,
+                ", column = e % ", m, ";\n    float y = 0.0;\n");
+    const std::string checked =
+        cat("at = ", index, "(r);\n      if (!(at >= 0.0 && at < float(", k, "))) {\n        ",
+            put(kFault, place(kFault, "0"), "1"), "        ",
+            put(kFault, place(kFault, "1"), "floatBitsToInt(at)"), "        continue;\n      }\n");
+    const auto row_of = [&](const char* row) {
+      return get(kernel_.a.buffer,
+                 place(kernel_.a.buffer, cat(row, " * ", m, " + column"), kernel_.a.access.offset));
+    };
+    if (takes) {
+      body_ += cat("    { const int r = row;\n      const float ", checked,
+                   "      y = ", row_of("int(at)"), ";\n    }\n");
+    } else {
+      body_ += cat("    for (int r = 0; r < ", r, "; ++r) {\n      const float ", checked,
+                   "      if (int(at) == row) y += ", row_of("r"), ";\n    }\n");
+    }
+    const int to = kernel_.outputs[0].buffer;
+    body_ += cat("    ", put(to, place(to, "e"), "y"), "  }\n");
+    return dispatch_of({groups_for(shares_of(count, group_)), 1, 1},
+                       takes ? count : count * kernel_.r);
+  }
+
+  int reductions() const { return static_cast<int>(std::ranges::count_if(kernel_.tape, reduces)); }
+
+ private:
+  static uint32_t groups_for(int64_t groups) {
+    return static_cast<uint32_t>(std::clamp<int64_t>(groups, 1, kMostGroups));
+  }
+
+  static std::string each_element(const std::string& lanes, const std::string& inside) {
+    return cat("    for (int k = from + lane; k < to; k += ", lanes,
+               ") {\n      const int e = begin + k;\n", inside, "    }\n");
+  }
+
+  // False where a stage ends with it.
+  bool reduce(size_t i, int which, int stage, int64_t parts, const std::vector<bool>& made) {
+    const Value& value = kernel_.tape[i];
+    const std::string join = join_of(value.op), start = start_of(value.op);
+    const bool known = stage >= 0 && which < stage;
+    shared_ = true;
+    body_ += cat("    float sum", i, " = ", start, ";\n");
+    if (known) {
+      body_ += cat("    if (lane < ", number(parts), ") sum", i, " = ",
+                   get(kSums, place(kSums, cat("(", which, " * ", number(kernel_.rows),
+                                               " + row) * ", number(parts), " + lane"))),
+                   ";\n");
+    } else {
+      body_ += each_element(
+          lanes_, statements(made, {value.x}, row_) +
+                      cat("      sum", i, " = ", join, "(sum", i, ", t", value.x, ");\n"));
+    }
+    body_ += cat("    part[gl_LocalInvocationIndex] = sum", i, ";\n    barrier();\n",
+                 "    for (int step = ", lanes_, " / 2; step > 0; step /= 2) {\n",
+                 "      if (lane < step) part[gl_LocalInvocationIndex] = ", join,
+                 "(part[gl_LocalInvocationIndex], part[gl_LocalInvocationIndex + step]);\n",
+                 "      barrier();\n    }\n", "    const float t", i,
+                 " = part[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
+    if (stage < 0 || known) return true;
+    body_ += cat("    if (lane == 0 && mine == job) ",
+                 put(kSums, place(kSums, cat(which, " * ", number(kernel_.rows * parts), " + job")),
+                     cat("t", i)));
+    return false;
+  }
+
+  void write_rows(const std::vector<bool>& made) {
+    std::vector<int> wanted;
+    std::string full, own;
+    for (const auto& output : kernel_.outputs) {
+      const bool is_full = kernel_.tape[static_cast<size_t>(output.value)].full;
+      if (is_full) wanted.push_back(output.value);
+      (is_full ? full : own) += store(output, is_full ? "e" : "row");
+    }
+    if (!own.empty()) body_ += "    barrier();\n";  // all have read what is written in its place
+    if (!full.empty()) {
+      body_ += cat("    if (mine == job) {\n",
+                   each_element(lanes_, statements(made, wanted, row_) + full), "    }\n");
+    }
+    if (!own.empty()) body_ += cat("    if (lane == 0 && mine == job) {\n", own, "    }\n");
+  }
+
+  // Where matrix `one` of a batch begins.
+  std::string matrix(const Operand& operand) {
+    const auto& axes = operand.access.axes;
+    std::string at = number(bindings_.of(operand.buffer).offset + operand.access.offset);
+    int64_t behind = 1;
+    for (size_t i = axes.size() - 2; i-- > 0; behind *= axes[i].size) {
+      if (axes[i].stride == 0 || axes[i].size == 1) continue;
+      at += cat(" + one / ", number(behind), " % ", number(axes[i].size), " * ",
+                number(axes[i].stride));
+    }
+    return at;
+  }
+
+  // Brings a tile of [size, K] to where lanes read it: neighbours of memory side by side.
+  std::string fill(const char* tile, const Operand& operand, const char* base, const char* first,
+                   const std::string& size, const std::string& k, int64_t stride,
+                   int64_t k_stride) {
+    const bool k_first = k_stride == 1;
+    return cat("      [[dont_unroll]] for (int i = 0; i < TILE * DEPTH; i += SIDE * SIDE) {\n",
+               "        const int d = ", k_first ? "(i + lid) % DEPTH" : "(i + lid) / TILE",
+               ", n = ", k_first ? "(i + lid) / DEPTH" : "(i + lid) % TILE", ";\n",
+               "        float x = 0.0;\n        if (", first, " + n < ", size, " && k0 + d < ", k,
+               ") x = ",
+               get(operand.buffer, cat(base, " + (", first, " + n) * ", number(stride),
+                                       " + (k0 + d) * ", number(k_stride))),
+               ";\n        ", tile, "[d * (TILE + 1) + n] = x;\n      }\n");
+  }
+
+  Dispatch dispatch_of(std::array<uint32_t, 3> groups, int64_t elements) {
+    if (shared_) declare(cat("shared float part[", group_, "];\n"));
+    Dispatch dispatch = finish(group_, body_);
+    dispatch.groups = groups;
+    dispatch.elements = static_cast<uint64_t>(elements);
+    return dispatch;
+  }
+
+  const Bindings& bindings_;
+  int64_t group_, side_;
+  std::string body_, row_, lanes_;
+  bool shared_ = false;
+};
+
+}  // namespace
+
+std::vector<Dispatch> dispatches_of(const Kernel& kernel, const Bindings& bindings,
+                                    const Lanes& lanes) {
+  const auto writer = [&] { return Writer(kernel, bindings, lanes); };
+  std::vector<Dispatch> all;
+  if (kernel.kind == KernelKind::kRows) {
+    if (kernel.rows == 0 || (kernel.inner == 0 && !by_rows(kernel))) return {};
+    const int64_t parts = parts_of(kernel, lanes);
+    if (!by_rows(kernel)) {
+      all.push_back(writer().elements());
+    } else if (parts == 1) {
+      all.push_back(writer().rows(1, -1));
+    } else {
+      const int reductions = writer().reductions();
+      for (int stage = 0; stage <= reductions; ++stage) all.push_back(writer().rows(parts, stage));
+    }
+  } else if (kernel.kind == KernelKind::kColumns) {
+    if (kernel.lanes > 0) all.push_back(writer().columns());
+  } else if (kernel.kind == KernelKind::kProduct) {
+    if (kernel.batch * kernel.r * kernel.m > 0) all.push_back(writer().product());
+  } else if ((kernel.kind == KernelKind::kTake ? kernel.r : kernel.k) * kernel.m > 0) {
+    all.push_back(writer().indexed());
+  }
+  return all;
+}
+
+size_t sums_of(const Kernel& kernel, const Lanes& lanes) {
+  const int64_t parts = parts_of(kernel, lanes);
+  if (parts == 1) return 0;
+  return static_cast<size_t>(parts * kernel.rows * std::ranges::count_if(kernel.tape, reduces));
+}
+
+}  // namespace split::array

@@ -1,0 +1,52 @@
+// A kernel of a schedule as GLSL: one dispatch or, of long rows, one for each sum and one for what
+// reads them. Sizes, strides, places and numbers are read when it runs, so that kernels of one
+// structure are one pipeline: a step has some hundred kernels of some ten. Knows no Vulkan.
+//
+// The order of a sum is that of its shape and of the lanes of a workgroup: equal on every run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "array/schedule.h"
+
+namespace split::array {
+
+struct Lanes {
+  uint32_t group = 256;  // of a workgroup, a power of two
+  uint32_t side = 16;    // of a workgroup that computes a tile of a product: this squared
+};
+
+// Where a buffer's elements are: from an element of a binding on, or of several in a row, each of
+// `piece` elements.
+struct Bound {
+  uint32_t binding = 0, pieces = 1;
+  int64_t offset = 0;
+  bool numbers = false;  // I32
+};
+struct Bindings {
+  uint32_t count = 1;  // and that of the words
+  int64_t piece = 0;
+  std::function<Bound(int)> of;
+};
+// Buffers that no schedule has: sums on their way, and where an index is told that is outside of
+// its table (one number that is 1 then, and the index's bits).
+inline constexpr int kSums = -1, kFault = -2;
+
+struct Dispatch {
+  std::string text;
+  std::vector<uint32_t> words;  // that binding 0 has, from the first word of the push constants on
+  std::array<uint32_t, 3> groups{1, 1, 1};
+  uint64_t elements = 0, products = 0;  // its work: numbers read, multiply-adds
+};
+
+// Throws Error(kDevice) for more elements than a kernel can count.
+std::vector<Dispatch> dispatches_of(const Kernel& kernel, const Bindings& bindings,
+                                    const Lanes& lanes);
+// Floats of kSums.
+size_t sums_of(const Kernel& kernel, const Lanes& lanes);
+
+}  // namespace split::array

@@ -1,0 +1,379 @@
+// Runs a schedule on a Vulkan device: recorded once, replayed by each run. Leaves have copies on
+// the device that all plans of a store share; what the host changed goes up before a run, what a
+// run wrote comes down when it is looked at.
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "array/executor.h"
+#include "array/vulkan/kernel_glsl.h"
+#include "base/error.h"
+#include "device/vulkan/runtime/buffers.h"
+
+namespace split::array {
+namespace {
+
+using namespace vulkan;  // NOLINT(google-build-using-namespace): this file is its user
+
+constexpr size_t kAlign = 256;  // bytes, at which any device lets a binding begin
+// The most work of a command buffer, so that a weak device has it done within kSubmissionMs.
+constexpr uint64_t kMostElements = 100'000'000, kMostProducts = 1'000'000'000;
+
+std::span<std::byte> bytes_of(Store::Entry& entry) {
+  return entry.dtype == DType::kI32 ? std::as_writable_bytes(std::span(entry.numbers))
+                                    : std::as_writable_bytes(std::span(entry.floats));
+}
+
+class Copy final : public Store::Remote {
+ public:
+  Copy(const CorePtr& core, size_t bytes)
+      : core_(core), memory_(core->memory, bytes, MemoryUse::kDevice) {}
+  const Allocation& memory() const { return memory_; }
+  void pull(Store::Entry& entry) override { core_->memory.read(memory_, 0, bytes_of(entry)); }
+
+ private:
+  const CorePtr core_;  // outlives the memory
+  const Allocation memory_;
+};
+
+class VulkanExecutor final : public Executor {
+ public:
+  VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves leaves);
+  ~VulkanExecutor() override;
+  VulkanExecutor(const VulkanExecutor&) = delete;
+  VulkanExecutor& operator=(const VulkanExecutor&) = delete;
+
+  void run() override;
+  std::span<const float> floats(size_t buffer) override;
+  size_t arena_bytes() const override { return layout_.floats * sizeof(float); }
+
+ private:
+  // Memory that a kernel reads or writes.
+  struct Range {
+    VkBuffer buffer = VK_NULL_HANDLE;
+    size_t begin = 0, end = 0;  // bytes
+    bool numbers = false;
+    bool holds(const Range& other) const {
+      return buffer == other.buffer && numbers == other.numbers && begin <= other.begin &&
+             end >= other.end;
+    }
+  };
+  struct Command {
+    const Pipelines::Made* pipeline = nullptr;
+    VkPipelineLayout layout = VK_NULL_HANDLE;
+    std::vector<VkDescriptorBufferInfo> ranges;  // but the words'
+    uint32_t first = 0;                          // of its words
+    std::array<uint32_t, 3> groups{};
+    Cost cost;
+  };
+  Copy& copy_of(size_t leaf) { return dynamic_cast<Copy&>(*leaves_[leaf]->remote); }
+  Range range_of(int buffer, size_t kernel);
+  // The fewest ranges in which all of these are, each as large as a binding can be.
+  std::vector<Range> joined(std::vector<Range> all) const;
+  void add_kernel(size_t kernel);
+  void record();
+  void record(VkCommandBuffer commands, const Command& command, VkDescriptorPool pool);
+
+  const CorePtr core_;
+  const Schedule& schedule_;
+  const std::vector<Store::Entry*> leaves_;
+  const Layout layout_;
+  Allocation arena_, fault_, numbers_;
+  std::vector<uint32_t> words_;  // of all kernels
+  std::vector<Command> commands_;
+  Handle<VkDescriptorPool> sets_;
+  std::vector<Segment> segments_;
+  std::map<size_t, std::vector<float>> results_;  // of temporaries that were looked at
+};
+
+Lanes lanes_of(const Core& core) {
+  const Capabilities& device = core.context.capabilities();
+  if (device.small_tiles) return {64, 8};
+  return device.most_lanes >= 256 ? Lanes{256, 16} : Lanes{device.most_lanes, 8};
+}
+
+VulkanExecutor::VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves leaves)
+    : core_(std::move(core)),
+      schedule_(schedule),
+      leaves_(leaves.begin(), leaves.end()),
+      layout_(schedule, [&](const Kernel& kernel) { return sums_of(kernel, lanes_of(*core_)); }),
+      arena_(core_->memory, layout_.floats * sizeof(float), MemoryUse::kDevice),
+      fault_(core_->memory, 2 * sizeof(int32_t), MemoryUse::kDevice) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    Store::Entry* const entry = leaves_[i];
+    if (entry == nullptr || entry->remote != nullptr) continue;
+    entry->remote = std::make_shared<Copy>(core_, bytes_of(*entry).size());
+    entry->changed = true;
+  }
+  for (size_t i = 0; i < schedule_.kernels.size(); ++i) add_kernel(i);
+  core_->pipelines.settle();
+  numbers_ = Allocation(core_->memory, words_.size() * sizeof(uint32_t), MemoryUse::kDevice);
+  core_->memory.write(numbers_, 0, std::as_bytes(std::span(words_)));
+  for (Command& command : commands_) {
+    command.ranges.insert(command.ranges.begin(),
+                          {numbers_.buffer(), numbers_.offset(), part_bytes(numbers_.size())});
+  }
+  record();
+}
+
+VulkanExecutor::~VulkanExecutor() {
+  for (const Segment& segment : segments_) {
+    vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &segment.commands);
+  }
+}
+
+VulkanExecutor::Range VulkanExecutor::range_of(int buffer, size_t kernel) {
+  const auto part = [](const Allocation& in, size_t at, size_t bytes) {
+    return Range{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 4)};
+  };
+  if (buffer == kFault) {
+    Range range = part(fault_, 0, fault_.size());
+    range.numbers = true;
+    return range;
+  }
+  if (buffer == kSums) {
+    return part(arena_, layout_.workspaces[kernel] * sizeof(float),
+                sums_of(schedule_.kernels[kernel], lanes_of(*core_)) * sizeof(float));
+  }
+  const auto b = static_cast<size_t>(buffer);
+  const auto bytes = static_cast<size_t>(schedule_.buffers[b].count) * sizeof(float);
+  if (leaves_[b] == nullptr) return part(arena_, layout_.at[b] * sizeof(float), bytes);
+  Range range = part(copy_of(b).memory(), 0, bytes);
+  range.numbers = leaves_[b]->dtype == DType::kI32;
+  return range;
+}
+
+std::vector<VulkanExecutor::Range> VulkanExecutor::joined(std::vector<Range> all) const {
+  const std::vector<Range> used = all;
+  const size_t most = core_->context.capabilities().max_range;
+  for (Range& range : all) range.begin = range.begin / kAlign * kAlign;
+  std::ranges::sort(all, [](const Range& a, const Range& b) {
+    return std::tuple(a.numbers, a.buffer, a.begin, a.end) <
+           std::tuple(b.numbers, b.buffer, b.begin, b.end);
+  });
+  std::vector<Range> ranges;
+  for (const Range& range : all) {
+    const bool fits = !ranges.empty() && ranges.back().buffer == range.buffer &&
+                      ranges.back().numbers == range.numbers &&
+                      (range.end <= ranges.back().end || range.end - ranges.back().begin <= most);
+    if (fits) {
+      ranges.back().end = std::max(ranges.back().end, range.end);
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  // In the order of their use: kernels of one structure have one text, wherever memory lies.
+  std::vector<Range> ordered;
+  for (const Range& own : used) {
+    const auto at = std::ranges::find_if(ranges, [&](const Range& r) { return r.holds(own); });
+    if (at == ranges.end()) continue;
+    ordered.push_back(*at);
+    ranges.erase(at);
+  }
+  return ordered;
+}
+
+void VulkanExecutor::add_kernel(size_t i) {
+  const Kernel& kernel = schedule_.kernels[i];
+  const Lanes lanes = lanes_of(*core_);
+  std::vector<int> buffers;
+  kernel.each_operand([&](const Operand& operand) {
+    if (operand.from == Operand::From::kBuffer) buffers.push_back(operand.buffer);
+  });
+  for (const auto& output : kernel.outputs) buffers.push_back(output.buffer);
+  if (kernel.kind == KernelKind::kTake || kernel.kind == KernelKind::kPut) {
+    buffers.push_back(kFault);
+  }
+  if (sums_of(kernel, lanes) > 0) buffers.push_back(kSums);
+  std::vector<Range> all;
+  for (const int buffer : buffers) all.push_back(range_of(buffer, i));
+  const std::vector<Range> ranges = joined(all);
+  const size_t most = core_->context.capabilities().max_range / kAlign * kAlign;
+  Bindings bindings;
+  bindings.piece = static_cast<int64_t>(most / sizeof(float));
+  Command command;
+  std::vector<uint32_t> first;  // of ranges
+  for (const Range& range : ranges) {
+    first.push_back(bindings.count);
+    for (size_t at = range.begin; at < range.end; at += most, ++bindings.count) {
+      command.ranges.push_back({range.buffer, at, (std::min(most, range.end - at) + 3) / 4 * 4});
+    }
+  }
+  const uint32_t limit =
+      core_->context.capabilities().properties.limits.maxPerStageDescriptorStorageBuffers;
+  if (bindings.count > limit) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] a kernel of ", bindings.count,
+                                        " buffers: this device binds ", limit));
+  }
+  bindings.of = [&](int buffer) {
+    const Range own = range_of(buffer, i);
+    for (size_t r = 0;; ++r) {
+      CHECK(r < ranges.size());
+      if (!ranges[r].holds(own)) continue;
+      const uint32_t end = r + 1 < first.size() ? first[r + 1] : bindings.count;
+      return Bound{first[r], end - first[r],
+                   static_cast<int64_t>((own.begin - ranges[r].begin) / sizeof(float)),
+                   own.numbers};
+    }
+  };
+  for (Dispatch& dispatch : dispatches_of(kernel, bindings, lanes)) {
+    PipelineKey key;
+    key.text = core_->pipelines.kept(std::move(dispatch.text));
+    key.bindings = bindings.count;
+    command.first = static_cast<uint32_t>(words_.size());
+    words_.insert(words_.end(), dispatch.words.begin(), dispatch.words.end());
+    command.pipeline = core_->pipelines.begin(key);
+    command.layout = core_->pipelines.layout(key.bindings);
+    command.groups = dispatch.groups;
+    command.cost = {dispatch.elements, dispatch.products};
+    commands_.push_back(command);
+  }
+}
+
+void VulkanExecutor::record() {
+  uint32_t buffers = 0;
+  for (const Command& command : commands_) buffers += static_cast<uint32_t>(command.ranges.size());
+  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, std::max(buffers, 1u)};
+  VkDescriptorPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+  info.maxSets = static_cast<uint32_t>(std::max<size_t>(commands_.size(), 1));
+  info.poolSizeCount = 1;
+  info.pPoolSizes = &size;
+  VkDescriptorPool pool = VK_NULL_HANDLE;
+  check(vkCreateDescriptorPool(core_->context.device(), &info, nullptr, &pool),
+        "vkCreateDescriptorPool");
+  sets_ = {core_->context.device(), pool, vkDestroyDescriptorPool};
+  const auto begin = [&] {
+    segments_.push_back({core_->context.command_buffer(), {}});
+    VkCommandBufferBeginInfo one{};
+    one.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+    check(vkBeginCommandBuffer(segments_.back().commands, &one), "vkBeginCommandBuffer");
+  };
+  begin();
+  for (const Command& command : commands_) {
+    const Cost& so_far = segments_.back().cost;
+    const bool full = so_far.weights / 2 + command.cost.weights / 2 > kMostElements / 2 ||
+                      so_far.products + command.cost.products > kMostProducts;
+    if (full && so_far.weights + so_far.products > 0) {
+      check(vkEndCommandBuffer(segments_.back().commands), "vkEndCommandBuffer");
+      begin();
+    }
+    segments_.back().cost += command.cost;
+    record(segments_.back().commands, command, pool);
+  }
+  const VkCommandBuffer last = segments_.back().commands;
+  const auto wait = [&](VkPipelineStageFlags to, VkAccessFlags access) {
+    VkMemoryBarrier barrier{};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
+    barrier.dstAccessMask = access;
+    vkCmdPipelineBarrier(last, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, to, 0, 1, &barrier, 0, nullptr,
+                         0, nullptr);
+  };
+  if (!schedule_.copies.empty()) {
+    wait(VK_PIPELINE_STAGE_TRANSFER_BIT,
+         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+  }
+  for (const auto& [from, to] : schedule_.copies) {
+    const Range a = range_of(from, 0), b = range_of(to, 0);
+    const VkBufferCopy region{a.begin, b.begin, b.end - b.begin};
+    vkCmdCopyBuffer(last, a.buffer, b.buffer, 1, &region);
+  }
+  wait(VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+       VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_HOST_READ_BIT);
+  check(vkEndCommandBuffer(last), "vkEndCommandBuffer");
+}
+
+void VulkanExecutor::record(VkCommandBuffer commands, const Command& command,
+                            VkDescriptorPool pool) {
+  const VkDevice device = core_->context.device();
+  const auto bindings = static_cast<uint32_t>(command.ranges.size());
+  VkMemoryBarrier barrier{};
+  barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
+  barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+  vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
+                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
+                       nullptr);
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                    core_->pipelines.get(*command.pipeline));
+  const PushConstants push{.row_base = command.first};
+  vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
+  if (core_->pipelines.by_address(bindings)) {
+    std::vector<VkDeviceAddress> addresses;
+    for (const VkDescriptorBufferInfo& range : command.ranges) {
+      VkBufferDeviceAddressInfo info{};
+      info.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+      info.buffer = range.buffer;
+      addresses.push_back(vkGetBufferDeviceAddress(device, &info) + range.offset);
+    }
+    vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, sizeof push,
+                       static_cast<uint32_t>(addresses.size() * sizeof(VkDeviceAddress)),
+                       addresses.data());
+  } else {
+    const VkDescriptorSetLayout layout = core_->pipelines.set_layout(bindings);
+    VkDescriptorSetAllocateInfo allocate{};
+    allocate.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+    allocate.descriptorPool = pool;
+    allocate.descriptorSetCount = 1;
+    allocate.pSetLayouts = &layout;
+    VkDescriptorSet set = VK_NULL_HANDLE;
+    check(vkAllocateDescriptorSets(device, &allocate, &set), "vkAllocateDescriptorSets");
+    VkWriteDescriptorSet write{};
+    write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+    write.dstSet = set;
+    write.descriptorCount = bindings;
+    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    write.pBufferInfo = command.ranges.data();
+    vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1, &set, 0,
+                            nullptr);
+  }
+  vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
+}
+
+void VulkanExecutor::run() {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (leaves_[i] == nullptr || !leaves_[i]->changed) continue;
+    core_->memory.write(copy_of(i).memory(), 0, bytes_of(*leaves_[i]));
+    leaves_[i]->changed = false;
+  }
+  const bool checks = std::ranges::any_of(schedule_.kernels, [](const Kernel& kernel) {
+    return kernel.kind == KernelKind::kTake || kernel.kind == KernelKind::kPut;
+  });
+  int32_t fault[2] = {};
+  if (checks) core_->memory.write(fault_, 0, std::as_bytes(std::span(fault)));
+  for (const int leaf : schedule_.written) leaves_[static_cast<size_t>(leaf)]->stale = true;
+  results_.clear();
+  core_->queue.run(segments_);
+  if (!checks) return;
+  core_->memory.read(fault_, 0, std::as_writable_bytes(std::span(fault)));
+  if (fault[0] != 0) {
+    throw Error(ErrorKind::kInput, cat("[array] expected an index within its table, got ",
+                                       std::bit_cast<float>(fault[1])));
+  }
+}
+
+std::span<const float> VulkanExecutor::floats(size_t buffer) {
+  if (leaves_[buffer] != nullptr) {
+    Store::fetch(*leaves_[buffer]);
+    return leaves_[buffer]->floats;
+  }
+  const auto [at, fresh] = results_.try_emplace(buffer);
+  if (fresh) {
+    at->second.resize(static_cast<size_t>(schedule_.buffers[buffer].count));
+    core_->memory.read(arena_, layout_.at[buffer] * sizeof(float),
+                       std::as_writable_bytes(std::span(at->second)));
+  }
+  return at->second;
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> make_vulkan_executor(CorePtr core, const Schedule& schedule,
+                                               Leaves leaves) {
+  return std::make_unique<VulkanExecutor>(std::move(core), schedule, leaves);
+}
+
+}  // namespace split::array
