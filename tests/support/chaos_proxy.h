@@ -13,7 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "http_peer.h"
 
@@ -67,6 +69,11 @@ class ChaosProxy {
     const std::lock_guard lock(mutex_);
     pace_ = pace;
   }
+  // All that has come from the callers, by connection.
+  std::vector<std::string> asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
   // How often the plan was carried out.
   int struck() const { return struck_; }
   // Bytes of the planned step that passed, which is all of them when it was not struck.
@@ -116,6 +123,12 @@ class ChaosProxy {
     const int one = 1;
     for (const Fd* fd : {&client, &server})
       ::setsockopt(fd->get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    size_t own = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      own = asked_.size();
+      asked_.emplace_back();
+    }
     Place place;
     bool open[2] = {true, true};  // client to server, server to client
     while (!ending_ && (open[0] || open[1])) {
@@ -131,6 +144,10 @@ class ChaosProxy {
           open[way] = false;
           ::shutdown(into.get(), SHUT_WR);
           continue;
+        }
+        if (way == 0) {
+          const std::lock_guard lock(mutex_);
+          asked_[own].append(buffer, static_cast<size_t>(n));
         }
         if (pass(place, way == 0 ? Way::kRequest : Way::kAnswer, {buffer, static_cast<size_t>(n)},
                  from, into) == Next::kEnd)
@@ -224,6 +241,7 @@ class ChaosProxy {
   std::minstd_rand random_{1};
   int steps_ = 0;
   std::atomic<int> struck_{0};
+  std::vector<std::string> asked_;
   std::atomic<uint64_t> request_bytes_{0}, answer_bytes_{0};
   std::list<Line> lines_;
   std::thread accepting_;
