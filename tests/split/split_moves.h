@@ -54,9 +54,10 @@ class SplitMoves : public SplitAlone {
   struct Result {
     std::vector<edge::Move> moves;
     edge::SplitCounts counts;
-    double slowest_ms = 0;         // of the tokens
-    double alone_ms = 0;           // of those of no cloud
-    uint64_t accepted = 0;         // guesses, of the last place's
+    double slowest_ms = 0;  // of the tokens
+    double alone_ms = 0;    // of those of no cloud
+    uint64_t accepted = 0;  // guesses, of the last place's
+    Generated made = {};
     std::vector<double> moved_ms;  // when the token behind each move was there, not from a stream
   };
 
@@ -89,7 +90,7 @@ class SplitMoves : public SplitAlone {
       hand.token = 4 * kernel;
       edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
       if (offers) course.lane()->offer(tail, {}, {});
-      TextLoop loop(model.config(), nullptr, prompt, options);
+      TextLoop loop(model.config(), tokenizer, prompt, options);
       ForwardByHand forward(hand, course);
       std::optional<DraftedRows> rows;
       while (!loop.ended()) {
@@ -119,8 +120,9 @@ class SplitMoves : public SplitAlone {
         const std::span<const float> expected = whole.run(loop.wanted());
         EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
         result.accepted = rows->accepted();
-        loop.logits(expected, {});
+        loop.logits(expected, on_text);
       }
+      result.made = loop.take();
       for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
     }
     EXPECT_EQ(shard.pages().in_use(), 0u);
@@ -136,15 +138,26 @@ class SplitMoves : public SplitAlone {
     rest.max_tokens = static_cast<int>(loop.left());
     hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
                [&](const ScoredToken& token) {
-                 loop.logits(whole.run(loop.wanted()), {});
+                 const auto told = [&](const TextPiece& piece, const ScoredToken* scored) {
+                   if (scored != nullptr && options.logprobs >= 0) {
+                     EXPECT_EQ(token.logprob, scored->logprob);
+                   }
+                   return !on_text || on_text(piece, scored);
+                 };
+                 loop.logits(whole.run(loop.wanted()), told);
                  EXPECT_EQ(token.id, loop.ids().back()) << loop.ids().size();
                  return !loop.ended();
                });
-    EXPECT_EQ(course.finish_reason(), "");
+    if (loop.ended() || course.finish_reason().empty()) return;
+    EXPECT_EQ(course.finish_reason(), "stop");
+    loop.logits(whole.run(loop.wanted()), on_text);
+    EXPECT_TRUE(loop.ended());
   }
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
+  const Tokenizer* tokenizer = nullptr;
+  OnText on_text;
   std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
   bool offers = false;  // to the cloud, what the text has here

@@ -64,7 +64,7 @@ class FakeCloud : public edge::CloudLink {
         : cloud_(cloud),
           session_(asked.session),
           prompt_(asked.ids.size() - asked.options.generated),
-          loop_(cloud.model_.config(), nullptr, asked.ids, asked.options) {
+          loop_(cloud.model_.config(), cloud.tokenizer, asked.ids, asked.options) {
       const Call call(cloud);
       ++cloud.streams;
       auto& sessions = cloud.sessions_;
@@ -120,6 +120,7 @@ class FakeCloud : public edge::CloudLink {
   int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
   std::optional<edge::CloudSays> says;  // of its load
   size_t rows_stepped = 0;
+  const Tokenizer* tokenizer = nullptr;  // of texts that it streams
 
  private:
   struct Call {
