@@ -8,14 +8,11 @@
 namespace split::array {
 namespace {
 
-constexpr int64_t kMostGroups = 8192;    // of a dispatch; each goes on with those behind it
-constexpr int64_t kShareOfLane = 4;      // elements of a row that a lane has at least
-constexpr int64_t kLongRow = 8192;       // elements that several workgroups sum,
-constexpr int64_t kFewRows = 64;         // where there are fewer rows than this
-constexpr int64_t kPartElements = 4096;  // of a workgroup then, at least
-constexpr int64_t kColumnLanes = 32;     // columns that are read side by side
-constexpr int64_t kTileDepth = 16;       // of a product's tile
-constexpr int64_t kTileShare = 4;        // rows and columns of a tile that a lane has
+constexpr int64_t kMostGroups = 8192;  // of a dispatch; each goes on with those behind it
+constexpr int64_t kShareOfLane = 4;    // elements of a row that a lane has at least
+constexpr int64_t kColumnLanes = 32;   // columns that are read side by side
+constexpr int64_t kTileDepth = 16;     // of a product's tile
+constexpr int64_t kTileShare = 4;      // rows and columns of a tile that a lane has
 
 int64_t shares_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
 
@@ -27,24 +24,6 @@ bool by_rows(const Kernel& kernel) {
          std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
            return !kernel.tape[static_cast<size_t>(output.value)].full;
          });
-}
-
-bool makes_rows(const Kernel& kernel) {
-  return std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
-    return kernel.tape[static_cast<size_t>(output.value)].full;
-  });
-}
-
-// Workgroups that share a row. What mixes numbers of rows and of elements has one, so that nobody
-// reads what another one has written in its place.
-int64_t parts_of(const Kernel& kernel, const Lanes& lanes) {
-  if (!by_rows(kernel) || std::ranges::none_of(kernel.tape, reduces)) return 1;
-  if (kernel.inner < kLongRow || kernel.rows >= kFewRows) return 1;
-  const bool mixed = std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
-    return !kernel.tape[static_cast<size_t>(output.value)].full;
-  });
-  if (mixed && makes_rows(kernel)) return 1;
-  return std::min<int64_t>(lanes.group, shares_of(kernel.inner, kPartElements));
 }
 
 class Writer : private ShaderText {
@@ -67,41 +46,33 @@ class Writer : private ShaderText {
     return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count);
   }
 
-  // Rows, of which `parts` workgroups have some elements each. `stage`: which reduction is made, or
-  // the number of reductions for what reads them; -1: all in one.
-  Dispatch rows(int64_t parts, int stage) {
-    const bool last = stage < 0 || stage == reductions();
-    const int64_t chunks = last && !makes_rows(kernel_) ? 1 : parts;
+  // Rows, each by lanes of one workgroup.
+  Dispatch rows() {
     int64_t lanes = 1;
     while (lanes < group_ && lanes * kShareOfLane < kernel_.inner) lanes *= 2;
-    if (parts > 1) lanes = group_;
-    const int64_t each = shares_of(kernel_.inner, chunks), jobs = kernel_.rows * chunks;
+    const std::string rows = number(kernel_.rows);
     row_ = "row";
     lanes_ = number(lanes);
     body_ = cat("  const int lane = int(gl_LocalInvocationIndex) % ", lanes_, ";\n");
-    body_ += cat("  for (int first = int(gl_WorkGroupID.x) * (", group_, " / ", lanes_,
-                 "); first < ", number(jobs), "; first += int(gl_NumWorkGroups.x) * (", group_,
-                 " / ", lanes_, ")) {\n");
+    body_ +=
+        cat("  for (int first = int(gl_WorkGroupID.x) * (", group_, " / ", lanes_, "); first < ",
+            rows, "; first += int(gl_NumWorkGroups.x) * (", group_, " / ", lanes_, ")) {\n");
     body_ += cat("    const int mine = first + int(gl_LocalInvocationIndex) / ", lanes_,
-                 ", job = min(mine, ", number(jobs), " - 1);\n");
-    body_ += cat("    const int row = job / ", number(chunks), ", from = job % ", number(chunks),
-                 " * ", number(each), ", to = min(", number(kernel_.inner), ", from + ",
-                 number(each), ");\n    const int begin = row * ", number(kernel_.inner), ";\n");
+                 ", row = min(mine, ", rows, " - 1), begin = row * ", number(kernel_.inner), ";\n");
     std::vector<bool> made(kernel_.tape.size());
-    int reduction = 0;
     for (size_t i = 0; i < kernel_.tape.size(); ++i) {
       const Value& value = kernel_.tape[i];
+      if (!reduces(value) && value.full) continue;
       if (reduces(value)) {
-        if (!reduce(i, reduction++, stage, parts, made)) break;
-        made[i] = true;
-      } else if (!value.full) {
+        reduce(i, made);
+      } else {
         body_ += line(i, row_);
-        made[i] = true;
       }
+      made[i] = true;
     }
-    if (last) write_rows(made);
+    write_rows(made);
     body_ += "    barrier();\n  }\n";
-    return dispatch_of({groups_for(shares_of(jobs * lanes, group_)), 1, 1},
+    return dispatch_of({groups_for(shares_of(kernel_.rows * lanes, group_)), 1, 1},
                        kernel_.rows * kernel_.inner);
   }
 
@@ -225,46 +196,29 @@ class Writer : private ShaderText {
                        takes ? count : count * kernel_.r);
   }
 
-  int reductions() const { return static_cast<int>(std::ranges::count_if(kernel_.tape, reduces)); }
-
  private:
   static uint32_t groups_for(int64_t groups) {
     return static_cast<uint32_t>(std::clamp<int64_t>(groups, 1, kMostGroups));
   }
 
-  static std::string each_element(const std::string& lanes, const std::string& inside) {
-    return cat("    for (int k = from + lane; k < to; k += ", lanes,
+  std::string each_element(const std::string& inside) {
+    return cat("    for (int k = lane; k < ", number(kernel_.inner), "; k += ", lanes_,
                ") {\n      const int e = begin + k;\n", inside, "    }\n");
   }
 
-  // False where a stage ends with it.
-  bool reduce(size_t i, int which, int stage, int64_t parts, const std::vector<bool>& made) {
+  void reduce(size_t i, const std::vector<bool>& made) {
     const Value& value = kernel_.tape[i];
-    const std::string join = join_of(value.op), start = start_of(value.op);
-    const bool known = stage >= 0 && which < stage;
+    const std::string join = join_of(value.op);
     shared_ = true;
-    body_ += cat("    float sum", i, " = ", start, ";\n");
-    if (known) {
-      body_ += cat("    if (lane < ", number(parts), ") sum", i, " = ",
-                   get(kSums, place(kSums, cat("(", which, " * ", number(kernel_.rows),
-                                               " + row) * ", number(parts), " + lane"))),
-                   ";\n");
-    } else {
-      body_ += each_element(
-          lanes_, statements(made, {value.x}, row_) +
-                      cat("      sum", i, " = ", join, "(sum", i, ", t", value.x, ");\n"));
-    }
+    body_ += cat("    float sum", i, " = ", start_of(value.op), ";\n");
+    body_ += each_element(statements(made, {value.x}, row_) +
+                          cat("      sum", i, " = ", join, "(sum", i, ", t", value.x, ");\n"));
     body_ += cat("    part[gl_LocalInvocationIndex] = sum", i, ";\n    barrier();\n",
                  "    for (int step = ", lanes_, " / 2; step > 0; step /= 2) {\n",
                  "      if (lane < step) part[gl_LocalInvocationIndex] = ", join,
                  "(part[gl_LocalInvocationIndex], part[gl_LocalInvocationIndex + step]);\n",
                  "      barrier();\n    }\n", "    const float t", i,
                  " = part[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
-    if (stage < 0 || known) return true;
-    body_ += cat("    if (lane == 0 && mine == job) ",
-                 put(kSums, place(kSums, cat(which, " * ", number(kernel_.rows * parts), " + job")),
-                     cat("t", i)));
-    return false;
   }
 
   void write_rows(const std::vector<bool>& made) {
@@ -277,10 +231,10 @@ class Writer : private ShaderText {
     }
     if (!own.empty()) body_ += "    barrier();\n";  // all have read what is written in its place
     if (!full.empty()) {
-      body_ += cat("    if (mine == job) {\n",
-                   each_element(lanes_, statements(made, wanted, row_) + full), "    }\n");
+      body_ += cat("    if (mine == row) {\n", each_element(statements(made, wanted, row_) + full),
+                   "    }\n");
     }
-    if (!own.empty()) body_ += cat("    if (lane == 0 && mine == job) {\n", own, "    }\n");
+    if (!own.empty()) body_ += cat("    if (lane == 0 && mine == row) {\n", own, "    }\n");
   }
 
   // Where matrix `one` of a batch begins.
@@ -327,35 +281,21 @@ class Writer : private ShaderText {
 
 }  // namespace
 
-std::vector<Dispatch> dispatches_of(const Kernel& kernel, const Bindings& bindings,
-                                    const Lanes& lanes) {
-  const auto writer = [&] { return Writer(kernel, bindings, lanes); };
-  std::vector<Dispatch> all;
+std::optional<Dispatch> dispatch_for(const Kernel& kernel, const Bindings& bindings,
+                                     const Lanes& lanes) {
+  Writer writer(kernel, bindings, lanes);
   if (kernel.kind == KernelKind::kRows) {
     if (kernel.rows == 0 || (kernel.inner == 0 && !by_rows(kernel))) return {};
-    const int64_t parts = parts_of(kernel, lanes);
-    if (!by_rows(kernel)) {
-      all.push_back(writer().elements());
-    } else if (parts == 1) {
-      all.push_back(writer().rows(1, -1));
-    } else {
-      const int reductions = writer().reductions();
-      for (int stage = 0; stage <= reductions; ++stage) all.push_back(writer().rows(parts, stage));
-    }
-  } else if (kernel.kind == KernelKind::kColumns) {
-    if (kernel.lanes > 0) all.push_back(writer().columns());
-  } else if (kernel.kind == KernelKind::kProduct) {
-    if (kernel.batch * kernel.r * kernel.m > 0) all.push_back(writer().product());
-  } else if ((kernel.kind == KernelKind::kTake ? kernel.r : kernel.k) * kernel.m > 0) {
-    all.push_back(writer().indexed());
+    return by_rows(kernel) ? writer.rows() : writer.elements();
   }
-  return all;
-}
-
-size_t sums_of(const Kernel& kernel, const Lanes& lanes) {
-  const int64_t parts = parts_of(kernel, lanes);
-  if (parts == 1) return 0;
-  return static_cast<size_t>(parts * kernel.rows * std::ranges::count_if(kernel.tape, reduces));
+  if (kernel.kind == KernelKind::kColumns) {
+    if (kernel.lanes > 0) return writer.columns();
+  } else if (kernel.kind == KernelKind::kProduct) {
+    if (kernel.batch * kernel.r * kernel.m > 0) return writer.product();
+  } else if ((kernel.kind == KernelKind::kTake ? kernel.r : kernel.k) * kernel.m > 0) {
+    return writer.indexed();
+  }
+  return {};
 }
 
 }  // namespace split::array

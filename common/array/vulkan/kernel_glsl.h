@@ -1,6 +1,6 @@
-// A kernel of a schedule as GLSL: one dispatch or, of long rows, one for each sum and one for what
-// reads them. Sizes, strides, places and numbers are read when it runs, so that kernels of one
-// structure are one pipeline: a step has some hundred kernels of some ten. Knows no Vulkan.
+// A kernel of a schedule as GLSL. Sizes, strides, places and numbers are read when it runs, so that
+// kernels of one structure are one pipeline: a step has some hundred kernels of some ten. Knows no
+// Vulkan.
 //
 // The order of a sum is that of its shape and of the lanes of a workgroup: equal on every run.
 #pragma once
@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct Bindings {
   int64_t piece = 0;
   std::function<Bound(int)> of;
 };
-// Buffers that no schedule has: sums on their way, and where an index is told that is outside of
-// its table (one number that is 1 then, and the index's bits).
-inline constexpr int kSums = -1, kFault = -2;
+// A buffer that no schedule has: an index is told there that is outside of its table (one number
+// that is 1 then, and the index's bits).
+inline constexpr int kFault = -1;
 
 struct Dispatch {
   std::string text;
@@ -43,10 +44,9 @@ struct Dispatch {
   uint64_t elements = 0, products = 0;  // its work: numbers read, multiply-adds
 };
 
-// Throws Error(kDevice) for more elements than a kernel can count.
-std::vector<Dispatch> dispatches_of(const Kernel& kernel, const Bindings& bindings,
-                                    const Lanes& lanes);
-// Floats of kSums.
-size_t sums_of(const Kernel& kernel, const Lanes& lanes);
+// None where there is nothing to do. Throws Error(kDevice) for more elements than a kernel can
+// count.
+std::optional<Dispatch> dispatch_for(const Kernel& kernel, const Bindings& bindings,
+                                     const Lanes& lanes);
 
 }  // namespace split::array

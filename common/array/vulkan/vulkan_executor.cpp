@@ -68,7 +68,7 @@ class VulkanExecutor final : public Executor {
     Cost cost;
   };
   Copy& copy_of(size_t leaf) { return dynamic_cast<Copy&>(*leaves_[leaf]->remote); }
-  Range range_of(int buffer, size_t kernel);
+  Range range_of(int buffer);
   // The fewest ranges in which all of these are, each as large as a binding can be.
   std::vector<Range> joined(std::vector<Range> all) const;
   void add_kernel(size_t kernel);
@@ -97,7 +97,7 @@ VulkanExecutor::VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves le
     : core_(std::move(core)),
       schedule_(schedule),
       leaves_(leaves.begin(), leaves.end()),
-      layout_(schedule, [&](const Kernel& kernel) { return sums_of(kernel, lanes_of(*core_)); }),
+      layout_(schedule, [](const Kernel&) { return size_t{0}; }),
       arena_(core_->memory, layout_.floats * sizeof(float), MemoryUse::kDevice),
       fault_(core_->memory, 2 * sizeof(int32_t), MemoryUse::kDevice) {
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -123,7 +123,7 @@ VulkanExecutor::~VulkanExecutor() {
   }
 }
 
-VulkanExecutor::Range VulkanExecutor::range_of(int buffer, size_t kernel) {
+VulkanExecutor::Range VulkanExecutor::range_of(int buffer) {
   const auto part = [](const Allocation& in, size_t at, size_t bytes) {
     return Range{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 4)};
   };
@@ -131,10 +131,6 @@ VulkanExecutor::Range VulkanExecutor::range_of(int buffer, size_t kernel) {
     Range range = part(fault_, 0, fault_.size());
     range.numbers = true;
     return range;
-  }
-  if (buffer == kSums) {
-    return part(arena_, layout_.workspaces[kernel] * sizeof(float),
-                sums_of(schedule_.kernels[kernel], lanes_of(*core_)) * sizeof(float));
   }
   const auto b = static_cast<size_t>(buffer);
   const auto bytes = static_cast<size_t>(schedule_.buffers[b].count) * sizeof(float);
@@ -176,7 +172,6 @@ std::vector<VulkanExecutor::Range> VulkanExecutor::joined(std::vector<Range> all
 
 void VulkanExecutor::add_kernel(size_t i) {
   const Kernel& kernel = schedule_.kernels[i];
-  const Lanes lanes = lanes_of(*core_);
   std::vector<int> buffers;
   kernel.each_operand([&](const Operand& operand) {
     if (operand.from == Operand::From::kBuffer) buffers.push_back(operand.buffer);
@@ -185,9 +180,8 @@ void VulkanExecutor::add_kernel(size_t i) {
   if (kernel.kind == KernelKind::kTake || kernel.kind == KernelKind::kPut) {
     buffers.push_back(kFault);
   }
-  if (sums_of(kernel, lanes) > 0) buffers.push_back(kSums);
   std::vector<Range> all;
-  for (const int buffer : buffers) all.push_back(range_of(buffer, i));
+  for (const int buffer : buffers) all.push_back(range_of(buffer));
   const std::vector<Range> ranges = joined(all);
   const size_t most = core_->context.capabilities().max_range / kAlign * kAlign;
   Bindings bindings;
@@ -207,7 +201,7 @@ void VulkanExecutor::add_kernel(size_t i) {
                                         " buffers: this device binds ", limit));
   }
   bindings.of = [&](int buffer) {
-    const Range own = range_of(buffer, i);
+    const Range own = range_of(buffer);
     for (size_t r = 0;; ++r) {
       CHECK(r < ranges.size());
       if (!ranges[r].holds(own)) continue;
@@ -217,18 +211,18 @@ void VulkanExecutor::add_kernel(size_t i) {
                    own.numbers};
     }
   };
-  for (Dispatch& dispatch : dispatches_of(kernel, bindings, lanes)) {
-    PipelineKey key;
-    key.text = core_->pipelines.kept(std::move(dispatch.text));
-    key.bindings = bindings.count;
-    command.first = static_cast<uint32_t>(words_.size());
-    words_.insert(words_.end(), dispatch.words.begin(), dispatch.words.end());
-    command.pipeline = core_->pipelines.begin(key);
-    command.layout = core_->pipelines.layout(key.bindings);
-    command.groups = dispatch.groups;
-    command.cost = {dispatch.elements, dispatch.products};
-    commands_.push_back(command);
-  }
+  std::optional<Dispatch> dispatch = dispatch_for(kernel, bindings, lanes_of(*core_));
+  if (!dispatch) return;
+  PipelineKey key;
+  key.text = core_->pipelines.kept(std::move(dispatch->text));
+  key.bindings = bindings.count;
+  command.first = static_cast<uint32_t>(words_.size());
+  words_.insert(words_.end(), dispatch->words.begin(), dispatch->words.end());
+  command.pipeline = core_->pipelines.begin(key);
+  command.layout = core_->pipelines.layout(key.bindings);
+  command.groups = dispatch->groups;
+  command.cost = {dispatch->elements, dispatch->products};
+  commands_.push_back(std::move(command));
 }
 
 void VulkanExecutor::record() {
@@ -276,7 +270,7 @@ void VulkanExecutor::record() {
          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
   }
   for (const auto& [from, to] : schedule_.copies) {
-    const Range a = range_of(from, 0), b = range_of(to, 0);
+    const Range a = range_of(from), b = range_of(to);
     const VkBufferCopy region{a.begin, b.begin, b.end - b.begin};
     vkCmdCopyBuffer(last, a.buffer, b.buffer, 1, &region);
   }
