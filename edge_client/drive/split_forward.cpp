@@ -70,6 +70,12 @@ void SplitForward::close() noexcept {
   for (const std::string& session : course_.leave()) first_.ask({Send::kClose, session});
 }
 
+void SplitForward::leave_rows() {
+  stop_lane();
+  const Lock lock(mutex_);
+  course_.leave_rows();
+}
+
 KeptTurn SplitForward::keep() {
   stop_lane();
   const Lock lock(mutex_);

@@ -45,7 +45,9 @@ class SplitForward : public Forward {
     Course& course;
   };
   Held course() { return {Lock(mutex_), course_}; }
-  // The rows of a text that has ended; it computes nothing after that.
+  // Of a text that has ended, which computes nothing after that: leaves the rows of its prompt to
+  // others, and gives all of them away, too.
+  void leave_rows();
   KeptTurn keep();
   // Lets the cut move between two tokens, behind so many rows.
   void meet(uint32_t past);

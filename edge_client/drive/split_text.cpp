@@ -33,8 +33,8 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
 
 void SplitText::keep() {
   if (!forward_) return;
+  if (run_.turns == nullptr) return forward_->leave_rows();
   KeptTurn turn = forward_->keep();
-  if (run_.turns == nullptr) return;
   turn.owner = run_.turns->owner;
   turn.keeps = run_.turns->keeps;
   run_.turns->kept.put(std::move(turn));

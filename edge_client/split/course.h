@@ -55,8 +55,10 @@ class Course {
   void expect(uint32_t most) {
     if (lane_) lane_->expect(most, answer_before_);
   }
-  // Gives away the rows of a text that has ended: leave() does not end their session. After that
-  // nothing more is asked of it.
+  // Leaves the rows of a prompt on this machine to texts of its root. Once its text has ended.
+  void leave_rows() { shared_.put(); }
+  // Does that, and gives away the rows of a text that has ended: leave() does not end their
+  // session. After that nothing more is asked of it.
   KeptTurn keep();
   // Whether the cloud chooses the tokens: then a text goes on by stream(), else by run().
   bool on_cloud() const { return sides_.on_cloud(); }

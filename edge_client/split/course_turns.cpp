@@ -74,7 +74,7 @@ void Course::go_on_from(KeptTurn turn, uint32_t rows) {
 }
 
 KeptTurn Course::keep() {
-  shared_.put();
+  leave_rows();
   KeptTurn turn{.cloud = CloudSide(sides_.layers()),
                 .tail = sides_.tail,
                 .history = std::move(sides_.history),
