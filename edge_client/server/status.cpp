@@ -84,6 +84,17 @@ struct FormatWords {
 Json cut_of(int cut) { return cut == Move::kCloud ? Json("cloud") : Json(cut); }
 Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") : Json(place.cut); }
 
+Json answers_of(const ServiceState& now) {
+  Json answers = Json::array();
+  for (const Answers::Answer& answer : now.answers) {
+    answers.push_back({{"id", answer.id},
+                       {"cut", cut_of(answer.place.cut)},
+                       {"tokens", answer.place.tokens},
+                       {"lane", answer.place.lane}});
+  }
+  return answers;
+}
+
 }  // namespace
 
 std::string status_json(const ServiceState& now) {
@@ -108,14 +119,8 @@ std::string status_json(const ServiceState& now) {
       {"goal", goal_name(now.goal)},
       {"plan", now.plan.empty() ? Json() : parse_json(now.plan, 8, "the plan")},
       {"exact", now.exact ? Json(*now.exact) : Json()},
-      {"answers", Json::array()},
+      {"answers", answers_of(now)},
       {"last", now.last_receipt.empty() ? Json() : parse_json(now.last_receipt, 8, "the receipt")}};
-  for (const Answers::Answer& answer : now.answers) {
-    json["answers"].push_back({{"id", answer.id},
-                               {"cut", cut_of(answer.place.cut)},
-                               {"tokens", answer.place.tokens},
-                               {"lane", answer.place.lane}});
-  }
   if (!split && !coming) return json.dump() + "\n";
 
   const ModelConfig& config = *now.config;

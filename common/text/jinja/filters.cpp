@@ -437,10 +437,9 @@ bool test(Values& v, std::string_view name, const Value& value, const std::vecto
 Value join(Values& v, const Value& value, std::string_view between,
            const std::string& attribute_name) {
   TextMade out(v.meter);
-  bool first = true;
   const Value list = v.iterate(value);
   for (const Value& one : list.items()) {
-    if (!std::exchange(first, false)) out.add(between);
+    if (&one != &list.items().front()) out.add(between);
     TextMade scratch(v.meter);
     const Value part = attribute_name.empty() ? one : attribute_of(v, one, attribute_name);
     out.add(str(part, scratch));

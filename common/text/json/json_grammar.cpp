@@ -26,20 +26,6 @@ constexpr size_t kMostReferences = 16;     // one within the other
 constexpr size_t kMostText = 1 << 17;      // of a name or a value; a grammar has as many symbols
 constexpr size_t kMostName = 32, kMostLoosened = 32;
 
-bool is_of_type(const Json& value, std::string_view type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "integer") return value.is_number_integer();
-  if (type == "number") return value.is_number();
-  if (type == "boolean") return value.is_boolean();
-  return type == "null" && value.is_null();
-}
-
-bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
-  return std::ranges::any_of(keys, [&](const char* key) { return schema.contains(key); });
-}
-
 class Builder {
  public:
   // With `loose` nothing is refused.
@@ -305,21 +291,6 @@ Symbol Builder::of_type(const Json& schema, std::string_view type) {
   if (type == "boolean") return either({lit("true"), lit("false")});
   if (type == "null") return either({lit("null")});
   refuse_schema(cat("'type': ", shown(type), " is none"));
-}
-
-std::vector<std::string_view> types_of(const Json& schema) {
-  const Json* const type = schema.find("type");
-  if (type == nullptr) return {};
-  if (type->is_string()) return {type->text()};
-  std::vector<std::string_view> types;
-  if (type->is_array() && type->size() <= 7) {
-    for (const Json& one : *type) {
-      if (one.is_string()) types.push_back(one.text());
-    }
-  }
-  if (types.empty() || types.size() != type->size())
-    refuse_schema("'type': expected one or a list");
-  return types;
 }
 
 // The values of enum or const that are of its types.

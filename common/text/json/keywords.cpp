@@ -91,4 +91,33 @@ Use use_of(std::string_view key, const Json& value) {
   return keyword->kind == kTrueOrFalse && value == false ? Use::kNothing : keyword->use;
 }
 
+bool is_of_type(const Json& value, std::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_boolean();
+  return type == "null" && value.is_null();
+}
+
+bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
+  return std::ranges::any_of(keys, [&](const char* key) { return schema.contains(key); });
+}
+
+std::vector<std::string_view> types_of(const Json& schema) {
+  const Json* const type = schema.find("type");
+  if (type == nullptr) return {};
+  if (type->is_string()) return {type->text()};
+  std::vector<std::string_view> types;
+  if (type->is_array() && type->size() <= 7) {
+    for (const Json& one : *type) {
+      if (one.is_string()) types.push_back(one.text());
+    }
+  }
+  if (types.empty() || types.size() != type->size())
+    refuse_schema("'type': expected one or a list");
+  return types;
+}
+
 }  // namespace split

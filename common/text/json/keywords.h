@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 
@@ -16,5 +18,12 @@ enum class Use : uint8_t { kNothing, kHeld, kLoosened };
 // Throws Error(kInput) where the value is not of the keyword's kind. Keywords that nobody knows are
 // loosened.
 Use use_of(std::string_view key, const Json& value);
+
+// Whether a value is of the type that this name of JSON Schema means.
+bool is_of_type(const Json& value, std::string_view type);
+// A schema's `type`, one or several; none where it says none. Throws Error(kInput) for what is no
+// name or list of names.
+std::vector<std::string_view> types_of(const Json& schema);
+bool has_any(const Json& schema, std::initializer_list<const char*> keys);
 
 }  // namespace split
