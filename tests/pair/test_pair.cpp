@@ -192,7 +192,9 @@ TEST_F(Demo, EveryFormatGivesTextOnCpuAndVulkan) {
     if (warm.code != 0) continue;
     EXPECT_EQ(warm.tokens(), cold.tokens());
     EXPECT_EQ(warm.receipt("bytes_downloaded"), 0);
-    if (!vulkan) continue;
+    // Drivers compile each format's kernels anew: the short suite has two of them there.
+    const bool drawn = std::string_view(format) == "f16" || std::string_view(format) == "q4_0";
+    if (!vulkan || (!drawn && std::getenv("SPLIT_LONG") == nullptr)) continue;
     const EdgeResult gpu = run({"--device", "vulkan", "--format", format});
     if (gpu.code == 0) {
       EXPECT_EQ(gpu.tokens(), cold.tokens());
