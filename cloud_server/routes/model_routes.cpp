@@ -65,12 +65,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.pooling_json = model.sentences().describe();
   for (const auto& [name, text] : model.sentences().prompts()) info.prompts.push_back(name);
   if (!config.encodes()) {
-    Json chat = model.chat() != nullptr
-                    ? model.chat()->describe()
-                    : Json{{"template", nullptr}, {"tools", false}, {"unsupported", nullptr}};
-    chat["calls"] = model.answer_format().describe_calls();
-    chat["reasoning"] = model.answer_format().thinks();
-    info.chat_json = chat.dump();
+    info.chat_json = serve::describe_chat(model.chat(), model.answer_format()).dump();
   }
   info.blob_url = blob_url;
   info.stages = model.weights().stages(listed);

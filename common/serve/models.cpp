@@ -24,8 +24,19 @@ http::Response model_list(std::span<const std::string> ids) {
   return http::Response::json(200, cat("{\"object\":\"list\",\"data\":[", data, "]}\n"));
 }
 
-http::Response model_entry(const std::string& id) {
-  return http::Response::json(200, entry(id) + "\n");
+http::Response model_entry(const std::string& id, const Json& chat) {
+  std::string json = entry(id);
+  if (!chat.is_null()) json.insert(json.size() - 1, cat(",\"chat\":", chat.dump()));
+  return http::Response::json(200, json + "\n");
+}
+
+Json describe_chat(const ChatTemplate* chat, const AnswerFormat& format) {
+  Json json = chat != nullptr
+                  ? chat->describe()
+                  : Json{{"template", nullptr}, {"tools", false}, {"unsupported", nullptr}};
+  json["calls"] = format.describe_calls();
+  json["reasoning"] = format.thinks();
+  return json;
 }
 
 void refuse_while_loading() {

@@ -4,12 +4,19 @@
 #include <span>
 #include <string>
 
+#include "base/json.h"
 #include "http/message.h"
+#include "text/chat_template.h"
+#include "text/form/answer_format.h"
 
 namespace split::serve {
 
 http::Response model_list(std::span<const std::string> ids);
-http::Response model_entry(const std::string& id);
+// `chat`: describe_chat(), or null.
+http::Response model_entry(const std::string& id, const Json& chat);
+// Describes how a model that writes answers a chat: its template (null: it has none) and the form
+// of its calls and thoughts.
+Json describe_chat(const ChatTemplate* chat, const AnswerFormat& format);
 
 // Throws HttpError 404 `model_not_found`, which names the models that there are.
 [[noreturn]] void refuse_model(std::span<const std::string> ids);

@@ -110,7 +110,11 @@ std::vector<http::Route> model_routes(Placements& placements) {
        .statuses = {200, 404},
        .handler =
            [find](const Request& request) {
-             return serve::model_entry(find(request.path_params[0]).id);
+             const serve::TextModel model = find(request.path_params[0]);
+             return serve::model_entry(model.id,
+                                       model.config->encodes()
+                                           ? Json()
+                                           : serve::describe_chat(model.chat, *model.format));
            }},
       {.method = "POST",
        .path = "/v1/completions",

@@ -53,6 +53,20 @@ TEST(EdgeRoutes, HealthAndPropsAreLlamaServers) {
   EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 64);
   EXPECT_EQ(props["total_slots"], 16);
   EXPECT_EQ(props["chat_template"], "{{ messages[0].content }}");
+  const Json described = Json::parse(edge.get("/v1/models/rand-a").body);
+  EXPECT_EQ(described["chat"]["template"], "given");
+  EXPECT_EQ(described["chat"]["calls"], "prompted");
+  EXPECT_EQ(described["chat"]["reasoning"], false);
+}
+
+TEST(EdgeRoutes, AModelIsDescribedByHowItAnswersAChatAsOnTheCloud) {
+  Pair pair("models/qwen3");
+  EdgeServer edge(pair.arguments({}));
+  const Json here = Json::parse(edge.ready().get("/v1/models/qwen3").body);
+  const Json there =
+      Json::parse(http::Client(pair.cloud.url()).request("GET", "/v1/models/qwen3").body);
+  EXPECT_TRUE(here["chat"].is_object());
+  EXPECT_EQ(here["chat"], there["chat"]);
 }
 
 TEST(EdgeRoutes, TheCloudAloneAnswersAChatWithTheSameWords) {
