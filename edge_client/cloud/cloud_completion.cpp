@@ -209,17 +209,19 @@ std::string TokenStream::finish() {
 
 }  // namespace
 
-Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
-                            std::span<const int32_t> prompt, const GenerateOptions& options,
-                            const OnText& on_text, const RetryOptions& retry_options,
-                            Waiter& waiter, size_t layers, SplitCounts& counts) {
+Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
+                            const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                            const GenerateOptions& options, const OnText& on_text,
+                            const RetryOptions& retry_options, Waiter& waiter, size_t layers,
+                            SplitCounts& counts) {
   for (const std::string& stop : options.stop.texts()) {
     if (to_valid_utf8(stop) != stop) {
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }
   }
-  Json asked = request_of(model, Json{{"prompt", prompt}}, options);
-  asked["stream_options"] = {{"include_usage", true}};
+  Json asked = request_of(model.id, Json{{"prompt", prompt}}, options);
+  // Its usage says how many tokens were cached.
+  if (model.knows(wire::kCacheFeature)) asked["stream_options"] = {{"include_usage", true}};
   const std::string body = asked.dump();
   Retry retry(retry_options, waiter);
   // Ids are all that comes: nothing of the model is needed to tell their text.

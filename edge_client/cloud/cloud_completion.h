@@ -13,10 +13,11 @@ namespace split::edge {
 
 // As generate(). A lost connection is answered by asking again with the same seed; what was already
 // given to on_text is not given again. Throws RemoteError.
-Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
-                            std::span<const int32_t> prompt, const GenerateOptions& options,
-                            const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
-                            size_t layers, SplitCounts& counts);
+Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
+                            const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                            const GenerateOptions& options, const OnText& on_text,
+                            const RetryOptions& retry, Waiter& waiter, size_t layers,
+                            SplitCounts& counts);
 
 // Begins a text on a session with the prompt's own words, a completion's "prompt" or a chat's
 // "messages" and what belongs to these, which the server makes ids of: nothing of the model is

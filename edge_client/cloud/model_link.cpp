@@ -67,8 +67,8 @@ std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {
 Generated ModelLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                               const GenerateOptions& options, const OnText& on_text,
                               SplitCounts& counts) {
-  Generated made = complete_on_cloud(*remote_, options_.info.id, tokenizer, prompt, options,
-                                     on_text, options_.retry, options_.waiter,
+  Generated made = complete_on_cloud(*remote_, options_.info, tokenizer, prompt, options, on_text,
+                                     options_.retry, options_.waiter,
                                      static_cast<size_t>(options_.config.layers), counts);
   expect_same_model();
   return made;

@@ -45,8 +45,8 @@ class SplitForward : public Forward {
     Course& course;
   };
   Held course() { return {Lock(mutex_), course_}; }
-  // Of a text that has ended, which computes nothing after that: leaves the rows of its prompt to
-  // others, and gives all of them away, too.
+  // Leaves the rows of the prompt to others, once the text has ended; it computes nothing after
+  // that.
   void leave_rows();
   KeptTurn keep();
   // Lets the cut move between two tokens, behind so many rows.

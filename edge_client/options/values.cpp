@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "edge_client/place/counts.h"
 #include "http/server/local_guard.h"
 

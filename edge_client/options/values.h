@@ -1,4 +1,4 @@
-// What the flags of edge_client take that is more than a number, a word or a path. All throw
+// Readers of values of edge_client's flags that are more than a number, a word or a path. All throw
 // Error(kInput), one line that names the flag.
 #pragma once
 

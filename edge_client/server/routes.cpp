@@ -69,6 +69,12 @@ Response kept_json(const Loader::Kept& kept) {
   return Response::json(200, Json{{"bytes", kept.bytes}, {"files", kept.files}}.dump() + "\n");
 }
 
+Response describe(const serve::TextModel& model) {
+  const bool writes = !model.config->encodes();
+  return serve::model_entry(model.id,
+                            writes ? serve::describe_chat(model.chat, *model.format) : Json());
+}
+
 // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
 // 501: what a chat's template has.
 const std::vector<int>& statuses(bool of_a_chat) {
@@ -109,13 +115,7 @@ std::vector<http::Route> model_routes(Placements& placements) {
        .summary = "Describes the model.",
        .statuses = {200, 404},
        .handler =
-           [find](const Request& request) {
-             const serve::TextModel model = find(request.path_params[0]);
-             return serve::model_entry(model.id,
-                                       model.config->encodes()
-                                           ? Json()
-                                           : serve::describe_chat(model.chat, *model.format));
-           }},
+           [find](const Request& request) { return describe(find(request.path_params[0])); }},
       {.method = "POST",
        .path = "/v1/completions",
        .summary = "Completes texts, as OpenAI's route of this name does.",

@@ -99,9 +99,11 @@ Answer answer_to(const EndlessCloud& cloud) {
   Interrupt interrupt;
   edge::SplitCounts counts;
   const std::vector<int32_t> prompt = {1, 2, 3};
+  wire::ModelInfo model;
+  model.id = "m";
   try {
-    return {edge::complete_on_cloud(remote, "m", nullptr, prompt, options, {}, retry, interrupt, 2,
-                                    counts),
+    return {edge::complete_on_cloud(remote, model, nullptr, prompt, options, {}, retry, interrupt,
+                                    2, counts),
             ""};
   } catch (const edge::RemoteError& error) {
     return {{}, error.what()};
