@@ -61,6 +61,8 @@ void SplitText::take_up(const Opened& opened) {
   counts_.work.heads += opened.tokens.size();
   counts_.work.cloud_heads += opened.tokens.size();
   forward_->course()->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
+  const auto layers = static_cast<uint64_t>(run_.model.config().layers);
+  if (!opened.tokens.empty()) counts_.spare(counts_.cached_rows, layers);
 }
 
 // The tokens that the cloud has for it, or the next one.
@@ -70,7 +72,9 @@ bool SplitText::next(const OnText& on_text) {
     ++counts_.trips;
     whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
     const size_t tokens = whole_.tokens.size(), rows = count_on_cloud(tokens);
-    counts_.work += {rows, rows * static_cast<size_t>(run_.model.config().layers), tokens, tokens};
+    const auto layers = static_cast<size_t>(run_.model.config().layers);
+    counts_.work += {rows, rows * layers, tokens, tokens};
+    counts_.spare(counts_.cached_rows, layers);
     return false;
   }
   if (!late_.empty() && on_text) on_text(TextPiece(std::exchange(late_, {})), nullptr);

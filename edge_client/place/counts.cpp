@@ -46,4 +46,10 @@ SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   return *this;
 }
 
+void SplitCounts::spare(uint64_t cached, uint64_t layers) {
+  work.rows -= cached;
+  work.cloud_layer_rows -= cached * layers;
+  cloud_layer_rows -= cached * layers;
+}
+
 }  // namespace split::edge

@@ -68,6 +68,8 @@ struct SplitCounts {
   std::vector<Move> moves = {};
 
   SplitCounts& operator+=(const SplitCounts& other);
+  // Takes these rows, which the cloud had in its cache, out of what was computed in these layers.
+  void spare(uint64_t cached, uint64_t layers);
 };
 
 // The load, as the cloud says it.

@@ -133,6 +133,7 @@ void Course::count_cached(uint32_t here, int cut) {
   counts_.cached_rows = cut == 0                 ? here
                         : cut == sides_.layers() ? cloud_.cached()
                                                  : std::min(here, cloud_.cached());
+  if (cut == sides_.layers()) counts_.spare(counts_.cached_rows, led_layers_);
 }
 
 // The cloud takes the logits of the results, until the text leaves it.
@@ -280,11 +281,12 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.work.cloud_heads;
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   cloud_.answered();
+  sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
+  counts_.cloud_layer_rows += rows.size() * led_layers_;
   if (past == 0 && flow_.load()) {
     counts_.cached_rows = std::min<uint64_t>(flow_.load()->cached, prompt);
+    counts_.spare(counts_.cached_rows, led_layers_);
   }
-  sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
-  counts_.cloud_layer_rows += rows.size() * static_cast<uint64_t>(sides_.layers());
   ids_.push_back(token.id);
   out_ = static_cast<uint32_t>(ids_.size() - prompt);
   ++sides_.version;

@@ -69,6 +69,12 @@ uint64_t cached(const Json& answer) {
   return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<uint64_t>();
 }
 
+// Rows times layers of the cloud that led to a text.
+int64_t led_layer_rows(const Json& answer) {
+  const Json& cost = answer["usage"]["splitcompute"];
+  return cost["cloud_layer_rows"].get<int64_t>() - cost["cloud_layer_rows_again"].get<int64_t>();
+}
+
 void expect_same(const Json& a, const Json& b, const std::string& where) {
   EXPECT_EQ(a["choices"][0]["token_ids"], b["choices"][0]["token_ids"]) << where;
   EXPECT_EQ(a["choices"][0]["logprobs"], b["choices"][0]["logprobs"]) << where;
@@ -97,6 +103,8 @@ TEST(EdgePromptCache, AKnownPromptIsComputedByNoSide) {
     const Json cold = ask(edge, prompt_of(50, 3), false);
     EXPECT_EQ(cached(cold), 0u) << cut;
     EXPECT_EQ(all.rows.exchange(0), cut == "0" ? 0u : 100u) << cut;
+    const int layers = cut == "cloud" ? 3 : std::stoi(cut);  // that the cloud computes
+    EXPECT_EQ(led_layer_rows(cold) - led_layer_rows(warm), 48 * layers) << cut;
     expect_same(warm, cold, cut);
     expect_same(next, ask(edge, prompt_of(50, 2), false), cut);
   }
