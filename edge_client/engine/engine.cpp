@@ -257,6 +257,9 @@ void Engine::watch_once(const Landed& place) {
 }
 
 void Engine::choose_cut() {
+  if (const auto highest = loader_.highest_cut()) {  // nothing comes beside its texts
+    return move_cut(loader_.whole_in_cache(present()->info) ? 0 : *highest);
+  }
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
   follow();
@@ -349,6 +352,10 @@ void Engine::move_cut(int cut, bool running) {
   if (cut > layers) {
     wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
   }
+  if (const auto highest = loader_.highest_cut(); highest && (cut > *highest || cut < 0)) {
+    wire::Fields::refuse("cut", cat("expected 0..", *highest, " or \"auto\": the tail's own ",
+                                    "blocks run here alone"));
+  }
   if (running) expect_running_can_move(*now);
   {
     const std::lock_guard lock(mutex_);
@@ -377,7 +384,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
   options.all_on_cloud = cut == Move::kCloud;
   options.cut.reset();
   if (!options.all_on_cloud) options.cut = cut;
-  const Placement wanted = edge::place(options, loader_.model());
+  const Placement wanted = loader_.place(options);
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
@@ -409,7 +416,8 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
 void Engine::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
   const bool exact =
-      !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info, *tail));
+      !split->rounds() &&
+      (tail == nullptr || is_exact(loader_.remote(), split->info, *tail, loader_.highest_cut()));
   if (tail != nullptr) answers_.set_exact(exact);
   if (options_.exact && !exact) {
     throw Refused("not_exact",

@@ -86,6 +86,8 @@ class Engine {
   // Texts begin on the cloud, and go on here as the weights come (--cut auto). Throws Refused.
   void choose_cut();
 
+  std::optional<int> highest_cut() const { return loader_.highest_cut(); }  // once it is loaded
+
   // They return what this machine's disk keeps; forget() first deletes all but running downloads.
   Loader::Kept kept() const { return loader_.kept(); }
   Loader::Kept forget() const { return loader_.forget(); }

@@ -111,9 +111,6 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              &options.cache);
   flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
               &options.cache_limit);
-}
-
-void add_tail_flag(Flags& flags, Options& options) {
   flags.text("tail", "FILE", "a tail of your own, whose blocks run here alone", &options.tail);
 }
 
@@ -248,13 +245,9 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
     options.cut = static_cast<int>(*k);
   }
   if (!options.tail.empty()) {
-    if (words.cut == "cloud" || words.head == "cloud" || flags.given("moves") || options.serve)
-      refuse(
-          "--tail: expected no --cut cloud, --head cloud, --moves or --serve "
-          "beside it: its blocks run here");
-    // Without a number the cut is its first block.
-    options.all_on_cloud = options.auto_cut = false;
-    options.head_given = true;
+    if (words.cut == "cloud" || words.head == "cloud")
+      refuse("--tail: expected no --cut cloud or --head cloud beside it: its blocks run here");
+    options.all_on_cloud = options.auto_cut = false;  // without a number the loader chooses
   }
   if (options.stay && options.auto_cut)
     refuse(
@@ -269,6 +262,8 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
         "--moves: expected no --cut cloud or auto, --head cloud or --embed "
         "beside it");
   read_moves(words.moves, options);
+  if (!options.tail.empty() && words.moves.find("cloud") != words.moves.npos)
+    refuse("--moves: expected numbers of blocks beside --tail, whose blocks run here, got cloud");
 }
 
 void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
@@ -307,7 +302,6 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   add_server_flags(flags, options);
   add_prompt_flags(flags, options, words);
   add_split_flags(flags, options, words);
-  add_tail_flag(flags, options);
   add_text_flags(flags, options, words);
   add_listening_flags(flags, options, words);
   add_answering_flags(flags, options);

@@ -96,6 +96,7 @@ struct PlanInput : PlanFacts {
   std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
   int lowest = 0;                    // cut that it has, or may have, the weights for
+  std::optional<int> highest;        // cut that a text may have; none: any, and the cloud
   std::optional<int> want;           // the cloud asks for this cut or a lower one
   bool head_on_cloud = false;        // of a text at a cut, which then takes another trip
   uint64_t logits_bytes = 0;         // of a row that comes from there

@@ -42,6 +42,14 @@ void on_own_thread(const std::function<void()>& call) {
   if (error) std::rethrow_exception(error);
 }
 
+// A tail's own blocks run here alone, with the head.
+void expect_tail_here(const Wish& wish) {
+  if (wish.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
+  if (wish.cut == Move::kCloud) {
+    wire::Fields::refuse("cut", "expected a number or \"auto\": a tail's blocks run here alone");
+  }
+}
+
 }  // namespace
 
 Placements::Placements(const Options& options, const Console& console,
@@ -92,7 +100,8 @@ Options Placements::options_of(const Wish& wish, const Service& now) const {
   Options options = now.options();
   const std::shared_ptr<PlacedModel> split = now.engine().present();
   const Placement& place = split->place;
-  const bool other = wish.model && *wish.model != now.id();
+  const bool other = wish.model && *wish.model != now.id(), tail = !options.tail.empty();
+  if (tail) expect_tail_here(wish);
   options.model = wish.model.value_or(now.id());
   if (wish.head) {
     if (*wish.head != "edge" && *wish.head != "cloud") {
@@ -117,7 +126,7 @@ Options Placements::options_of(const Wish& wish, const Service& now) const {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
   const bool follows = wish.chosen || (now.engine().follows() && !wish.cut);
-  options.auto_cut = follows && !options.head_on_cloud;
+  options.auto_cut = follows && !options.head_on_cloud && !tail;  // of a tail the loader chooses
   options.all_on_cloud = options.auto_cut;
   options.cut.reset();  // where another model has its default
   std::optional<int> cut = wish.cut;

@@ -104,12 +104,9 @@ std::vector<http::Route> model_routes(Placements& placements) {
   std::vector<http::Route> routes = {
       {.method = "GET",
        .path = "/v1/models",
-       .summary = "Lists the model.",
-       .handler =
-           [find](const Request&) {
-             const std::string id = find("").id;
-             return serve::model_list({&id, 1});
-           }},
+       .summary = "Lists the model, or the two that a tail of one's own makes of it.",
+       .handler = [&placements](
+                      const Request&) { return serve::model_list(placements.present()->ids()); }},
       {.method = "GET",
        .path = "/v1/models/{id}",
        .summary = "Describes the model.",
@@ -148,7 +145,7 @@ std::vector<http::Route> model_routes(Placements& placements) {
   std::ranges::move(serve::token_routes(find, statuses(false)), std::back_inserter(routes));
   std::ranges::move(
       serve::ollama_routes({SPLIT_VERSION,
-                            [&placements] { return placements.present()->ollama_model(); },
+                            [&placements] { return placements.present()->ollama_models(); },
                             completions, chat, embeddings}),
       std::back_inserter(routes));
   routes.push_back({.method = "POST",

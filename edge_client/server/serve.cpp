@@ -59,6 +59,10 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
       memory.set_limit(options.memory_budget > 0 ? options.memory_budget
                                                  : memory_left_for_requests(options.kv_budget));
       say(placements.present()->engine().plan());
+      if (const auto ids = placements.present()->ids(); ids.size() > 1) {
+        say(cat(ids[0], " answers with the tail ", shown(options.tail), "; ", ids[1],
+                " is the cloud's alone"));
+      }
       say("ready");
     } catch (...) {
       failure = std::current_exception();

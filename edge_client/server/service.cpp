@@ -15,6 +15,17 @@ constexpr std::chrono::milliseconds kProbe{1000};
 // As many answers at once as a text here would have room for, unless a budget says otherwise.
 constexpr uint32_t kSlotsOfTheCloud = 16;
 
+// The model that texts begin with, all of it on the cloud.
+std::shared_ptr<PlacedModel> on_cloud(const PlacedModel& split) {
+  auto whole = std::make_shared<PlacedModel>();
+  whole->place.all_on_cloud = true;
+  whole->info = split.info;
+  whole->query = split.query;
+  whole->wire = split.wire;
+  whole->head_blocks = split.head_blocks;
+  return whole;
+}
+
 }  // namespace
 
 Service::Service(Options options, const Console& console, const Flags::Environment& environment,
@@ -94,6 +105,10 @@ std::string Service::status(const std::vector<std::string>& devices) {
   ServiceState now;
   static_cast<EngineState&>(now) = engine_.state();
   now.devices = devices;
+  if (now.split && !options_.tail.empty()) {
+    now.personal = ids()[0];
+    now.highest = engine_.highest_cut().value_or(0);
+  }
   now.cloud = probe_.look(now.split ? now.split->info.id : "");
   now.stopping = stopping_;
   {
@@ -103,20 +118,30 @@ std::string Service::status(const std::vector<std::string>& devices) {
   return status_json(now);
 }
 
-std::shared_ptr<PlacedModel> Service::expect_model(const std::string& id) const {
-  std::shared_ptr<PlacedModel> split = engine_.present();
+std::vector<std::string> Service::ids() const {
+  const std::shared_ptr<PlacedModel> split = engine_.present();
   if (!split) serve::refuse_while_loading();
-  if (!id.empty() && id != split->info.id) serve::refuse_model({&split->info.id, 1});
-  return split;
+  const std::string& base = split->info.id;
+  if (options_.tail.empty()) return {base};
+  return {cat(base, ":personal"), base};
+}
+
+std::shared_ptr<PlacedModel> Service::expect_model(const std::string& id) const {
+  const std::vector<std::string> all = ids();
+  if (!id.empty() && std::ranges::find(all, id) == all.end()) serve::refuse_model(all);
+  return engine_.present();
 }
 
 serve::TextModel Service::find(const std::string& id, const std::string& owner) {
   const std::shared_ptr<PlacedModel> split = expect_model(id);
   const LoadedModel& loaded = *engine_.loaded();
   const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
-  serve::TextModel model{
-      split->info.id, &loaded.model.config(), loaded.tokenizer ? &*loaded.tokenizer : nullptr,
-      [engine, owner] { return std::make_unique<SplitBackend>(engine, nullptr, owner); }};
+  const bool base = !options_.tail.empty() && id == split->info.id;
+  serve::TextModel model{base ? id : ids()[0], &loaded.model.config(),
+                         loaded.tokenizer ? &*loaded.tokenizer : nullptr, [engine, owner, base] {
+                           return std::make_unique<SplitBackend>(
+                               engine, base ? on_cloud(*engine->present()) : nullptr, owner);
+                         }};
   model.spare = &spare_;
   model.sentences = &loaded.sentences;
   model.chat = loaded.chat ? &*loaded.chat : nullptr;
@@ -168,7 +193,7 @@ serve::Props Service::props() {
           model.chat != nullptr ? model.chat->text() : ""};
 }
 
-serve::OllamaModel Service::ollama_model() {
+std::vector<serve::OllamaModel> Service::ollama_models() {
   serve::OllamaModel model;
   const serve::TextModel text = find("");
   model.config = *text.config;
@@ -180,7 +205,6 @@ serve::OllamaModel Service::ollama_model() {
     }
   }
   const std::shared_ptr<PlacedModel> split = engine_.present();
-  model.id = split->info.id;
   model.family = split->info.architecture;
   model.quantization = split->info.format;
   std::map<std::string, uint64_t> blobs;  // one may be of two stages
@@ -198,21 +222,23 @@ serve::OllamaModel Service::ollama_model() {
   const FetchCounts fetched = split->counts();
   model.bytes_here = fetched.downloaded + fetched.from_cache;
   if (split->on_gpu()) model.bytes_on_gpu = model.bytes_here;
-  return model;
+  std::vector<serve::OllamaModel> all;
+  for (const std::string& id : ids()) {
+    all.push_back(model);
+    all.back().id = id;
+    if (id == split->info.id) continue;
+    all.back().digest = Sha256::hex_of(as_bytes_of(hashes + id));
+    model.bytes_here = model.bytes_on_gpu = 0;  // the base is the cloud's
+  }
+  return all;
 }
 
 serve::TextModel Service::unsplit(const std::string& id) {
   serve::TextModel model = find_writer(id);
   const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
+  model.id = ids().back();
   model.begin = [engine] {
-    const std::shared_ptr<PlacedModel> split = engine->present();
-    const auto whole = std::make_shared<PlacedModel>();
-    whole->place.all_on_cloud = true;
-    whole->info = split->info;
-    whole->query = split->query;
-    whole->wire = split->wire;
-    whole->head_blocks = split->head_blocks;
-    return std::make_unique<SplitBackend>(engine, whole);
+    return std::make_unique<SplitBackend>(engine, on_cloud(*engine->present()));
   };
   return model;
 }

@@ -30,8 +30,11 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   const Engine& engine() const { return engine_; }
   const Options& options() const { return options_; }
 
-  // Throws HttpError 503 `loading` and 404 `model_not_found`. What is begun on it holds the
-  // service. `owner`: who asks (EngineRequest).
+  // The models' ids. With a tail of one's own these are the model with it, and the base, which is
+  // the cloud's alone. Throws HttpError 503 `loading`, as the others do.
+  std::vector<std::string> ids() const;
+  // The model of this id, or the first one. Throws 404 `model_not_found` too. What is begun on it
+  // holds the service. `owner`: who asks (EngineRequest).
   serve::TextModel find(const std::string& id, const std::string& owner = {});
   // The same model, everything on the cloud.
   serve::TextModel unsplit(const std::string& id);
@@ -39,10 +42,10 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   // `opens`, before it is loaded, it may be one whose texts begin by their words alone.
   serve::TextModel find_writer(const std::string& id, const std::string& owner = {},
                                bool opens = false);
-  serve::Props props();                          // throws as find()
-  serve::OllamaModel ollama_model();             // throws as find()
-  void move_cut(int cut, bool running = false);  // throws as Engine's, and HttpError
-  void choose_cut();                             // throws as find(), and as Engine's
+  serve::Props props();                             // throws as find()
+  std::vector<serve::OllamaModel> ollama_models();  // of ids(); throws as find()
+  void move_cut(int cut, bool running = false);     // throws as Engine's, and HttpError
+  void choose_cut();                                // throws as find(), and as Engine's
 
   // A line of log, unless the program is to be quiet.
   void write_log(std::string_view line) const;

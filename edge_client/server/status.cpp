@@ -135,6 +135,9 @@ std::string status_json(const ServiceState& now) {
   json["devices"] = now.devices;
   json["device_asked"] = now.device_asked;
   json["layers"] = config.layers;
+  if (!now.personal.empty()) {
+    json["tail"] = {{"model", now.personal}, {"first", now.highest}};
+  }
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";
   json["device"] = {
       {"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}, {"is_gpu", is_gpu}};

@@ -15,6 +15,8 @@ struct ServiceState : EngineState {
   Probe::Seen cloud;
   std::string last_receipt;          // JSON; empty: none yet
   std::vector<std::string> devices;  // that can be asked for
+  std::string personal;              // the model with a tail of one's own; empty: there is none
+  int highest = 0;                   // cut of its texts
 };
 
 // {"model","cut","server","device","stages" ...}

@@ -206,9 +206,10 @@ std::string to_text(const Receipt& r) {
   if (r.forecast) line("plan", forecast_words(*r.forecast));
   if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
   if (const std::optional<int> percent = r.cloud_percent()) {
-    line("verdict",
-         cat("the cloud did ", *percent, " % of the work",
-             r.is_exact().value_or(false) ? "; the text is the cloud's own, bit for bit" : ""));
+    line("verdict", cat("the cloud did ", *percent, " % of the work",
+                        !r.is_exact().value_or(false) ? ""
+                        : r.personal ? "; the text is the same at every cut below the tail"
+                                     : "; the text is the cloud's own, bit for bit"));
   }
   return out;
 }

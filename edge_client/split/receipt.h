@@ -29,6 +29,7 @@ struct Receipt {
   uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded
   SplitCounts counts;
   SplitCounts first;       // until the first token: what the prompt took
+  bool personal = false;   // of a tail of one's own: no cloud has that text
   int layers = 0;          // of the model
   double head_blocks = 0;  // as much as so many blocks its head multiplies
   double load_ms = 0, first_token_ms = 0;

@@ -17,27 +17,29 @@ std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const Stag
   });
 }
 
-bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail) {
+bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
+              std::optional<int> highest) {
   Shard& shard = tail.shard();
   if (info.bits.empty() || info.bits != own_bits(shard, info, shard.options().formats))
     return false;
   const ModelConfig& config = shard.model().config();
+  const int blocks = highest.value_or(config.layers);
+  if (blocks == 0) return true;
   std::array<int32_t, 8> ids{};
   for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;
   const auto columns = static_cast<uint32_t>(config.channels);
   Traffic traffic;
-  SequenceRows rows{.range = {.to = config.layers}, .tokens = ids, .wanted = Wanted::kAll};
+  SequenceRows rows{.range = {.to = blocks}, .tokens = ids, .wanted = Wanted::kAll};
   const AskedModel asked{.id = info.id, .channels = columns};
   const std::vector<float> there = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
-  const Point from = std::min(shard.floor(), Point(config.layers));
+  const Point from = std::min(shard.floor(), Point(blocks));
   std::vector<float> below;
   if (!from.is_tokens()) {
     rows.range.to = from;
     below = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
-    rows = {
-        .range = {from, config.layers}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
+    rows = {.range = {from, blocks}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
   }
-  if (from == Point(config.layers)) return true;  // no block is here that could differ
+  if (from == Point(blocks)) return true;  // no block is here that could differ
   std::vector<float> here(there.size());
   const SequenceId sequence = shard.pages().open();
   const std::shared_ptr<void> close(nullptr, [&](void*) { shard.pages().close(sequence); });

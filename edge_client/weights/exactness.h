@@ -3,6 +3,7 @@
 // the blocks here as they pass them there.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "edge_client/cloud/remote.h"
@@ -14,8 +15,9 @@ namespace split::edge {
 // Says what the bits of this machine's blocks depend on in these formats, in the cloud's words.
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats);
 
-// It looks at the blocks that are here by now. Throws RemoteError and what a step of the tail
-// throws.
-bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail);
+// It looks at the blocks that are here by now, up to the highest cut that there may be (none: any).
+// Throws RemoteError and what a step of the tail throws.
+bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
+              std::optional<int> highest = {});
 
 }  // namespace split::edge

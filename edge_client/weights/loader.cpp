@@ -54,6 +54,7 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
   receipt.model = split.info.id;
   receipt.layers = config.layers;
   receipt.head_blocks = split.head_blocks;
+  receipt.personal = split.personal;
   receipt.server = origin;
   receipt.profile = split.info.profile;
   receipt.cut = split.place.name();
@@ -241,6 +242,7 @@ void Loader::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
       std::move(device), *model_, split.place.range, formats(split.info), options_.profile, blobs,
       begin_load(split.info, blobs, std::move(load)), kv, options_.device.threads, begins, tail_);
   split.profile = profile_name(options_.profile);
+  split.personal = tail_ != nullptr;
   seen_models().name_blobs(split.info, blobs);
 }
 
@@ -384,6 +386,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   }
   shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
   shape.wire = wire_of(info);
+  shape.highest = highest_cut();
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {remote_->origin(), info.id, here}), std::move(shape),
       Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut}, std::move(missing));
@@ -392,13 +395,15 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
 std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {
   if (info.bits.empty() || bits != info.bits || wire_of(info) != DType::kF32) return false;
   Placement last;
-  last.cut = std::max(0, config().layers - 1);
-  last.range = {last.cut, config().layers};
+  const int blocks = highest_cut().value_or(config().layers);  // that may change sides
+  if (blocks == 0) return true;
+  last.cut = blocks - 1;
+  last.range = {last.cut, blocks};
   last.head_on_cloud = true;
   const CutBlobs blobs{blobs_of(*model_, info, last.range, formats(info))};
   if (missing_of(blobs, cache())[0] > 0) return std::nullopt;
   const std::unique_ptr<PlacedModel> block = load(last, info);
-  return is_exact(*remote_, info, *block->batcher());
+  return is_exact(*remote_, info, *block->batcher(), blocks);
 }
 
 // Lets texts move that may: those of a server, which can be asked to, and those that have a
@@ -422,14 +427,16 @@ void Loader::allow_moves(PlacedModel& split) {
   const Bound bound = bound_of(sessions_of(split.info), into_cloud);
   if (bound != Bound::kNone) return stay(words_of(bound));
   if (scheduled) {
-    split.exact = split.wire == DType::kF32 &&
-                  retried([&] { return is_exact(*remote_, split.info, *split.batcher()); });
+    split.exact = split.wire == DType::kF32 && retried([&] {
+                    return is_exact(*remote_, split.info, *split.batcher(), highest_cut());
+                  });
     if (options_.exact && !*split.exact) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
   int deepest = options_.serve || into_cloud ? model_->config().layers : place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
+  deepest = std::min(deepest, highest_cut().value_or(deepest));
   split.deepest = deepest;
   if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }

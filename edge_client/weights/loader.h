@@ -43,6 +43,7 @@ struct PlacedModel {
   std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
   DType wire = DType::kF32;        // of hidden states on their way
   double head_blocks = 0;          // head_in_blocks()
+  bool personal = false;           // with a tail of one's own
 
   // Whether a text's cut can move, or at least leave a lost cloud.
   bool moves() const {
@@ -127,6 +128,8 @@ class Loader {
   // Where a text's rows run (split/placement.h). Throws Error(kInput).
   Placement place(const Options& options, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
+  // The first block of the tail of one's own that is used: no cut is above it. None: no tail is.
+  std::optional<int> highest_cut() const;
   // With the blobs that `place` needs, or with all that the server has made already.
   wire::ModelInfo manifest(const Placement* place);
   // The same of the whole model on this machine. Any thread, over a connection of its own.
@@ -229,6 +232,12 @@ class Loader {
                   LocalTail::Begins begins) const;
   void allow_moves(PlacedModel& split);
   void expect_base(const wire::ModelInfo& info) const;
+  void expect_below_tail(const Placement& place) const;
+  // Nobody says the cut below a tail: it is 0 where all weights are here, else the tail's first
+  // block.
+  bool tail_chooses_cut() const {
+    return !options_.tail.empty() && !options_.cut && options_.moves.empty();
+  }
   void take_context(const wire::ModelInfo& info) const;
   void expect_formats();
   std::unique_ptr<Device> device();

@@ -42,7 +42,7 @@ Loader::Kept Loader::forget() const {
 // The key of a model that was seen to run here alone, where that may be done.
 std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
-  if (options_.auto_cut) {
+  if (options_.auto_cut || tail_chooses_cut()) {
     Options local = options_;
     local.cut = 0;
     local.all_on_cloud = false;
@@ -189,6 +189,9 @@ void Loader::select_model() {
     throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
   }
   if (options_.tail.empty()) return;
+  if (config().encodes()) {
+    throw Error(ErrorKind::kInput, "--tail: expected a model that writes text, got an encoder");
+  }
   tail_ = std::make_shared<TailWeights>(options_.tail, *model_, tensor_names(config_json_));
 }
 
@@ -207,20 +210,36 @@ void Loader::expect_formats() {
 
 Placement Loader::place(const Options& options, const CloudSessions& sessions, bool cloud_lost) {
   try {
-    if (tail_) {
-      Options pinned = options;
-      pinned.cut = options.cut.value_or(tail_->first());
-      if (*pinned.cut > tail_->first()) {
-        throw Error(ErrorKind::kInput, cat("--cut: expected at most ", tail_->first(),
-                                           ", where the tail begins, got ", *pinned.cut));
-      }
-      return edge::place(pinned, *model_, sessions, cloud_lost);
-    }
-    return edge::place(options, *model_, sessions, cloud_lost);
+    if (!tail_) return edge::place(options, *model_, sessions, cloud_lost);
+    Options pinned = options;
+    pinned.head_given = true;
+    pinned.cut = options.cut.value_or(cloud_lost ? 0 : tail_->first());
+    Placement placed = edge::place(pinned, *model_);
+    expect_below_tail(placed);
+    return placed;
   } catch (const Error&) {  // perhaps of a model that has other layers than its config said
     expect_own_config();
     throw;
   }
+}
+
+// The blocks of a tail of one's own run here alone.
+void Loader::expect_below_tail(const Placement& place) const {
+  const auto expect = [&](const char* flag, int cut) {
+    if (cut >= 0 && cut <= tail_->first()) return;
+    throw Error(ErrorKind::kInput,
+                cat(flag, ": expected at most ", tail_->first(), ", where the tail begins, got ",
+                    cut == Move::kCloud ? "cloud" : std::to_string(cut)));
+  };
+  expect("--cut", place.all_on_cloud ? Move::kCloud : place.cut);
+  for (const ScheduledMove& move : place.moves) expect("--moves", move.cut);
+  if (place.head_on_cloud) {
+    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
+  }
+}
+
+std::optional<int> Loader::highest_cut() const {
+  return tail_ ? std::optional(tail_->first()) : std::nullopt;
 }
 
 // config.json comes before the description that has its hash: a request less to wait for.
@@ -334,6 +353,12 @@ Loader::Begin Loader::begin() {
   Begin begin;
   begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
+  if (tail_chooses_cut() && begin.place.cut > 0 && whole_in_cache(begin.info)) {
+    Options here = options_;
+    here.cut = 0;
+    begin.place = place(here);
+    begin.info = manifest(&begin.place);
+  }
   if (!options_.auto_cut || !begin.place.all_on_cloud) return begin;
   const CloudSessions sessions = sessions_of(begin.info);
   begin.place = place(options_, sessions);

@@ -98,6 +98,19 @@ TEST(Planner, StaysWithTheCloudWhereNothingWasMeasured) {
             "all on the cloud: not measured; all here: not measured after 172 MB");
 }
 
+TEST(Planner, StaysBelowTheHighestCut) {
+  PlanInput input = laptop();
+  input.highest = 9;
+  const auto picked = [&](Goal goal) {
+    const std::vector<Place> places = price_places(input);
+    for (const Place& place : places) EXPECT_EQ(place.fits, place.cut && *place.cut <= 9);
+    return places[pick_place(places, input, goal, 10).place].name();
+  };
+  EXPECT_EQ(picked(Goal::kFast), "0");  // which the cloud alone would beat
+  input.edge.reset();
+  EXPECT_EQ(picked(Goal::kFast), "9");  // nobody could price one
+}
+
 TEST(Planner, SaysItInWords) {
   PlanInput input = laptop();
   const std::string table = to_text({"gpt2", Goal::kFast, 10, {}, input}, "cpu");

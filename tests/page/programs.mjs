@@ -2,7 +2,7 @@
 // Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK and CHROMIUM (programs), PAGE_MODULES (where playwright-core and axe-core are).
 
 import {spawn} from 'node:child_process';
-import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -48,11 +48,21 @@ export function slowed({child}) {
   return () => clearInterval(pieces);
 }
 
+// Trains a tail of a cloud's model, its last block, on some sentences; resolves to the file.
+function train_tail({url}) {
+  const text = join(cache, 'text.txt'), out = join(cache, 'tail.safetensors');
+  writeFileSync(text, Array.from({length: 260}, (_, i) => `The ${i % 7} men went on to the house of ${i % 11}. `).join(''));
+  const child = spawn(process.env.EDGE_CLIENT, ['train', '--server', url, '--text', text, '--out', out, '--lora', '4', '--blocks', '1',
+    '--steps', '30', '--device', 'cpu', '--quiet'], {env: {...process.env, XDG_CACHE_HOME: cache}, stdio: 'ignore'});
+  return new Promise((resolve, reject) => child.on('exit', (code) => code === 0 ? resolve(out) : reject(new Error(`train ended with ${code}`))));
+}
+
 // A pair of the bundled model, or of one of tests/golden/models, cut at block `cut`; behind a `line` of split_link's flags, with
-// a cache of its own.
-export async function start_pair({model, cut, line, more = []} = {}) {
+// a cache of its own; with a `tail` of the model's.
+export async function start_pair({model, cut, line, tail, more = []} = {}) {
   const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
   const link = line && await start_link(cloud, line);
+  if (tail) more = [...more, '--tail', await train_tail(cloud)];
   const edge = await start(process.env.EDGE_CLIENT,
     ['--server', (link ?? cloud).url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
       ...(line ? ['--cache', join(cache, `line-${++lines}`)] : []), ...(cut === undefined ? [] : ['--cut', String(cut)]), ...more], /(^| )ready$/m);

@@ -362,10 +362,10 @@ TEST_F(Formats, WithDraftsTheTextIsTheSame) {
 
 TEST_F(Formats, OllamasStopTextsAreAlike) {
   OllamaParts parts;
-  parts.model = [] {
-    OllamaModel model;
-    model.id = "m";
-    return model;
+  parts.models = [] {
+    std::vector<OllamaModel> models(1);
+    models[0].id = "m";
+    return models;
   };
   parts.completions = [this](const http::Request& request) {
     return completions(request, [this](const std::string&) { return model(); });

@@ -190,7 +190,7 @@ TEST(EdgeTrain, ATailIsUsedAtEveryCutUpToItsFirstBlock) {
   refused({a, "--cut=3"}, "--cut: expected at most 2, where the tail begins, got 3");
   refused({a, "--cut=cloud"}, "--tail: expected no --cut cloud");
   refused({a, "--head=cloud"}, "--tail: expected no --cut cloud");
-  refused({a, "--moves=0:1,4:0"}, "--tail: expected no --cut cloud");
+  refused({a, "--moves=0:1,4:3"}, "--moves: expected at most 2, where the tail begins, got 3");
   // Cut short, of another shape, of another model.
   const std::string whole = bytes_of(pair.folder.path / "a.safetensors");
   std::ofstream(pair.folder.path / "short") << whole.substr(0, whole.size() / 2);

@@ -124,9 +124,18 @@ Json read_common(Fields& fields, const std::string& name) {
   return to;
 }
 
+OllamaModel find_model(const OllamaParts& parts, const std::string& name) {
+  const std::string id = id_of(name);
+  std::vector<std::string> ids;
+  for (OllamaModel& model : parts.models()) {
+    if (model.id == id) return std::move(model);
+    ids.push_back(std::move(model.id));
+  }
+  refuse_model(ids);
+}
+
 http::Response loaded(const OllamaParts& parts, const std::string& name, bool chat) {
-  const std::string id = parts.model().id;
-  if (id_of(name) != id) refuse_model({&id, 1});
+  find_model(parts, name);
   return http::Response::json(200, OllamaText(name, chat).loaded());
 }
 
@@ -147,7 +156,7 @@ http::Response generate(const OllamaParts& parts, const http::Request& request) 
   if (prompt == "") return loaded(parts, name, false);
   const auto text = std::make_shared<OllamaText>(name, false);
   const bool instructed = system != "";
-  if (raw || (!instructed && parts.model().chat_template.empty())) {
+  if (raw || (!instructed && parts.models().at(0).chat_template.empty())) {
     to["prompt"] = std::move(prompt);
     return retold(request, parts.completions, std::move(to), text, kOllamaNames);
   }
@@ -223,8 +232,7 @@ http::Response show(const OllamaParts& parts, const http::Request& request,
   fields.boolean_or("verbose", false);
   for (const char* key : {"system", "template", "options"}) fields.ignore(key);
   fields.finish();
-  const OllamaModel model = parts.model();
-  if (id_of(name) != model.id) refuse_model({&model.id, 1});
+  const OllamaModel model = find_model(parts, name);
   const ModelConfig& config = model.config;
   Json info = {{"general.architecture", model.family},
                {"general.basename", model.id},
@@ -247,8 +255,16 @@ http::Response show(const OllamaParts& parts, const http::Request& request,
   return http::Response::json(200, json.dump() + "\n");
 }
 
-http::Response list_of(Json model) {
-  return http::Response::json(200, Json{{"models", Json::array({std::move(model)})}}.dump() + "\n");
+// `more` completes what is said of a model.
+template <typename More>
+http::Response list_of(const OllamaParts& parts, const More& more) {
+  Json all = Json::array();
+  for (const OllamaModel& model : parts.models()) {
+    Json json = described(model);
+    more(model, json);
+    all.push_back(std::move(json));
+  }
+  return http::Response::json(200, Json{{"models", std::move(all)}}.dump() + "\n");
 }
 
 // Adds the fields of both texts behind those that they begin with.
@@ -285,23 +301,21 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
        .path = "/api/tags",
        .summary = "Lists the model, as Ollama does.",
        .handler = at([since](const OllamaParts& parts, const http::Request&) {
-         const OllamaModel model = parts.model();
-         Json json = described(model);
-         json["size"] = model.bytes;
-         json["modified_at"] = since;
-         return list_of(std::move(json));
+         return list_of(parts, [&](const OllamaModel& model, Json& json) {
+           json["size"] = model.bytes;
+           json["modified_at"] = since;
+         });
        })},
       {.method = "GET",
        .path = "/api/ps",
        .summary = "Says what of the model is on this machine, as Ollama does.",
        .handler = at([](const OllamaParts& parts, const http::Request&) {
-         const OllamaModel model = parts.model();
-         Json json = described(model);
-         json["size"] = model.bytes_here;
-         json["size_vram"] = model.bytes_on_gpu;
-         json["context_length"] = model.config.context;
-         json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // never, in fact
-         return list_of(std::move(json));
+         return list_of(parts, [](const OllamaModel& model, Json& json) {
+           json["size"] = model.bytes_here;
+           json["size_vram"] = model.bytes_on_gpu;
+           json["context_length"] = model.config.context;
+           json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // never, in fact
+         });
        })},
       {.method = "POST",
        .path = "/api/show",

@@ -24,8 +24,8 @@ struct OllamaModel {
 
 struct OllamaParts {
   std::string version;
-  std::function<OllamaModel()> model;
-  http::Handler completions, chat, embeddings;  // as OpenAI has them
+  std::function<std::vector<OllamaModel>()> models;  // one at least
+  http::Handler completions, chat, embeddings;       // as OpenAI has them
 };
 
 std::vector<http::Route> ollama_routes(OllamaParts parts);

@@ -5,7 +5,7 @@ import {Chat} from './chat.js';
 import * as figures from './figures.js';
 import * as form from './form.js';
 import {keep, kept} from './kept.js';
-import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, millis, place_words, round_millis} from './machines.js';
+import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, highest, millis, place_words, round_millis} from './machines.js';
 import * as plan from './plan.js';
 import {source} from './source.js';
 import {Tally} from './tally.js';
@@ -97,16 +97,19 @@ function show_status() {
   $('exact').textContent = exact ? 'exact' : 'near';
   $('exact').className = exact ? 'badge' : 'badge near';
   $('exact').title = exact ? 'The text does not depend on the cut, bit for bit' : 'This machine and the cloud differ in last bits: a move may change a text at near-ties';
-  const models = state.models ?? [model], size = `${layers} blocks${about?.model === model ? `, ${bytes(about.bytes)}` : ''}`;
+  const models = (!state.tail && state.models) || [model], size = `${layers} blocks${about?.model === model ? `, ${bytes(about.bytes)}` : ''}`;
   options($('model'), models.map((id) => [id, id === model ? `${id} · ${size}` : id]), model);
   $('model').hidden = models.length < 2;
   $('model-name').hidden = models.length > 1;
   $('model-name').textContent = `${model} · ${size}`;
   const may_choose = state.kind !== 'encoder';
-  options($('place'), [...(may_choose ? [['auto', 'Choose for me']] : []), ['cloud', 'All on the cloud'],
-    ...Array.from({length: layers}, (_, i) => layers - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
+  const most = Math.min(layers, highest(state));
+  options($('place'), [...(may_choose ? [['auto', 'Choose for me']] : []), ...(state.tail ? [] : [['cloud', 'All on the cloud']]),
+    ...Array.from({length: most}, (_, i) => most - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
     may_choose && state.auto ? 'auto' : String(cut_of(state, now)));
   $('placement').hidden = state.formats === undefined;
+  $('head-choice').hidden = state.kind === 'encoder' || Boolean(state.tail);
+  $('whose').hidden = !state.tail;
   $('head').value = state.head;
   if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
   if (state.devices) options($('device'), state.devices.map((name) => [name, name]), state.device_asked);
@@ -257,11 +260,15 @@ function busy(now) {
   $('generate').disabled = now || gone_since !== undefined || !state?.begins;
   $('again').disabled = now || (chatting ? chat.empty : !asked);
   for (const id of ['edit', 'fresh']) $(id).disabled = now || chat.empty;
-  for (const input of document.querySelectorAll('#mode input')) input.disabled = now;
+  for (const input of document.querySelectorAll('.switch input')) input.disabled = now;
   $('copy').disabled = !answer.words;
   $('compare').disabled = now || !answer.words;
+  $('compare').textContent = is_personal(asked) ? 'Compare with the base' : 'Compare with the cloud alone';
   $('text').setAttribute('aria-busy', String(now));
 }
+
+// Whether the tail of one's own answers a request: no other text is the right one for it.
+const is_personal = (request) => Boolean(state?.tail) && request?.model === state.tail.model;
 
 const in_words = (cut) => cut === 'cloud' ? 'cloud' : cut === 0 ? 'here' : `cut ${cut}`;
 
@@ -280,7 +287,7 @@ function take(token) {
 
 function show_verdict(usage) {
   figures.show_verdict($('figures'), figures.verdict(receipt));
-  $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
+  $('receipt').textContent = JSON.stringify({model: asked?.model ?? state.model, ...usage}, null, 2);
 }
 function judge(kind, words) {
   $('parity').className = kind;
@@ -303,7 +310,8 @@ async function generate(event) {
   const words = $('prompt').value, tally = new Tally();
   clear_answer();
   const turn = chatting ? chat.begin(words) : undefined;
-  const ask = asked = form.request({...(state.model ? {model: state.model} : {}), ...(turn ? {messages: turn.messages} : {prompt: words})});
+  const model = state.tail && $('personal').checked ? state.tail.model : state.model;
+  const ask = asked = form.request({...(model ? {model} : {}), ...(turn ? {messages: turn.messages} : {prompt: words})});
   if (turn) form.write_prompt('');
   form.remember(chatting);
   busy(true);
@@ -318,7 +326,7 @@ async function generate(event) {
       if (token) take(token);
       if (receipt) show_verdict(tally.usage);
     }});
-    judge('', receipt?.exact === true ? 'exact by design' : `Seed ${ask.seed}.`);
+    judge('', receipt?.exact === true && !is_personal(ask) ? 'exact by design' : `Seed ${ask.seed}.`);
     $('parity').title = `Seed ${ask.seed}`;
   } catch (error) {
     const written = `${tally.tokens} tokens`;
@@ -383,7 +391,8 @@ async function compare() {
     $('parity').title = `${answered.length} characters, seed ${asked.seed}`;
     let same = 0;
     while (same < whole.length && whole[same] === answered[same]) same++;
-    if (whole === answered) judge('good', 'same text as unsplit ✓');
+    if (is_personal(asked)) judge('', whole === answered ? 'The base says the same.' : `The base goes on from character ${same + 1}: “${whole.slice(same, same + 30)}”.`);
+    else if (whole === answered) judge('good', 'same text as unsplit ✓');
     else judge('bad', `Different from character ${same + 1}: split “${answered.slice(same, same + 30)}”, cloud alone “${whole.slice(same, same + 30)}”.`);
   } catch (error) {
     judge(was, said);
@@ -428,6 +437,7 @@ $('mode').addEventListener('change', () => {
   keep('mode', $('chat-mode').checked ? 'chat' : 'continue');
   show_mode();
 });
+$('whose').addEventListener('change', () => keep('whose', $('base').checked ? 'base' : 'personal'));
 $('copy').addEventListener('click', async () => {
   await navigator.clipboard?.writeText(answer.words).catch(() => {});
   $('copy').textContent = 'Copied';
@@ -459,5 +469,6 @@ document.addEventListener('keydown', (event) => {
   if (running) running.abort();
   else if (chat.editing) edit(false);
 });
+$(kept('whose') === 'base' ? 'base' : 'personal').checked = true;
 form.recall(chatting);
 watch();

@@ -18,6 +18,7 @@ const width_of = (stage) => is_block(stage) ? 1 : kOuter;
 
 // Boundaries are numbers: K blocks on the cloud, and one more than there are blocks for all on the cloud.
 export const everything = (state) => state.layers + 1;
+export const highest = (state) => state.tail?.first ?? everything(state);  // a tail's own blocks run here alone
 export const boundary = (state) => Number.isInteger(state.cut) ? state.cut : everything(state);
 // The boundary of what runs: all of a text runs here while a cloud is lost, whatever was chosen.
 export const boundary_now = (state) => state.stages.length > 0 && state.stages.every(({runs}) => runs === 'here') ? 0 : boundary(state);
@@ -124,7 +125,7 @@ export class Scene {
     }
     this.say(there, here);
     const handle = this.handle;
-    handle.setAttribute('aria-valuemax', everything(state));
+    handle.setAttribute('aria-valuemax', highest(state));
     handle.setAttribute('aria-valuenow', value);
     handle.setAttribute('aria-valuetext', place_words(state, value));
     handle.setAttribute('aria-disabled', String(Boolean(this.disabled)));
@@ -173,7 +174,7 @@ export class Scene {
   }
 
   show(value) {
-    this.preview = Math.max(0, Math.min(everything(this.state), value));
+    this.preview = Math.max(0, Math.min(highest(this.state), value));
     this.draw(this.state, this);
   }
   pick() {

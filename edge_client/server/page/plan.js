@@ -1,6 +1,6 @@
 // "Where should it run?": a row for each place, predicted where the edge has a plan, measured where this page saw answers.
 
-import {boundary, boundary_now, bytes, cut_of, everything, millis, place_words} from './machines.js';
+import {boundary, boundary_now, bytes, cut_of, everything, highest, millis, place_words} from './machines.js';
 
 const kWhy = {
   fastest: 'nothing is faster', goal: 'it meets the goal', only_fit: 'nothing else fits this computer',
@@ -50,7 +50,7 @@ export function draw(body, sentence, state, seen, pick) {
   for (const cut of [...seen.cuts.keys()].reverse()) if (values.size < 6) values.add(cut === 'cloud' ? everything(state) : cut);
   for (const half of [state.layers >> 1, state.layers >> 2, state.layers]) if (values.size < 5) values.add(half);
   const eachs = new Map();  // ms of a token, as the rows say them
-  const rows = [...values].sort((a, b) => b - a).map((value) => {
+  const rows = [...values].filter((value) => value <= highest(state)).sort((a, b) => b - a).map((value) => {
     const row = document.createElement('tr'), button = document.createElement('button');
     const one = seen.cuts.get(cut_of(state, value)), plan = planned.get(value);
     const first = one?.first ?? plan?.first_token_ms ?? undefined;  // null: not known yet
