@@ -32,6 +32,7 @@ using Leaves = std::span<Store::Entry* const>;
 std::unique_ptr<Executor> make_cpu_executor(const CpuKernels& kernels, ThreadPool& pool,
                                             const Schedule& schedule, Leaves leaves);
 size_t cpu_workspace(const Kernel& kernel);
+inline size_t gpu_workspace(const Kernel&) { return 0; }
 std::unique_ptr<Executor> make_vulkan_executor(std::shared_ptr<vulkan::Core> core,
                                                const Schedule& schedule, Leaves leaves);
 

@@ -46,6 +46,18 @@ std::string Runtime::name() const {
   return "cpu";
 }
 
+uint64_t Runtime::own_memory() const {
+  uint64_t most = 0;
+#ifdef SPLIT_WITH_VULKAN
+  if (gpu == nullptr || !gpu->context.capabilities().discrete) return 0;
+  const VkPhysicalDeviceMemoryProperties& memory = gpu->context.capabilities().memory;
+  for (const VkMemoryHeap& heap : std::span(memory.memoryHeaps).first(memory.memoryHeapCount)) {
+    if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0) most = std::max(most, heap.size);
+  }
+#endif
+  return most;
+}
+
 Plan::Plan(Runtime& runtime, const Graph& graph, Store& store, bool fuse)
     : schedule_(schedule(graph, fuse)),
       executor_(make_executor(runtime, schedule_, leaves_in(store))) {
@@ -77,8 +89,9 @@ std::vector<Store::Entry*> Plan::leaves_in(Store& store) const {
   return leaves;
 }
 
-uint64_t Plan::bytes_of(const Graph& graph) {
-  return Layout(schedule(graph), cpu_workspace).floats * sizeof(float);
+uint64_t Plan::bytes_of(const Runtime& runtime, const Graph& graph) {
+  const auto workspace = runtime.gpu == nullptr ? cpu_workspace : gpu_workspace;
+  return Layout(schedule(graph), workspace).floats * sizeof(float);
 }
 
 void Plan::run() { executor_->run(); }

@@ -33,6 +33,8 @@ class Runtime {
   const std::shared_ptr<vulkan::Core> gpu;  // null: the CPU
   // Names what its results' bits depend on: "cpu", or the GPU's name and driver.
   std::string name() const;
+  // Bytes of a GPU's own memory; 0 where that is the machine's.
+  uint64_t own_memory() const;
 };
 
 class Plan {
@@ -51,7 +53,7 @@ class Plan {
   const Dims& dims(std::string_view name) const;
   // Bytes beside the store's, for what is between the kernels; also of a graph that is not planned
   // yet.
-  static uint64_t bytes_of(const Graph& graph);
+  static uint64_t bytes_of(const Runtime& runtime, const Graph& graph);
   size_t arena_bytes() const;
   std::string text() const { return text_of(schedule_); }
 

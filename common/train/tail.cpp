@@ -62,6 +62,16 @@ std::vector<std::string> Tail::weights(int from) const {
   return names;
 }
 
+uint64_t Tail::frozen_bytes() const {
+  const std::vector<std::string> own = weights(shape_.first);
+  uint64_t floats = 0;
+  for (const std::string& name : weights(-1)) {
+    if (std::ranges::find(own, name) != own.end()) continue;
+    floats += static_cast<uint64_t>(element_count(model_.weight(name).dims).value_or(0));
+  }
+  return floats * sizeof(float);
+}
+
 Tensor Tail::leaf(const std::string& name, const Dims& dims) {
   return made_.try_emplace(name, weight(name, DType::kF32, dims)).first->second;
 }

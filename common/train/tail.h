@@ -34,6 +34,7 @@ class Tail {
   const std::vector<optim::State>& trained() const { return trained_; }
   // Weights that the graphs of stages from block `from` on (-1: the embedding) read.
   std::vector<std::string> weights(int from) const;
+  uint64_t frozen_bytes() const;  // of those that the graphs from its first block on do not read
 
   // Hidden states at the tail's first block, of ids [rows]; and logits [rows, V] of those.
   Tensor head(const Windows& windows, const Tensor& ids);

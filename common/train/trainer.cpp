@@ -81,8 +81,14 @@ Trainer::Trainer(array::Runtime& runtime, array::Store& store, Tail& tail, const
             {.clip_norm = clip_norm}),
       predict_(runtime, {{{"lost", lost_}}, {}}, store) {}
 
-uint64_t Trainer::bytes(Tail& tail, const Windows& windows, const optim::Options& options,
-                        double clip_norm) {
+void Needs::add(const array::Runtime& runtime, uint64_t leaves, uint64_t plans) {
+  const bool gpu_has = runtime.gpu != nullptr;
+  host += leaves + (gpu_has ? 0 : plans);
+  (runtime.own_memory() > 0 ? gpu : host) += gpu_has ? leaves + plans : 0;
+}
+
+Needs Trainer::needs(const array::Runtime& runtime, Tail& tail, const Windows& windows,
+                     const optim::Options& options, double clip_norm) {
   const Tensor lost = rows_lost(tail, windows), loss = mean(lost);
   const optim::Optimiser optimiser(tail.groups(options));
   const std::vector<Tensor> outputs{loss};
@@ -100,8 +106,11 @@ uint64_t Trainer::bytes(Tail& tail, const Windows& windows, const optim::Options
     for (const optim::State& one : tail.trained()) add(one.dims);
   }
   add({windows.rows(), tail.model().config().channels});
-  return floats * sizeof(float) + array::Plan::bytes_of(graph) +
-         array::Plan::bytes_of({{{"lost", lost}}, {}});
+  Needs needs;
+  needs.add(runtime, floats * sizeof(float),
+            array::Plan::bytes_of(runtime, graph) +
+                array::Plan::bytes_of(runtime, {{{"lost", lost}}, {}}));
+  return needs;
 }
 
 void Trainer::show(const WindowSet& set, std::span<const size_t> which) {

@@ -32,15 +32,22 @@ void add_weights(array::Store& store, const Tail& tail, int from,
 // Computes the hidden states of a set's windows by the frozen blocks, which `store` has.
 void add_hidden(array::Runtime& runtime, array::Store& store, Tail& tail, WindowSet& set);
 
+// Bytes of the machine's memory, and of a GPU's own.
+struct Needs {
+  uint64_t host = 0, gpu = 0;
+  // Weights and state, which a GPU has copies of, and what is between kernels.
+  void add(const array::Runtime& runtime, uint64_t leaves, uint64_t plans = 0);
+};
+
 class Trainer {
  public:
   // `store` has the tail's weights. A step takes `batch` windows of `length` tokens.
   Trainer(array::Runtime& runtime, array::Store& store, Tail& tail, const Windows& windows,
           const optim::Options& options, double clip_norm);
 
-  // Bytes that one takes with its store, before there is any.
-  static uint64_t bytes(Tail& tail, const Windows& windows, const optim::Options& options,
-                        double clip_norm);
+  // Returns what one takes with its store, before there is any.
+  static Needs needs(const array::Runtime& runtime, Tail& tail, const Windows& windows,
+                     const optim::Options& options, double clip_norm);
 
   // Trains on these windows of a set; `factor` multiplies the rate. Returns the loss before.
   float step(const WindowSet& set, std::span<const size_t> which, double factor);

@@ -157,24 +157,25 @@ class Training {
   }
 
   void expect_room(train::Tail& tail, const train::Windows& windows) const {
-    uint64_t needed = train::Trainer::bytes(tail, windows, options_of(), train::Course::kClip);
+    train::Needs needed =
+        train::Trainer::needs(runtime_, tail, windows, options_of(), train::Course::kClip);
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
-      needed += set->count() * static_cast<uint64_t>(set->length) *
-                static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
+      needed.host += set->count() * static_cast<uint64_t>(set->length) *
+                     static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
     }
-    if (alone_) {  // the frozen blocks too
-      for (const std::string& name : tail.weights(-1)) {
-        needed += static_cast<uint64_t>(element_count(tail.model().weight(name).dims).value_or(0)) *
-                  sizeof(float);
-      }
-    }
-    const uint64_t granted = granted_memory();
-    say(cat("training takes ", human_bytes(needed), " of memory; this machine grants ",
-            human_bytes(granted)));
-    if (needed > granted) {
-      refuse(cat("expected memory for ", human_bytes(needed), ", this machine grants ",
-                 human_bytes(granted), ": fewer --blocks take less"));
-    }
+    if (alone_) needed.add(runtime_, tail.frozen_bytes());
+    const uint64_t granted = granted_memory(), own = runtime_.own_memory();
+    say(cat(
+        "training takes ", human_bytes(needed.host), " of memory; this machine grants ",
+        human_bytes(granted),
+        own > 0 ? cat("; and ", human_bytes(needed.gpu), " of the GPU's ", human_bytes(own)) : ""));
+    const auto expect = [](uint64_t bytes, uint64_t there, const char* who) {
+      if (bytes <= there) return;
+      refuse(cat("expected memory for ", human_bytes(bytes), ", ", who, " ", human_bytes(there),
+                 ": fewer --blocks take less"));
+    };
+    expect(needed.host, granted, "this machine grants");
+    expect(needed.gpu, own, "the GPU has");
   }
 
   void fetch(const wire::ModelInfo& info, const Placement& place, const train::Tail& tail,

@@ -298,20 +298,31 @@ TEST(TailFile, HasTheNamesThatPeftAndHuggingFaceHave) {
   EXPECT_EQ(config.at("target_modules").size(), 7u);
 }
 
-TEST(Trainer, SaysItsMemoryBeforeThereIsAny) {
-  Training training(1);
-  const uint64_t told = Trainer::bytes(training.tail, {2, 20}, {.lr = 1}, 1);
-  uint64_t held = training.trainer->plan_bytes();
-  for (const auto& [name, entry] : training.store.entries()) held += entry.floats.size() * 4;
-  // The store has the first blocks' weights too.
-  for (const std::string& name : training.tail.weights(-1)) {
-    const auto own = training.tail.weights(2);
-    if (std::ranges::find(own, name) == own.end()) {
-      held -= training.store.at(name).floats.size() * 4;
-    }
+void expect_memory_as_told(Training& training) {
+  const Needs told = Trainer::needs(training.runtime, training.tail, {2, 20}, {.lr = 1}, 1);
+  EXPECT_EQ(told.gpu > 0, training.runtime.own_memory() > 0);
+  const auto own = training.tail.weights(training.tail.shape().first);
+  uint64_t held = training.trainer->plan_bytes(), frozen = 0;
+  for (const auto& [name, entry] : training.store.entries()) {
+    const uint64_t bytes = entry.floats.size() * sizeof(float);
+    // The store has the first blocks' weights too, which made the hidden states.
+    const auto all = training.tail.weights(-1);
+    const bool first =
+        std::ranges::find(own, name) == own.end() && std::ranges::find(all, name) != all.end();
+    (first ? frozen : held) += first ? bytes : bytes * (entry.remote ? 2 : 1);
   }
-  EXPECT_NEAR(static_cast<double>(told), static_cast<double>(held),
+  EXPECT_EQ(training.tail.frozen_bytes(), frozen);
+  EXPECT_NEAR(static_cast<double>(told.host + told.gpu), static_cast<double>(held),
               0.05 * static_cast<double>(held));
+}
+
+TEST(Trainer, SaysItsMemoryBeforeThereIsAny) {
+  Training cpu(1);
+  expect_memory_as_told(cpu);
+  const auto device = vulkan_device();
+  if (!device) GTEST_SKIP() << "no Vulkan device";
+  Training gpu(device);
+  expect_memory_as_told(gpu);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ VulkanExecutor::VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves le
     : core_(std::move(core)),
       schedule_(schedule),
       leaves_(leaves.begin(), leaves.end()),
-      layout_(schedule, [](const Kernel&) { return size_t{0}; }),
+      layout_(schedule, gpu_workspace),
       arena_(core_->memory, layout_.floats * sizeof(float), MemoryUse::kDevice),
       fault_(core_->memory, 2 * sizeof(int32_t), MemoryUse::kDevice) {
   for (size_t i = 0; i < leaves_.size(); ++i) {
