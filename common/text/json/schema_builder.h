@@ -1,0 +1,90 @@
+// Makes rules of a JSON schema: of its values (schema_builder.cpp), and of objects and their
+// members (schema_members.cpp). Counts what it makes, and keeps what it could not hold. Knows no
+// text.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "text/json/keywords.h"
+#include "text/json/rules.h"
+
+namespace split {
+
+class SchemaBuilder {
+ public:
+  using Sequence = JsonRules::Sequence;
+  using Symbol = JsonRules::Symbol;
+
+  static constexpr size_t kMostAlternatives = 512;  // of enums, anyOfs and properties of one schema
+  static constexpr size_t kMostText = 1 << 17;      // bytes of a name or a value
+
+  // With `loose` nothing is refused.
+  SchemaBuilder(JsonRules& rules, MemoryShare* memory, bool loose)
+      : rules_(rules), memory_(memory), loose_(loose) {}
+  Symbol schema(const Json& schema) {
+    root_ = &schema;
+    return value(schema);
+  }
+  Symbol arguments(const Json& schema);
+  std::vector<std::string> loosened() const { return {loosened_.begin(), loosened_.end()}; }
+
+ private:
+  Sequence lit(std::string_view text) { return rules_.lit(text); }
+  Symbol either(const std::vector<Sequence>& alternatives) { return rules_.either(alternatives); }
+  Symbol values(std::span<const Json> schemas);
+  Symbol array(const Json& schema);
+  Symbol properties(const Json& schema);
+  Symbol record(const Json& schema, const Json* extra);
+  Symbol value(const Json& schema);
+  Symbol held(const Json& schema);
+  template <typename Make>
+  Symbol or_any(const Make& make, Symbol (JsonRules::*any)());
+  Symbol listed(const Json& schema);
+  Symbol one_of_types(const Json& schema);
+  Symbol of_type(const Json& schema, std::string_view type);
+  Symbol numbers(const Json& schema, bool whole);
+  Symbol reference(const std::string& path);
+  std::string_view says_all(const Json& schema);
+  void loosen(std::string_view key);
+  std::pair<int64_t, std::optional<int64_t>> lengths(const Json& schema, const char* least,
+                                                     const char* most, int64_t limit);
+  std::optional<int64_t> bound(const Json& schema, bool low);
+  void count(size_t alternatives) {
+    if ((alternatives_ += alternatives) > kMostAlternatives) {
+      refuse_schema(
+          cat("properties and alternatives: expected at most ", kMostAlternatives, " in all"));
+    }
+  }
+
+  JsonRules& rules_;
+  MemoryShare* memory_;
+  const bool loose_;
+  const Json* root_ = nullptr;
+  std::set<std::string, std::less<>> loosened_;
+  size_t alternatives_ = 0;
+  std::vector<std::string> around_ = {"#"};  // references around this place
+  std::map<std::string, Symbol> referred_;
+};
+
+// Returns what `make` does, or where that is refused and may not be, anything.
+template <typename Make>
+SchemaBuilder::Symbol SchemaBuilder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
+  if (!loose_) return make();
+  const size_t around = around_.size();
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    around_.resize(around);
+    loosen("schema");
+    return (rules_.*any)();
+  }
+}
+
+}  // namespace split
