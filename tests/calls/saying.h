@@ -27,10 +27,7 @@ inline void write_saying(const std::filesystem::path& dir, const ToolCase& one, 
   fs::copy(one.tokenizer_dir() / "tokenizer.json", dir / "tokenizer.json",
            fs::copy_options::overwrite_existing);
   write("tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
-  if (one.text("template") != "none") {
-    write("chat_template.jinja",
-          read_file(golden_dir() / "models/chat" / (one.text("template") + ".jinja"), 1 << 20));
-  }
+  if (one.text("template") != "none") write("chat_template.jinja", one.template_text());
   const auto tokenizer = load_tokenizer(dir);
   const int64_t vocab = tokenizer->size() + 1;  // the last one ends a turn
   std::vector<int32_t> ids = tokenizer->encode(says);

@@ -21,16 +21,20 @@ struct ToolCase {
 
   std::string name() const { return text("template") + ": " + text("name"); }
   std::string text(const char* key) const { return json.at(key).get<std::string>(); }
+  bool is_tagged() const { return text("template").starts_with("tagged"); }
+  std::string template_text() const {
+    const auto dir = golden_dir() / (is_tagged() ? "tools" : "models/chat");
+    return read_file(dir / (text("template") + ".jinja"), 1 << 20);
+  }
   ChatTemplate chat_template() const {
-    return ChatTemplate(
-        read_file(golden_dir() / "models/chat" / (text("template") + ".jinja"), 1 << 20),
-        {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    return ChatTemplate(template_text(), {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   }
   // The folder of its tokenizer.json.
   std::filesystem::path tokenizer_dir() const {
     static const std::map<std::string, std::string> kOf = {
-        {"qwen2", "bpe-qwen2"},     {"qwen3", "bpe-qwen2"}, {"llama3", "bpe-llama3"},
-        {"mistral", "spm-mistral"}, {"gemma", "spm-gemma"}, {"zephyr", "spm-llama2"}};
+        {"qwen2", "bpe-qwen2"},     {"qwen3", "bpe-qwen2"},        {"llama3", "bpe-llama3"},
+        {"mistral", "spm-mistral"}, {"gemma", "spm-gemma"},        {"zephyr", "spm-llama2"},
+        {"tagged", "bpe-qwen2"},    {"tagged_thinks", "bpe-qwen2"}};
     return golden_dir() / "models/tokenizers" / kOf.at(text("template"));
   }
   // The request's form.
@@ -43,6 +47,7 @@ struct ToolCase {
     MemoryShare memory;
     AnswerForm form;
     form.format = format;
+    form.inside = text("template") == "tagged_thinks";
     serve::read_tools(fields, form, memory);
     return form;
   }
@@ -50,8 +55,10 @@ struct ToolCase {
 
 inline std::vector<ToolCase> tool_cases() {
   std::vector<ToolCase> cases;
-  const std::string file = read_file(golden_dir() / "tools/cases.json", 1 << 20);
-  for (const auto& one : nlohmann::ordered_json::parse(file)) cases.push_back({one});
+  for (const char* name : {"tools/cases.json", "tools/tagged.json"}) {
+    const std::string file = read_file(golden_dir() / name, 1 << 20);
+    for (const auto& one : nlohmann::ordered_json::parse(file)) cases.push_back({one});
+  }
   return cases;
 }
 

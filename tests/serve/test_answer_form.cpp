@@ -61,6 +61,56 @@ TEST(AnswerFormat, IsFoundInTemplatesOfSixFamilies) {
   EXPECT_EQ(AnswerFormat::of(nullptr).calls, Calls::kPrompted);
 }
 
+TEST(AnswerFormat, IsFoundWhereEachArgumentHasTags) {
+  for (const char* name : {"tagged", "tagged_thinks"}) {
+    const AnswerFormat tagged = format_of(name);
+    EXPECT_EQ(tagged.calls, Calls::kTagged);
+    EXPECT_EQ(tagged.describe_calls(), "tagged");
+    EXPECT_EQ(tagged.opens, "<tool_call>\n<function=");
+    EXPECT_EQ(tagged.middle, ">\n");
+    EXPECT_EQ(tagged.argument.opens, "<parameter=");
+    EXPECT_EQ(tagged.argument_middle, ">\n");
+    EXPECT_EQ(tagged.argument.closes, "\n</parameter>\n");
+    EXPECT_EQ(tagged.closes, "</function>\n</tool_call>");
+    EXPECT_EQ(tagged.separator, "\n");
+    EXPECT_EQ(tagged.list.opens + tagged.list.closes + tagged.id.opens, "");
+    EXPECT_EQ(tagged.mark(), "<tool_call>");
+  }
+  EXPECT_FALSE(format_of("tagged").thinks());
+  EXPECT_EQ(format_of("tagged_thinks").thought.opens, "<think>");
+}
+
+// A template that writes an argument as what is given.
+AnswerFormat format_of_argument(const std::string& argument) {
+  const ChatTemplate chat(
+      "{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}"
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+      "{% for c in m.tool_calls or [] %}<calls:{{ c.function.name }}>"
+      "{% for k, v in c.function.arguments | items %}" +
+      argument + "{% endfor %}</calls>{% endfor %}</m>{% endfor %}");
+  return AnswerFormat::of(&chat);
+}
+
+TEST(AnswerFormat, TellsTagsFromOtherWaysToWriteAnArgument) {
+  const AnswerFormat named = format_of_argument("<arg name=\"{{ k }}\">{{ v }}</arg>");
+  EXPECT_EQ(named.calls, Calls::kTagged);
+  EXPECT_EQ(named.opens, "<calls:");
+  EXPECT_EQ(named.middle, ">");
+  EXPECT_EQ(named.argument.opens, "<arg name=\"");
+  EXPECT_EQ(named.argument_middle, "\">");
+  EXPECT_EQ(named.argument.closes, "</arg>");
+  EXPECT_EQ(named.closes, "</calls>");
+  const AnswerFormat pairs = format_of_argument("\n<key>{{ k }}</key>\n<val>{{ v }}</val>\n");
+  EXPECT_EQ(pairs.calls, Calls::kTagged);
+  EXPECT_EQ(pairs.argument_middle, "</key>\n<val>");
+  for (const char* other :
+       {"{{ k }}={{ v }};", "<a k=\"{{ k }}\" v=\"{{ v }}\"/>", "<arg>{{ v }}</arg>",
+        "<arg {{ k }}>{{ v | tojson }}</arg>", "<{{ k }}>{{ v }}</{{ k }}>",
+        "<arg {{ k }} {{ v is string }}>{{ v }}</arg>", "({{ k }}: {{ v }})"}) {
+    EXPECT_EQ(format_of_argument(other).calls, Calls::kNone) << other;
+  }
+}
+
 // A template that writes calls in a way of its own.
 TEST(AnswerFormat, SaysNothingOfCallsThatItDoesNotKnow) {
   const ChatTemplate odd(
@@ -164,6 +214,116 @@ TEST_F(GoldenAnswers, AreAllowedTokenByToken) {
   }
 }
 
+// A value is held to its schema where it is no text, and to its list where it has one.
+TEST(TaggedCalls, AreHeldToTheirSchemas) {
+  const ToolCase* of = nullptr;
+  const std::vector<ToolCase> cases = tool_cases();
+  for (const ToolCase& one : cases) {
+    if (one.name() == "tagged: words before two calls") of = &one;
+  }
+  ASSERT_NE(of, nullptr);
+  const auto tokenizer = load_tokenizer(of->tokenizer_dir());
+  const ChatTemplate chat = of->chat_template();
+  AnswerForm asked = of->form(AnswerFormat::of(&chat));
+  asked.choice = AnswerForm::Choice::kRequired;
+  const TextForm form(asked, *tokenizer);
+  const auto fits = [&](const std::string& arguments) {
+    TextForm::State state = form.start();
+    TextForm::Pieces pieces;
+    try {
+      form.follow(state, "<tool_call>\n<function=" + arguments + "</function>\n</tool_call>", false,
+                  pieces);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto argument = [](const std::string& key, const std::string& value) {
+    return cat("<parameter=", key, ">\n", value, "\n</parameter>\n");
+  };
+  const std::string word = argument("word", "x"), path = argument("path", "x"),
+                    text = argument("text", "x");
+  EXPECT_TRUE(fits("lookup>\n" + word));
+  EXPECT_FALSE(fits("lookup>\n"));  // it is required
+  EXPECT_TRUE(fits("lookup>\n" + word + argument("lang", "en")));
+  EXPECT_FALSE(fits("lookup>\n" + word + argument("lang", "fr")));
+  EXPECT_FALSE(fits("lookup>\n" + word + argument("lang", "\nen")));
+  EXPECT_FALSE(fits("lookup>\n" + word + argument("other", "x")));
+  EXPECT_TRUE(fits("edit>\n" + path + text + argument("line", "12")));
+  for (const char* line : {"0", "1.5", "x", "", "\"1\"", "null"}) {
+    EXPECT_FALSE(fits("edit>\n" + path + text + argument("line", line))) << line;
+  }
+  EXPECT_FALSE(fits("edit>\n" + path + text + argument("force", "True")));
+  EXPECT_FALSE(fits("edit>\n" + text + path));  // their order is the schema's
+  EXPECT_FALSE(fits("edit>\n" + path + argument("text", "\xff")));
+  EXPECT_FALSE(fits("edit>\n" + path + argument("text", std::string(1, '\0'))));
+  EXPECT_FALSE(fits("now>\n" + word));
+}
+
+TEST(TaggedCalls, TellTheirArgumentsPieceByPiece) {
+  const ToolCase one{{{"template", "tagged"},
+                      {"tools", nlohmann::ordered_json::parse(
+                                    R"([{"type":"function","function":{"name":"a","parameters":
+        {"properties":{"n":{"type":"integer"},"s":{}}}}}])")}}};
+  const auto tokenizer = load_tokenizer(one.tokenizer_dir());
+  const ChatTemplate chat = one.chat_template();
+  const TextForm form(one.form(AnswerFormat::of(&chat)), *tokenizer);
+  TextForm::State state = form.start();
+  const auto told = [&](std::string_view text) {
+    TextForm::Pieces pieces;
+    form.follow(state, text, text == "<tool_call>", pieces);
+    std::string all;
+    for (const TextForm::Piece& piece : pieces)
+      all += cat(piece.part == TextPiece::kName ? "N" : "A", "'", piece.bytes, "'");
+    return all;
+  };
+  EXPECT_EQ(told("<tool_call>"), "");
+  EXPECT_EQ(told("\n<function=a"), "");
+  EXPECT_EQ(told(">\n<par"), "N'a'");
+  EXPECT_EQ(told("ameter=n>"), "A'{\"n\": '");
+  EXPECT_EQ(told("\n4"), "A'4'");
+  EXPECT_EQ(told("2\n</"), "A'2'");
+  EXPECT_EQ(told("parameter>\n<parameter=s>"), "A', \"s\": \"'");
+  EXPECT_EQ(told("\n\"x\n"), "A'\\\"x'");
+  EXPECT_EQ(told("</parameters>"), "A'\\n</parameters>'");
+  EXPECT_EQ(told("\n</parameter>\n"), "A'\"'");
+  EXPECT_EQ(told("</function>\n"), "A'}'");
+  EXPECT_EQ(told("</tool_call>"), "");
+}
+
+// An edge's form with tags, as a cloud reads it.
+TEST(TaggedCalls, TravelWithTextsThatCanBeTold) {
+  const ToolCase one{{{"template", "tagged"}, {"tools", nlohmann::ordered_json::parse(R"([
+      {"type":"function","function":{"name":"a"}}])")}}};
+  const ChatTemplate chat = one.chat_template();
+  const Json sent = one.form(AnswerFormat::of(&chat)).to_json();
+  const AnswerFormat read = AnswerForm::read(sent).format;
+  EXPECT_EQ(read.calls, Calls::kTagged);
+  EXPECT_EQ(read.argument.closes, "\n</parameter>\n");
+  const auto refused = [&](const char* key, const Json& value) {
+    Json json = sent;
+    json[key] = value;
+    try {
+      AnswerForm::read(json);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return cat(key, " was taken");
+  };
+  const std::string why = "'response_format': an answer_form: 'argument_closes': expected a tag";
+  for (const char* key : {"argument_opens", "argument_middle", "argument_closes", "closes"}) {
+    EXPECT_EQ(refused(key, ""), why);
+  }
+  for (const char* closes : {"\n", "<>", "x</a>", "<\xc3\xa9>"})
+    EXPECT_EQ(refused("argument_closes", closes), why) << closes;
+  EXPECT_EQ(refused("argument_closes", cat("<", std::string(64, 'a'))), why);
+  EXPECT_EQ(refused("argument_middle", " >"), why);
+  EXPECT_EQ(refused("argument_opens", "</function></tool_call>x"), why);
+  EXPECT_EQ(refused("argument_closes", 1),
+            "'response_format': an answer_form: 'argument_closes': expected text of at most 256 "
+            "bytes");
+}
+
 // Calls that have to come, drawn from all tokens that may: each parses, is of one of the tools, and
 // has what its schema requires.
 TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
@@ -180,7 +340,7 @@ TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
       {"get weather", {"where", "days"}}, {"get", {"on", "kind"}}, {"a\"b", {}}, {"list", {"all"}}};
   const size_t draws = std::getenv("SPLIT_LONG") != nullptr ? 1700 : 40;
   size_t ended = 0;
-  for (const char* name : {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr"}) {
+  for (const char* name : {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr", "tagged"}) {
     SCOPED_TRACE(name);
     ToolCase one{{{"template", name}, {"tool_choice", "required"}}};
     one.json["tools"] = nlohmann::ordered_json::parse(kTools);
@@ -214,6 +374,14 @@ TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
           if (bytes.find_first_of("\"}]") != bytes.npos) close.push_back(may.back());
         }
         ASSERT_FALSE(may.empty());
+        if (one.is_tagged() && random() % 8 == 0) {  // a text ends by its tag alone
+          for (const int32_t id : tokenizer->encode("</parameter>")) {
+            const auto now = form.allowed(state);
+            if (now == nullptr || (*now)[static_cast<size_t>(id)] == 0) break;
+            take(id);
+          }
+          continue;
+        }
         const std::vector<int32_t>& from = !close.empty() && random() % 3 != 0 ? close : may;
         take(from[random() % from.size()]);
       }

@@ -51,7 +51,8 @@ class SplitStructure : public SplitMoves {
       };
     }
   };
-  // A schema of the words, calls that must come, or calls that may.
+  // A schema of the words, calls that must come, calls that may, or calls whose arguments are
+  // tagged.
   std::shared_ptr<const TextForm> form(size_t kind) {
     AnswerForm form;
     form.format.calls = AnswerFormat::Calls::kJson;
@@ -64,6 +65,13 @@ class SplitStructure : public SplitMoves {
     if (kind == 0) form.schema = schema;
     if (kind > 0) form.tools = {{"a", schema}, {"look", ""}};
     if (kind == 1) form.choice = AnswerForm::Choice::kRequired;
+    if (kind == 3) {
+      form.choice = AnswerForm::Choice::kRequired;
+      form.format.calls = AnswerFormat::Calls::kTagged;
+      form.format.middle = ")";
+      form.format.argument = {"(", "<;>"};
+      form.format.argument_middle = "=";
+    }
     if (kind == 2) form.choice = AnswerForm::Choice::kAuto;
     return std::make_shared<TextForm>(form, words);
   }
@@ -73,7 +81,7 @@ class SplitStructure : public SplitMoves {
 
 TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
   tokenizer = cloud.tokenizer = &words;
-  const std::array forms = {form(0), form(1), form(2)};
+  const std::array forms = {form(0), form(1), form(2), form(3)};
   const int32_t opens = words.encode("<").at(0);
   std::minstd_rand random(11);
   const int count = std::getenv("SPLIT_LONG") != nullptr ? 1000 : 60;

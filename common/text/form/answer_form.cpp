@@ -37,6 +37,12 @@ std::vector<NamedText> form_texts(AnswerFormat& format) {
           {"thought_opens", &format.thought.opens},
           {"thought_closes", &format.thought.closes}};
 }
+// Those around arguments that are tagged.
+std::vector<NamedText> tag_texts(AnswerFormat& format) {
+  return {{"argument_opens", &format.argument.opens},
+          {"argument_middle", &format.argument_middle},
+          {"argument_closes", &format.argument.closes}};
+}
 
 const Json& form_member(const Json& json, const char* name) {
   const Json* const found = json.find(name);
@@ -77,7 +83,11 @@ Json AnswerForm::to_json() const {
   json["type"] = "answer_form";
   AnswerFormat copy = format;
   for (const NamedText& one : form_texts(copy)) json[one.name] = std::move(*one.text);
-  json["tagged"] = format.calls == AnswerFormat::Calls::kTagged;
+  const bool tagged = format.calls == AnswerFormat::Calls::kTagged;
+  json["tagged"] = tagged;
+  if (tagged) {
+    for (const NamedText& one : tag_texts(copy)) json[one.name] = std::move(*one.text);
+  }
   json["one_call"] = format.one_call;
   json["inside"] = inside;
   json["parallel"] = parallel;
@@ -98,6 +108,10 @@ AnswerForm AnswerForm::read(const Json& json) {
     *one.text = form_text(json, one.name, kMostMarkBytes);
   form.format.calls =
       form_flag(json, "tagged") ? AnswerFormat::Calls::kTagged : AnswerFormat::Calls::kJson;
+  if (form.format.calls == AnswerFormat::Calls::kTagged) {
+    for (const NamedText& one : tag_texts(form.format))
+      *one.text = form_text(json, one.name, kMostMarkBytes);
+  }
   form.format.one_call = form_flag(json, "one_call");
   form.inside = form_flag(json, "inside");
   form.parallel = form_flag(json, "parallel");
@@ -128,6 +142,9 @@ AnswerForm AnswerForm::read(const Json& json) {
   if (form.calls() && (form.tools.empty() || format.middle.empty() ||
                        (format.opens.empty() && format.list.opens.empty()))) {
     refuse_form("expected tools, and texts around their calls");
+  }
+  if (form.calls() && format.calls == AnswerFormat::Calls::kTagged && !format.has_tags()) {
+    refuse_form("'argument_closes': expected a tag");
   }
   return form;
 }

@@ -4,19 +4,20 @@
 #include <optional>
 
 #include "base/error.h"
+#include "text/form/marks.h"
 
 namespace split {
 namespace {
 
-constexpr std::string_view kProbeSpaces = " \t\n\r";
 // Texts of the probes, which no template has.
 constexpr const char *kSaid = "~said~", *kWhy = "~why~", *kFirst = "alpha_probe",
-                     *kSecond = "zeta_probe";
+                     *kSecond = "zeta_probe", *kKey = "key_probe", *kValue = "value_probe",
+                     *kOtherKey = "other_probe";
 constexpr const char *kShortId = "probe0123", *kLongId = "call_probe_0123456789";
 
 std::string_view bare_text(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(kProbeSpaces), text.size());
-  return text.substr(begin, text.find_last_not_of(kProbeSpaces) + 1 - begin);
+  const size_t begin = first_word(text);
+  return text.substr(begin, std::max(begin, behind_words(text)) - begin);
 }
 
 size_t shared_front(std::string_view a, std::string_view b) {
@@ -29,11 +30,11 @@ size_t shared_end(std::string_view a, std::string_view b) {
   return n;
 }
 
-// Where `value` stands as JSON: [begin, end).
+// Where arguments stand: [begin, end).
 struct Place {
   size_t begin = 0, end = 0;
 };
-std::optional<Place> json_in(std::string_view text, const Json& value, size_t from = 0) {
+std::optional<Place> json_in(std::string_view text, const Json& value, size_t from) {
   for (size_t begin = text.find('{', from); begin != text.npos; begin = text.find('{', begin + 1)) {
     for (size_t end = text.find('}', begin); end != text.npos; end = text.find('}', end + 1)) {
       try {
@@ -122,21 +123,63 @@ struct Parts {
   std::string before, middle, behind;
   size_t arguments_end = 0;
 };
-std::optional<Parts> parts_of(std::string_view text, const char* name, const Json& arguments,
-                              size_t from = 0) {
+std::optional<Place> arguments_in(const AnswerFormat& format, std::string_view text,
+                                  const Json& arguments, size_t from) {
+  if (format.argument.opens.empty()) return json_in(text, arguments, from);
+  const std::string all = cat(format.argument.opens, kKey, format.argument_middle,
+                              arguments.at(kKey).text(), format.argument.closes);
+  const size_t at = text.find(all, from);
+  return at == text.npos ? std::nullopt : std::optional(Place{at, at + all.size()});
+}
+
+std::optional<Parts> parts_of(const AnswerFormat& format, std::string_view text, const char* name,
+                              const Json& arguments, size_t from = 0) {
   const size_t at = text.find(name, from);
   if (at == text.npos) return std::nullopt;
   const size_t name_end = at + std::string_view(name).size();
-  const auto place = json_in(text, arguments, name_end);
+  const auto place = arguments_in(format, text, arguments, name_end);
   if (!place) return std::nullopt;
   return Parts{std::string(text.substr(from, at - from)),
                std::string(text.substr(name_end, place->begin - name_end)),
                std::string(text.substr(place->end)), place->end};
 }
 
+// A key and its value: what stands before, between and behind them.
+struct Pair {
+  std::string_view before, between, behind;
+};
+std::optional<Pair> pair_of(std::string_view text, std::string_view key, std::string_view value) {
+  const size_t at = text.find(key);
+  if (at == text.npos) return std::nullopt;
+  const size_t behind = at + key.size(), value_at = text.find(value, behind);
+  if (value_at == text.npos) return std::nullopt;
+  return Pair{text.substr(0, at), text.substr(behind, value_at - behind),
+              text.substr(value_at + value.size())};
+}
+
+// How each argument is written by itself: `one` and `two` are what stands behind a call's name,
+// with a text, and with a number behind that.
+bool find_arguments(std::string_view one, std::string_view two, AnswerFormat& format) {
+  const auto alone = pair_of(one, kKey, kValue), first = pair_of(two, kKey, kValue);
+  const auto later = first ? pair_of(first->behind, kOtherKey, "75025") : std::nullopt;
+  if (!alone || !later || first->before != alone->before || first->between != alone->between ||
+      later->between != alone->between || later->behind != alone->behind) {
+    return false;
+  }
+  std::string_view closes = alone->behind.substr(0, shared_front(alone->behind, later->before));
+  const size_t open = closes.rfind('<');  // of a tag that both share a part of
+  if (open != closes.npos && closes.find('>', open) == closes.npos) closes = closes.substr(0, open);
+  const std::string_view opens = later->before.substr(closes.size());
+  if (!alone->before.ends_with(opens)) return false;
+  format.argument = {std::string(opens), std::string(closes)};
+  format.argument_middle = alone->between;
+  return true;
+}
+
 // How calls are written, into `format`. False where no syntax is known.
 bool find_calls(Probe& probe, AnswerFormat& format) {
-  const Json first = {{"pk", "pv"}}, second = {{"pk", "pw"}};
+  const Json first = {{kKey, kValue}}, second = {{kKey, "value_other"}},
+             both_kinds = {{kKey, kValue}, {kOtherKey, 75025}};
   const auto plain = probe.render(answered(), true);
   auto one = probe.render(called({{kFirst, kLongId, first}}), true);
   format.short_ids = !one;
@@ -151,7 +194,18 @@ bool find_calls(Probe& probe, AnswerFormat& format) {
   const auto inner = [&](const std::string& text) {
     return std::string_view(text).substr(front, text.size() - front - end);
   };
-  auto alone = parts_of(inner(*one), kFirst, first);
+  auto alone = parts_of(format, inner(*one), kFirst, first);
+  if (!alone) {
+    const auto many = probe.render(called({{kFirst, id, both_kinds}}), true);
+    const auto behind = [&](const std::string& text) {
+      const std::string_view call = inner(text);
+      return call.substr(std::min(call.find(kFirst), call.size()));
+    };
+    if (!many || many->size() < front + end || !find_arguments(behind(*one), behind(*many), format))
+      return false;
+    format.calls = AnswerFormat::Calls::kTagged;
+    alone = parts_of(format, inner(*one), kFirst, first);
+  }
   if (!alone || alone->middle.empty() || !take_id(alone->behind, id, format.id)) return false;
   if (alone->before.find(id) != std::string::npos || alone->middle.find(id) != std::string::npos)
     return false;
@@ -163,9 +217,9 @@ bool find_calls(Probe& probe, AnswerFormat& format) {
     return true;
   }
   const std::string_view both = inner(*two);
-  const auto a = parts_of(both, kFirst, first);
+  const auto a = parts_of(format, both, kFirst, first);
   if (!a) return false;
-  auto b = parts_of(both, kSecond, second, a->arguments_end);
+  auto b = parts_of(format, both, kSecond, second, a->arguments_end);
   if (!b || !take_id(b->before, id, format.id) || !take_id(b->behind, id, format.id)) return false;
   format.closes = b->before.substr(0, shared_front(b->before, b->behind));
   const std::string rest = b->before.substr(format.closes.size());
@@ -180,7 +234,7 @@ bool find_calls(Probe& probe, AnswerFormat& format) {
 std::string_view tag_at_end(std::string_view text) {
   text = bare_text(text);
   if (text.empty()) return text;
-  size_t begin = text.find_last_of(kProbeSpaces) + 1;
+  size_t begin = text.find_last_of(kFormSpaces) + 1;
   if (text.back() == '>') begin = text.rfind('<');
   if (text.back() == ']') begin = text.rfind('[');
   return begin == text.npos ? std::string_view() : text.substr(begin);
@@ -190,7 +244,7 @@ std::string_view tag_at_front(std::string_view text) {
   text = bare_text(text);
   if (text.empty()) return text;
   const char close = text.front() == '<' ? '>' : text.front() == '[' ? ']' : '\0';
-  const size_t end = close == '\0' ? text.find_first_of(kProbeSpaces) : text.find(close);
+  const size_t end = close == '\0' ? text.find_first_of(kFormSpaces) : text.find(close);
   return text.substr(0, end == text.npos ? end : end + (close == '\0' ? 0 : 1));
 }
 
@@ -248,8 +302,9 @@ AnswerFormat AnswerFormat::of(const ChatTemplate* chat) {
     const auto told = probe.render(Json::array({system, kUser}), false, true);
     format.no_system = !told || told->find(kSaid) == std::string::npos;
   } else if (AnswerFormat found; find_calls(probe, found)) {
-    format = std::move(found);
-    format.calls = Calls::kJson;
+    const bool tagged = found.calls == Calls::kTagged;
+    if (!tagged) found.calls = Calls::kJson;
+    if (!tagged || found.has_tags()) format = std::move(found);
   }
   find_thoughts(probe, *chat, format);
   return format;
@@ -269,9 +324,19 @@ Json AnswerFormat::describe_calls() const {
   return {};
 }
 
+bool AnswerFormat::has_tags() const {
+  constexpr size_t kLeastTag = 3, kMostTag = 64;
+  const std::string_view key = bare_text(argument_middle), mark = bare_text(argument.closes);
+  const std::string more = without_spaces(argument.opens), over = without_spaces(closes);
+  const auto plain = [](char c) { return c >= 0x20 && c < 0x7f; };
+  return !key.empty() && argument_middle.starts_with(key) && mark.starts_with('<') &&
+         mark.size() >= kLeastTag && mark.size() <= kMostTag && std::ranges::all_of(mark, plain) &&
+         !more.starts_with(over) && !over.starts_with(more) && id.opens.empty();
+}
+
 std::string AnswerFormat::mark() const {
   const std::string text = list.opens + opens;
-  const size_t begin = std::min(text.find_first_not_of(kProbeSpaces), text.size());
+  const size_t begin = std::min(text.find_first_not_of(kFormSpaces), text.size());
   const size_t end = text[begin] == '{' ? begin : text.find_first_of(" \t\n\r{[", begin + 1);
   std::string mark = text.substr(begin, std::min(end, text.size()) - begin);
   constexpr size_t kLeast = 3;  // less is no mark

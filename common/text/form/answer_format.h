@@ -15,12 +15,15 @@ struct FormMarks {
 
 // A call is `opens` NAME `middle` ARGUMENTS `closes`, with an id behind the arguments where the
 // model may write one. Calls in a row have `separator` between them and the list's marks around.
+// Arguments are JSON, or, where calls are tagged, each is written by itself: `argument.opens` KEY
+// `argument_middle` VALUE `argument.closes`, a text as it is, and anything else as JSON.
 struct AnswerFormat {
   enum class Calls : uint8_t { kNone, kJson, kTagged, kPrompted };
 
   Calls calls = Calls::kNone;
   std::string opens, middle, closes, separator;
-  FormMarks list, id, thought;
+  FormMarks list, id, thought, argument;
+  std::string argument_middle;
   bool one_call = false;   // the template refuses two at once
   bool short_ids = false;  // and ids that are not nine letters and digits
   bool no_system = false;  // and system messages
@@ -32,6 +35,9 @@ struct AnswerFormat {
   // The text by which a call begins wherever it stands: up to the first white space or bracket.
   // Empty: calls begin like any JSON, and are told from it by a tool's name.
   std::string mark() const;
+  // Whether arguments can be told from their tags: those that close one begin with '<' and have
+  // ASCII alone.
+  bool has_tags() const;
   bool thinks() const { return !thought.opens.empty(); }
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "text/form/call_scanner.h"
+#include "text/form/marks.h"
 #include "text/json/json_grammar.h"
 
 namespace split {
@@ -12,7 +13,6 @@ namespace {
 using Sequence = JsonRules::Sequence;
 using Symbol = JsonRules::Symbol;
 
-constexpr std::string_view kLooseSpaces = " \n\t\r";
 constexpr size_t kMostSpaces = 4;    // in front of what a text begins with
 constexpr size_t kMostSpecial = 32;  // tokens of a form
 constexpr size_t kMostIdBytes = 64;  // bytes of a call's id
@@ -37,7 +37,8 @@ class FormRules {
 
   Grammar make(FormGrammar& made) {
     if (form_.calls()) rules_.any_value();  // there for whatever is loosened
-    const Sequence lead = {rules_.at_most(rules_.bytes(kLooseSpaces), kMostSpaces)};
+    if (form_.calls() && is_tagged()) make_tags();
+    const Sequence lead = {rules_.at_most(rules_.bytes(kFormSpaces), kMostSpaces)};
     const bool must = form_.choice == AnswerForm::Choice::kRequired;
     const bool words_call = must || (form_.calls() && (!form_.schema || !format_.mark().empty()));
     std::vector<Sequence> starts;
@@ -62,13 +63,13 @@ class FormRules {
   Sequence loose(std::string_view text) {
     Sequence out;
     while (!text.empty()) {
-      const size_t words = std::min(text.find_first_of(kLooseSpaces), text.size());
+      const size_t words = std::min(text.find_first_of(kFormSpaces), text.size());
       const Sequence literal = rules_.lit(text.substr(0, words));
       out.insert(out.end(), literal.begin(), literal.end());
       text.remove_prefix(words);
       if (text.empty()) break;
-      const size_t spaces = std::min(text.find_first_not_of(kLooseSpaces), text.size());
-      std::vector<Sequence> alternatives = {{}, {rules_.bytes(kLooseSpaces)}};
+      const size_t spaces = std::min(text.find_first_not_of(kFormSpaces), text.size());
+      std::vector<Sequence> alternatives = {{}, {rules_.bytes(kFormSpaces)}};
       if (spaces > 1) alternatives.push_back(rules_.lit(text.substr(0, spaces)));
       out.push_back(rules_.either(alternatives));
       text.remove_prefix(spaces);
@@ -76,16 +77,82 @@ class FormRules {
     return out;
   }
 
+  bool is_tagged() const { return format_.calls == AnswerFormat::Calls::kTagged; }
+
   Symbol arguments(const AnswerForm::Tool& tool, FormGrammar& made) {
     rules_.allow(form_.tools.size() + 1);
-    if (tool.parameters.empty()) return rules_.any_object();
+    if (is_tagged()) made.json.emplace_back();
+    if (tool.parameters.empty()) return is_tagged() ? any_arguments_ : rules_.any_object();
     std::vector<std::string> loosened;
     const Json schema =
         parse_json(tool.parameters, AnswerForm::kMostDepth, "a tool's parameters", memory_);
-    const Symbol rule = arguments_rule(rules_, schema, memory_, loosened);
+    const Symbol rule = is_tagged() ? tagged(schema, loosened, made.json.back())
+                                    : arguments_rule(rules_, schema, memory_, loosened);
     for (const std::string& one : loosened)
       made.loosened.push_back(cat(plain_name(tool.name), ".", one));
     return rule;
+  }
+
+  // Makes the rules around arguments that are tagged, and those of any of them.
+  void make_tags() {
+    const std::string &closes = format_.argument.closes, &between = format_.argument_middle;
+    const size_t mark_end = behind_words(closes);
+    mark_ = closes.substr(0, mark_end).substr(first_word(closes));
+    opens_ = rules_.either({loose(format_.argument.opens)});
+    key_end_ = rules_.either({rules_.lit(between.substr(0, behind_words(between)))});
+    any_text_ = rules_.either(
+        {JsonRules::join({{key_end_, rules_.text_until(mark_)}, loose(closes.substr(mark_end))})});
+    // Around a text that is listed nothing may be missing: its own white space would be taken for
+    // the form's.
+    listed_opens_ = rules_.either({rules_.lit(between)});
+    listed_closes_ = rules_.either({JsonRules::join(
+        {rules_.lit(closes.substr(0, mark_end)), loose(closes.substr(mark_end))})});
+    json_opens_ = rules_.either({loose(between)});
+    json_closes_ = rules_.either({loose(closes)});
+    const Symbol letter = rules_.character_but(cat(kFormSpaces, between.front()));
+    any_arguments_ = rules_.many({opens_, letter, rules_.many({letter}), any_text_});
+  }
+
+  // The arguments of a tool, one behind the other.
+  Symbol tagged(const Json& schema, std::vector<std::string>& loosened, JsonArguments& json) {
+    const auto rules = argument_rules(rules_, schema, memory_, loosened);
+    if (!rules) return any_arguments_;
+    try {
+      Sequence all;
+      for (const ArgumentRule& one : *rules) {
+        const Sequence argument =
+            JsonRules::join({{opens_}, rules_.lit(key_of(one.name)), {value(one, loosened)}});
+        all.push_back(one.required ? rules_.either({argument}) : rules_.either({{}, argument}));
+        if (one.json) json.insert(one.name);
+      }
+      return rules_.either({all});
+    } catch (const Error& error) {  // too large, or a name that no tag can have
+      if (error.kind() != ErrorKind::kInput) throw;
+      json.clear();
+      loosened.emplace_back("schema");
+      return any_arguments_;
+    }
+  }
+
+  std::string_view key_of(std::string_view name) const {
+    const bool fits = !name.empty() && std::ranges::none_of(name, [&](char c) {
+      return static_cast<uint8_t>(c) < 0x20 || c == format_.argument_middle.front();
+    });
+    if (!fits) throw Error(ErrorKind::kInput, "a name that no tag can have");
+    return name;
+  }
+
+  Symbol value(const ArgumentRule& one, std::vector<std::string>& loosened) {
+    if (one.json) return rules_.either({{json_opens_, *one.json, json_closes_}});
+    if (one.texts.empty()) return any_text_;
+    std::vector<Sequence> listed;
+    for (const std::string& text : one.texts) {
+      if ((text + mark_).find(mark_) < text.size()) continue;
+      listed.push_back(JsonRules::join({{listed_opens_}, rules_.lit(text), {listed_closes_}}));
+    }
+    if (!listed.empty()) return rules_.either(listed);
+    loosened.emplace_back("enum");
+    return any_text_;
   }
 
   Sequence calls(FormGrammar& made) {
@@ -127,6 +194,10 @@ class FormRules {
   const AnswerFormat& format_;
   MemoryShare* memory_;
   JsonRules rules_;
+  // Rules of tagged arguments.
+  std::string mark_;
+  Symbol opens_, key_end_, any_text_, listed_opens_, listed_closes_, json_opens_, json_closes_,
+      any_arguments_;
 };
 
 }  // namespace
@@ -135,7 +206,8 @@ std::vector<int32_t> special_tokens(const AnswerFormat& format, const Tokenizer&
   std::vector<int32_t> ids;
   for (const std::string* text :
        {&format.list.opens, &format.opens, &format.middle, &format.closes, &format.separator,
-        &format.list.closes, &format.thought.opens, &format.thought.closes}) {
+        &format.list.closes, &format.thought.opens, &format.thought.closes, &format.argument.opens,
+        &format.argument_middle, &format.argument.closes}) {
     for (const int32_t id : tokenizer.encode(*text)) {
       const bool there = std::ranges::find(ids, id) != ids.end();
       if (tokenizer.is_special(id) && !there && ids.size() < kMostSpecial) ids.push_back(id);

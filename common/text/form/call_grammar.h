@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "text/form/answer_form.h"
+#include "text/form/tagged_scanner.h"
 #include "text/grammar.h"
 
 namespace split {
@@ -14,6 +15,7 @@ struct FormGrammar {
   std::shared_ptr<const TokenGrammar> tokens;  // null: the form holds nothing
   // Where texts of it begin: behind the prompt, behind a thought, and at a call in free words.
   std::optional<uint32_t> begin, behind, call;
+  std::vector<JsonArguments> json;    // of each tool, where arguments are tagged
   std::vector<std::string> loosened;  // "tool.keyword", or "keyword" of the words' schema
 };
 

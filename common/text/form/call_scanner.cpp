@@ -1,20 +1,13 @@
 #include "text/form/call_scanner.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "text/form/marks.h"
 
 namespace split {
-namespace {
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
-std::string without_spaces(std::string text) {
-  std::erase_if(text, is_space);
-  return text;
-}
-
-}  // namespace
-
-CallTexts::CallTexts(const AnswerForm& form)
+CallTexts::CallTexts(const AnswerForm& form, std::vector<JsonArguments> json_arguments)
     : first(without_spaces(form.format.list.opens + form.format.opens)),
       next(without_spaces(form.format.separator + form.format.opens)),
       middle(without_spaces(form.format.middle)),
@@ -22,7 +15,9 @@ CallTexts::CallTexts(const AnswerForm& form)
       list_closes(without_spaces(form.format.list.closes)),
       id_opens(without_spaces(form.format.id.opens)),
       id_closes(without_spaces(form.format.id.closes)),
-      behind_name(form.format.middle.empty() ? '"' : form.format.middle.front()) {
+      behind_name(form.format.middle.empty() ? '"' : form.format.middle.front()),
+      json(std::move(json_arguments)) {
+  if (form.format.calls == AnswerFormat::Calls::kTagged) tags.emplace(form.format);
   for (const AnswerForm::Tool& tool : form.tools) {
     const std::string quoted = json_quote(tool.name);
     names.push_back(form.format.opens.ends_with('"') ? quoted.substr(1, quoted.size() - 2)
@@ -38,8 +33,9 @@ CallScanner::Found CallScanner::behind(const CallTexts& texts) {
 }
 
 // Arguments are an object: they end with its last bracket.
-CallScanner::Found CallScanner::argument(const CallTexts& texts, char c) {
-  if (at_ == 0 && is_space(c)) return Found::kNothing;
+void CallScanner::argument(const CallTexts& texts, char c, std::string& told) {
+  if (at_ == 0 && is_form_space(c)) return;
+  told += c;
   if (in_string_) {
     in_string_ = escaped_ || c != '"';
     escaped_ = !escaped_ && c == '\\';
@@ -50,15 +46,22 @@ CallScanner::Found CallScanner::argument(const CallTexts& texts, char c) {
   } else if ((c == '}' || c == ']') && --at_ == 0) {
     behind(texts);
   }
-  return Found::kArgument;
 }
 
-CallScanner::Found CallScanner::next(const CallTexts& texts, char c) {
-  const bool space = is_space(c);
-  if (step_ == Step::kArguments) return argument(texts, c);
+CallScanner::Found CallScanner::next(const CallTexts& texts, char c, std::string& told) {
+  const bool space = is_form_space(c);
+  if (step_ == Step::kArguments && !texts.tags) {
+    argument(texts, c, told);
+    return Found::kNothing;
+  }
+  if (step_ == Step::kArguments) {
+    if (tagged_.next(*texts.tags, texts.json.at(tool_), c, told)) return Found::kNothing;
+    behind(texts);
+    at_ = std::exchange(tagged_, {}).begun();
+  }
   if (step_ == Step::kName) {
     const auto known = std::ranges::find(texts.names, name_);
-    const bool ends = c == texts.behind_name || (space && is_space(texts.behind_name));
+    const bool ends = c == texts.behind_name || (space && is_form_space(texts.behind_name));
     if (!ends || known == texts.names.end()) {
       if (!name_.empty() || !space) name_ += c;
       return Found::kNothing;

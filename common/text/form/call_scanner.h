@@ -2,31 +2,36 @@
 // written. Knows neither tokens nor what may come (text_form.h).
 #pragma once
 
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "text/form/answer_form.h"
+#include "text/form/tagged_scanner.h"
 
 namespace split {
 
 // The texts of a form without their white space, and the tools' names as calls have them.
 struct CallTexts {
-  explicit CallTexts(const AnswerForm& form);
+  // `json` has for each tool the arguments that are JSON, where they are tagged.
+  explicit CallTexts(const AnswerForm& form, std::vector<JsonArguments> json = {});
 
   std::string first, next, middle, closes, list_closes, id_opens, id_closes;
   char behind_name;                // the byte that ends a name
   std::vector<std::string> names;  // as they are written
   std::vector<std::string> shown;  // as the client has them
+  std::optional<TagTexts> tags;    // of arguments that are tagged
+  std::vector<JsonArguments> json;
 };
 
 // One run of calls. Plain data: copies go on by themselves.
 class CallScanner {
  public:
-  enum class Found : uint8_t { kNothing, kName, kArgument, kClosed, kListClosed };
+  enum class Found : uint8_t { kNothing, kName, kClosed, kListClosed };
 
-  // Takes the next byte, and says what it belongs to or ended. With kName the name is known.
-  Found next(const CallTexts& texts, char c);
+  // Takes the next byte, says what it ended, and adds what it tells of a call's arguments. With
+  // kName the name is known.
+  Found next(const CallTexts& texts, char c, std::string& told);
   // The tool whose call this is, once its name is known.
   size_t tool() const { return tool_; }
   // Whether a call's name is known and it has not closed.
@@ -45,7 +50,7 @@ class CallScanner {
     kBetween,
     kListEnd
   };
-  Found argument(const CallTexts& texts, char c);
+  void argument(const CallTexts& texts, char c, std::string& told);
   Found behind(const CallTexts& texts);
   void enter(Step step) { step_ = step, at_ = 0; }
 
@@ -53,6 +58,7 @@ class CallScanner {
   size_t at_ = 0;       // bytes of the step's text, or of nesting
   bool later_ = false;  // behind the first call
   bool in_string_ = false, escaped_ = false;
+  TaggedScanner tagged_;
   std::string name_;
   size_t tool_ = 0;
 };

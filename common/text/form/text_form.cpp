@@ -4,35 +4,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/form/marks.h"
 
 namespace split {
-namespace {
-
-constexpr std::string_view kFormSpaces = " \t\n\r";
-
-size_t first_word(std::string_view text) {
-  return std::min(text.find_first_not_of(kFormSpaces), text.size());
-}
-size_t behind_words(std::string_view text) { return text.find_last_not_of(kFormSpaces) + 1; }
-
-// Bytes at the end of `text` that may become `mark`.
-size_t begun(std::string_view text, std::string_view mark) {
-  for (size_t n = std::min(text.size(), mark.size() - std::min<size_t>(1, mark.size())); n > 0;
-       --n) {
-    if (text.ends_with(mark.substr(0, n))) return n;
-  }
-  return 0;
-}
-
-}  // namespace
-
 TextForm::TextForm(AnswerForm form, const Tokenizer& tokenizer, bool keeps_special,
                    MemoryShare* memory)
     : form_(std::move(form)),
       tokenizer_(tokenizer),
       keeps_special_(keeps_special),
       grammar_(form_grammar(form_, tokenizer, memory)),
-      texts_(form_),
+      texts_(form_, grammar_.json),
       mark_(form_.calls() ? form_.format.mark() : ""),
       special_(special_tokens(form_.format, tokenizer)) {}
 
@@ -104,11 +85,12 @@ bool TextForm::open_call(State& state, bool at_grammar) const {
   state.where_ = State::kCall;
   state.scanner_ = {};
   state.opened_ = true;
+  std::string told;  // nothing: no name is known yet
   for (const char c : begun) {
     if (!at_grammar) state.place_ = grammar_.tokens->after_byte(state.place_, c);
     if (state.place_.empty()) return false;
     state.held_ += c;
-    state.scanner_.next(texts_, c);
+    state.scanner_.next(texts_, c, told);
   }
   return true;
 }
@@ -125,7 +107,7 @@ void TextForm::words(State& state, char c, Step& step) const {
     return;
   }
   size_t kept = 0;
-  if (calls && step.marks) kept = begun(held, mark_);
+  if (calls && step.marks) kept = half_mark(held, mark_);
   if (looks_for_calls(state) || state.skips_) {
     const std::string_view before = held.substr(0, held.size() - kept);
     kept += before.size() - behind_words(before);
@@ -142,7 +124,7 @@ void TextForm::thought(State& state, char c, Step& step) const {
     tell(state, TextPiece::kThought, before.substr(0, behind_words(before)), step.out);
     return close_thought(state);
   }
-  const size_t marked = step.marks ? begun(held, mark) : 0;
+  const size_t marked = step.marks ? half_mark(held, mark) : 0;
   const size_t told = behind_words(held.substr(0, held.size() - marked));
   tell(state, TextPiece::kThought, held.substr(0, told), step.out);
   state.held_.erase(0, told);
@@ -176,10 +158,11 @@ bool TextForm::begin(State& state, char c, Step& step) const {
     // Calls begin as any JSON does: one is told from it once its name is known.
     Grammar::State place = grammar_.tokens->start(*grammar_.call);
     CallScanner scanner;
+    std::string told;
     for (const char one : state.held_) {
       place = grammar_.tokens->after_byte(place, one);
       if (place.empty()) break;
-      scanner.next(texts_, one);
+      scanner.next(texts_, one, told);
     }
     if (!place.empty() && !scanner.in_call()) return true;
     if (!place.empty()) {
@@ -208,15 +191,15 @@ bool TextForm::begin(State& state, char c, Step& step) const {
 bool TextForm::call(State& state, char c, Step& step) const {
   state.place_ = grammar_.tokens->after_byte(state.place_, c);
   if (state.place_.empty()) return false;
-  switch (state.scanner_.next(texts_, c)) {
+  std::string told;
+  const CallScanner::Found found = state.scanner_.next(texts_, c, told);
+  if (!told.empty()) tell(state, TextPiece::kArguments, told, step.out);
+  switch (found) {
     case CallScanner::Found::kName:
       state.held_.clear();
       ++state.calls_;
       state.skips_ = false;
       tell(state, TextPiece::kName, texts_.shown[state.scanner_.tool()], step.out);
-      break;
-    case CallScanner::Found::kArgument:
-      tell(state, TextPiece::kArguments, {&c, 1}, step.out);
       break;
     case CallScanner::Found::kClosed:
       state.held_.clear();

@@ -40,4 +40,13 @@ Grammar::Symbol arguments_rule(JsonRules& rules, const Json& schema, MemoryShare
   return built(rules, schema, memory, loosened, true);
 }
 
+std::optional<std::vector<ArgumentRule>> argument_rules(JsonRules& rules, const Json& schema,
+                                                        MemoryShare* memory,
+                                                        std::vector<std::string>& loosened) {
+  SchemaBuilder builder(rules, memory, true);
+  auto made = builder.argument_list(schema);
+  loosened = builder.loosened();
+  return made;
+}
+
 }  // namespace split

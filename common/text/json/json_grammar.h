@@ -3,6 +3,7 @@
 // a colon; numbers have a bounded number of digits, and what has no schema some 50 levels.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,19 @@ Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* m
 // or that takes more than there is, is any JSON.
 Grammar::Symbol arguments_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                                std::vector<std::string>& loosened);
+
+// An argument that is written by itself: as JSON, or as a text, which is one of these where some
+// are listed.
+struct ArgumentRule {
+  std::string name;
+  bool required;
+  std::optional<Grammar::Symbol> json;
+  std::vector<std::string> texts;
+};
+// The arguments of a tool in their order, a value that may be a text always being one. None: any
+// names, with any texts. Nothing is refused here either.
+std::optional<std::vector<ArgumentRule>> argument_rules(JsonRules& rules, const Json& schema,
+                                                        MemoryShare* memory,
+                                                        std::vector<std::string>& loosened);
 
 }  // namespace split

@@ -22,6 +22,9 @@ ByteSet any_of(std::string_view bytes) {
   return set;
 }
 
+// Bytes that may stand in a text beside wide characters.
+ByteSet text_bytes() { return range(0x20, 0x7e) | any_of("\t\n\r"); }
+
 }  // namespace
 
 JsonRules::Sequence JsonRules::join(std::initializer_list<Sequence> parts) {
@@ -58,19 +61,11 @@ JsonRules::Symbol JsonRules::space() {
   });
 }
 
-// One character of a string, valid UTF-8 or an escape.
-JsonRules::Symbol JsonRules::character() {
-  return once("character", [&](uint32_t rule) {
-    ByteSet plain = range(0x20, 0x7e);
-    plain &= ~any_of("\"\\");
+// One that takes several bytes, in valid UTF-8.
+JsonRules::Symbol JsonRules::wide_character() {
+  return once("wide character", [&](uint32_t rule) {
     const auto set = [&](int low, int high) { return grammar_.bytes(range(low, high)); };
     const Symbol tail = set(0x80, 0xbf);
-    const Symbol hex = grammar_.bytes(any_of("0123456789abcdefABCDEF"));
-    grammar_.add(rule, {grammar_.bytes(plain)});
-    grammar_.add(rule, join({lit("\\"), {grammar_.bytes(any_of("\"\\/bfnrt"))}}));
-    // No surrogates: \ud800 to \udfff.
-    const Symbol no_d = grammar_.bytes(any_of("0123456789abcefABCEF"));
-    grammar_.add(rule, join({lit("\\u"), {no_d, hex, hex, hex}}));
     grammar_.add(rule, {set(0xc2, 0xdf), tail});
     grammar_.add(rule, {set(0xe0, 0xe0), set(0xa0, 0xbf), tail});
     grammar_.add(rule, {set(0xe1, 0xec), tail, tail});
@@ -79,6 +74,21 @@ JsonRules::Symbol JsonRules::character() {
     grammar_.add(rule, {set(0xf0, 0xf0), set(0x90, 0xbf), tail, tail});
     grammar_.add(rule, {set(0xf1, 0xf3), tail, tail, tail});
     grammar_.add(rule, {set(0xf4, 0xf4), set(0x80, 0x8f), tail, tail});
+  });
+}
+
+// One character of a string, valid UTF-8 or an escape.
+JsonRules::Symbol JsonRules::character() {
+  return once("character", [&](uint32_t rule) {
+    ByteSet plain = range(0x20, 0x7e);
+    plain &= ~any_of("\"\\");
+    const Symbol hex = grammar_.bytes(any_of("0123456789abcdefABCDEF"));
+    grammar_.add(rule, {grammar_.bytes(plain)});
+    grammar_.add(rule, join({lit("\\"), {grammar_.bytes(any_of("\"\\/bfnrt"))}}));
+    // No surrogates: \ud800 to \udfff.
+    const Symbol no_d = grammar_.bytes(any_of("0123456789abcefABCEF"));
+    grammar_.add(rule, join({lit("\\u"), {no_d, hex, hex, hex}}));
+    grammar_.add(rule, {wide_character()});
   });
 }
 
@@ -94,6 +104,35 @@ JsonRules::Symbol JsonRules::string(int64_t least, std::optional<int64_t> most) 
     }
     grammar_.add(rule, join({lit("\""), {rest}}));
   });
+}
+
+// Where so many bytes of the mark stand at the end, the next byte makes more of it, or leads to
+// what is left of it at the end then.
+JsonRules::Symbol JsonRules::text_until(std::string_view mark) {
+  return once(cat("until ", mark), [&](uint32_t rule) {
+    std::vector<uint32_t> behind = {rule};  // so many bytes of the mark
+    while (behind.size() < mark.size()) behind.push_back(grammar_.add_rule());
+    for (size_t n = 0; n < mark.size(); ++n) {
+      std::map<size_t, ByteSet> next;
+      for (size_t byte = 0; byte < 0x80; ++byte) {
+        if (!text_bytes().test(byte)) continue;
+        const std::string seen = std::string(mark.substr(0, n)) + static_cast<char>(byte);
+        size_t left = seen.size();
+        while (!seen.ends_with(mark.substr(0, left))) --left;
+        next[left].set(byte);
+      }
+      for (const auto& [left, set] : next) {
+        Sequence one = {grammar_.bytes(set)};
+        if (left < mark.size()) one.push_back(Grammar::rule(behind[left]));
+        grammar_.add(behind[n], one);
+      }
+      grammar_.add(behind[n], {wide_character(), Grammar::rule(rule)});
+    }
+  });
+}
+
+JsonRules::Symbol JsonRules::character_but(std::string_view none) {
+  return either({{grammar_.bytes(text_bytes() & ~any_of(none))}, {wide_character()}});
 }
 
 JsonRules::Symbol JsonRules::digit(char low, char high) { return grammar_.bytes(range(low, high)); }

@@ -30,6 +30,10 @@ class JsonRules {
   Symbol number(bool negative);
   // low <= it <= high, neither beyond kMostBound.
   Symbol integer(int64_t low, int64_t high);
+  // Any characters up to and with the first `mark`, which has ASCII alone.
+  Symbol text_until(std::string_view mark);
+  // One character, line breaks and tabs too, but none of these, and no other control.
+  Symbol character_but(std::string_view none);
   Symbol any_value();
   Symbol any_object();
   // An object of members whose names and values are these.
@@ -62,6 +66,7 @@ class JsonRules {
     return Grammar::rule(rule);
   }
   Symbol character();
+  Symbol wide_character();
   Symbol digit(char low = '0', char high = '9');
   Symbol digits(size_t least, size_t most);
   Symbol naturals(uint64_t low, uint64_t high);

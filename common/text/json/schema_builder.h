@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "text/json/json_grammar.h"
 #include "text/json/keywords.h"
-#include "text/json/rules.h"
 
 namespace split {
 
@@ -32,6 +32,7 @@ class SchemaBuilder {
     return value(schema);
   }
   Symbol arguments(const Json& schema);
+  std::optional<std::vector<ArgumentRule>> argument_list(const Json& schema);
   std::vector<std::string> loosened() const { return {loosened_.begin(), loosened_.end()}; }
 
  private:
@@ -39,10 +40,25 @@ class SchemaBuilder {
   Symbol either(const std::vector<Sequence>& alternatives) { return rules_.either(alternatives); }
   Symbol values(std::span<const Json> schemas);
   Symbol array(const Json& schema);
+  struct Member {
+    std::string_view name;
+    const Json* schema;
+    bool described, required;
+  };
+  std::vector<Member> members(const Json& schema);
   Symbol properties(const Json& schema);
+  const Json& object_of(const Json& schema);
+  struct Texts {
+    bool any = false;
+    std::vector<std::string> listed;
+  };
+  void add_texts(const Json& schema, Texts& out, size_t& left);
+  static bool describes_others(const Json& schema);
   Symbol record(const Json& schema, const Json* extra);
   Symbol value(const Json& schema);
   Symbol held(const Json& schema);
+  template <typename Make>
+  bool done(const Make& make);
   template <typename Make>
   Symbol or_any(const Make& make, Symbol (JsonRules::*any)());
   Symbol listed(const Json& schema);
@@ -72,19 +88,26 @@ class SchemaBuilder {
   std::map<std::string, Symbol> referred_;
 };
 
-// Returns what `make` does, or where that is refused and may not be, anything.
+// Does something; false where it is refused and may not be.
 template <typename Make>
-SchemaBuilder::Symbol SchemaBuilder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
-  if (!loose_) return make();
+bool SchemaBuilder::done(const Make& make) {
   const size_t around = around_.size();
   try {
-    return make();
+    make();
+    return true;
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
+    if (!loose_ || error.kind() != ErrorKind::kInput) throw;
     around_.resize(around);
     loosen("schema");
-    return (rules_.*any)();
+    return false;
   }
+}
+
+// Returns what `make` does, or anything.
+template <typename Make>
+SchemaBuilder::Symbol SchemaBuilder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
+  Symbol symbol;
+  return done([&] { symbol = make(); }) ? symbol : (rules_.*any)();
 }
 
 }  // namespace split

@@ -1,7 +1,8 @@
+#include "text/json/schema_builder.h"
+
 #include <algorithm>
 
 #include "text/json/exclusive.h"
-#include "text/json/schema_builder.h"
 
 namespace split {
 
@@ -25,59 +26,66 @@ SchemaBuilder::Symbol SchemaBuilder::record(const Json& schema, const Json* extr
   return rules_.object(name, any ? rules_.any_value() : value(*extra));
 }
 
-// An object whose members are these, in their order; what is not required may be left out. Members
-// beyond them are never written, whatever additionalProperties allows, but for required ones.
-SchemaBuilder::Symbol SchemaBuilder::properties(const Json& schema) {
+// The members that are described, in their order, then those that are only required. None: any.
+std::vector<SchemaBuilder::Member> SchemaBuilder::members(const Json& schema) {
   static const Json kNone = Json::object(), kAny = true;
   const Json *named = schema.find("properties"), *required = schema.find("required"),
              *extra = schema.find("additionalProperties");
   if (named == nullptr) named = &kNone;
   count(named->size());
-  std::vector<std::pair<std::string_view, const Json*>> all;
-  for (const auto& [name, one] : named->members()) all.emplace_back(name, &one);
-  std::vector<std::string_view> needed;
+  std::vector<Member> all;
+  for (const auto& [name, one] : named->members()) all.push_back({name, &one, true, false});
   if (required != nullptr) {
     if (required->size() > kMostAlternatives || !std::ranges::all_of(*required, &Json::is_string)) {
       refuse_schema("'required': expected a list of names");
     }
     for (const Json& name : *required) {
-      needed.push_back(name.text());
-      if (std::ranges::find(all, name.text(), [](const auto& one) { return one.first; }) !=
-          all.end())
+      const auto known = std::ranges::find(all, name.text(), &Member::name);
+      if (known != all.end()) {
+        known->required = true;
         continue;
+      }
       if (extra != nullptr && *extra == false) {
         refuse_schema(cat("'required' names ", shown(name.text()),
                           ", which is no property (additionalProperties: false)"));
       }
-      all.emplace_back(name.text(), extra == nullptr ? &kAny : extra);
+      all.push_back({name.text(), extra == nullptr ? &kAny : extra, false, true});
     }
   }
   count(all.size() - named->size());
-  if (all.empty()) return record(schema, extra);
-  if (const Json* const names = schema.find("propertyNames"); names != nullptr) {
+  const Json* const names = all.empty() ? nullptr : schema.find("propertyNames");
+  if (names != nullptr) {
     const Json* const listed = names->find("enum");
-    const auto is_listed = [&](const auto& one) {
+    const auto is_listed = [&](const Member& one) {
       return listed != nullptr && listed->is_array() && listed->size() <= kMostAlternatives &&
              std::ranges::any_of(*listed, [&](const Json& name) {
-               return name.is_string() && name.text() == one.first;
+               return name.is_string() && name.text() == one.name;
              });
     };
     const bool any = *names == true || *names == Json{{"type", "string"}};
     if (!any && !std::ranges::all_of(all, is_listed)) loosen("propertyNames");
   }
+  return all;
+}
+
+// An object whose members are these, in their order; what is not required may be left out. Members
+// beyond them are never written, whatever additionalProperties allows, but for required ones.
+SchemaBuilder::Symbol SchemaBuilder::properties(const Json& schema) {
+  const std::vector<Member> all = members(schema);
+  if (all.empty()) return record(schema, schema.find("additionalProperties"));
   // The rest behind the properties before: as the first member, or behind others.
   Symbol first = either({lit("}")}), later = first;
   std::optional<Symbol> beyond;  // of those that no property describes, made once
   for (size_t i = all.size(); i-- > 0;) {
-    const auto& [name, one] = all[i];
-    if (name.size() >= kMostText) Grammar::refuse_size();
-    const bool described = i < named->size();
-    if (!described && !beyond) beyond = value(*one);
-    const Sequence member = JsonRules::join(
-        {lit(json_quote(name) + ":"), {rules_.space(), described ? value(*one) : *beyond, later}});
+    const Member& one = all[i];
+    if (one.name.size() >= kMostText) Grammar::refuse_size();
+    if (!one.described && !beyond) beyond = value(*one.schema);
+    const Symbol held = one.described ? value(*one.schema) : *beyond;
+    const Sequence member =
+        JsonRules::join({lit(json_quote(one.name) + ":"), {rules_.space(), held, later}});
     std::vector<Sequence> as_first = {member},
                           as_later = {JsonRules::join({lit(","), {rules_.space()}, member})};
-    if (std::ranges::find(needed, name) == needed.end()) {
+    if (!one.required) {
       as_first.push_back({first});
       as_later.push_back({later});
     }
@@ -87,24 +95,91 @@ SchemaBuilder::Symbol SchemaBuilder::properties(const Json& schema) {
   return either({JsonRules::join({lit("{"), {first}})});
 }
 
-SchemaBuilder::Symbol SchemaBuilder::arguments(const Json& schema) {
+// The schema of a tool's arguments, which are an object.
+const Json& SchemaBuilder::object_of(const Json& schema) {
   root_ = &schema;
   const Json* object = &schema;
+  constexpr int kMostHops = 8;
+  for (int hop = 0; hop < kMostHops && object->contains("$ref"); ++hop) {
+    const Json* const to = find_reference(*root_, object->at("$ref").text());
+    if (to == nullptr) refuse_schema("'$ref': nothing is there");
+    object = to;
+  }
+  if (!object->is_object() || (object->contains("type") && object->at("type") != "object")) {
+    refuse_schema("'type': expected an object");
+  }
+  const std::string_view alone = says_all(*object);
+  if (!alone.empty()) loosen(alone);
+  return *object;
+}
+
+SchemaBuilder::Symbol SchemaBuilder::arguments(const Json& schema) {
+  return or_any([&] { return properties(object_of(schema)); }, &JsonRules::any_object);
+}
+
+// Adds the texts that a schema has: any, or some of its values. Looks at `left` schemas at most.
+void SchemaBuilder::add_texts(const Json& schema, Texts& out, size_t& left) {
+  if (left == 0 || !schema.is_object()) {
+    out.any |= left == 0 || schema == true;
+    return;
+  }
+  --left;
+  const std::string_view alone = says_all(schema);
+  const std::vector<std::string_view> types = types_of(schema);
+  const auto has_text = [&] { return std::ranges::find(types, "string") != types.end(); };
+  if (alone == "$ref") {
+    const Json* const to = find_reference(*root_, schema["$ref"].text());
+    if (to != nullptr) add_texts(*to, out, left);
+  } else if (alone == "const" || alone == "enum") {
+    const Json& all = schema[alone];
+    if (!types.empty() && !has_text()) return;
+    const std::span<const Json> values =
+        alone == "enum" ? std::span<const Json>(all.begin(), all.end()) : std::span(&all, 1);
+    count(values.size());
+    for (const Json& one : values) {
+      if (one.is_string()) out.listed.push_back(one.text());
+    }
+  } else if (!alone.empty()) {
+    const Json& all = schema[alone];
+    const size_t most = alone == "allOf" ? 1 : all.size();
+    if (alone != "anyOf" && all.size() > 1) loosen(alone);
+    for (size_t i = 0; i < std::min(most, all.size()); ++i) add_texts(all[i], out, left);
+  } else if (has_text() || (types.empty() && !describes_others(schema))) {
+    out.any = true;
+    for (const char* key : {"minLength", "maxLength"}) {
+      if (schema.contains(key)) loosen(key);
+    }
+  }
+}
+
+bool SchemaBuilder::describes_others(const Json& schema) {
+  return has_any(schema, {"properties", "required", "additionalProperties", "propertyNames",
+                          "items", "prefixItems", "minItems", "maxItems", "minimum", "maximum",
+                          "exclusiveMinimum", "exclusiveMaximum"});
+}
+
+std::optional<std::vector<ArgumentRule>> SchemaBuilder::argument_list(const Json& schema) {
+  std::vector<ArgumentRule> list;
+  bool any = false;
   const auto make = [&] {
-    constexpr int kMostHops = 8;
-    for (int hop = 0; hop < kMostHops && object->contains("$ref"); ++hop) {
-      const Json* const to = find_reference(*root_, object->at("$ref").text());
-      if (to == nullptr) refuse_schema("'$ref': nothing is there");
-      object = to;
+    const Json& object = object_of(schema);
+    for (const Member& one : members(object)) {
+      Texts texts;
+      size_t left = kMostAlternatives;
+      if (!done([&] { add_texts(*one.schema, texts, left); })) texts = {true, {}};
+      list.push_back({std::string(one.name), one.required, {}, {}});
+      if (texts.any) continue;
+      list.back().texts = std::move(texts.listed);
+      if (list.back().texts.empty()) list.back().json = value(*one.schema);
     }
-    if (!object->is_object() || (object->contains("type") && object->at("type") != "object")) {
-      refuse_schema("'type': expected an object");
+    const Json* const extra = object.find("additionalProperties");
+    any = list.empty() && (extra == nullptr || *extra != false);
+    for (const char* key : {"additionalProperties", "propertyNames"}) {
+      if (any && object.contains(key) && object[key] != true) loosen(key);
     }
-    const std::string_view alone = says_all(*object);
-    if (!alone.empty()) loosen(alone);
-    return properties(*object);
   };
-  return or_any(make, &JsonRules::any_object);
+  if (!done(make) || any) return std::nullopt;
+  return list;
 }
 
 }  // namespace split
