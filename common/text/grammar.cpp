@@ -1,6 +1,7 @@
 #include "text/grammar.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/resources/memory_budget.h"
@@ -13,9 +14,10 @@ constexpr size_t kMostRules = 1 << 15, kMostSymbols = 1 << 17;
 // A rule and where its alternatives begin, and a symbol, while their vectors grow; a text is copied
 // into sequences first.
 constexpr size_t kRuleBytes = 128, kSymbolBytes = 24, kLiteralBytes = 48;
-constexpr size_t kMostStacks = 1 << 12;  // of one place
-constexpr size_t kDeepStack = 150;       // three for each object or list around
-constexpr size_t kMostNodes = 1 << 11;   // 2 KB each
+constexpr size_t kDeepStack = 150;  // three for each object or list around
+// Words of 4 bytes that a place takes: those of its stacks, and so many for each of them; and how
+// many steps may be gone for them.
+constexpr size_t kMostWords = 1 << 14, kStackWords = 8, kMostExpansions = 1 << 14;
 
 [[noreturn]] void refuse(std::string_view what) {
   throw Error(ErrorKind::kInput, cat("'response_format': ", what), "response_format");
@@ -64,7 +66,8 @@ Grammar::Symbol Grammar::bytes(const ByteSet& set) {
 
 Grammar::Sequence Grammar::literal(std::string_view text) {
   // Many texts that fit alone would take more than all symbols together before they are added.
-  if ((literals_ += text.size()) >= most_.literals) refuse_size();
+  if (literals_ + text.size() >= most_.literals) refuse_size();
+  literals_ += text.size();
   pay(text.size() * kLiteralBytes);
   Sequence out;
   out.reserve(text.size());
@@ -76,22 +79,32 @@ Grammar::Sequence Grammar::literal(std::string_view text) {
   return out;
 }
 
-// Adds the stacks that begin with bytes, or are empty. Where a rule is the last of a sequence, its
-// end is not kept below it, so that a list of any length takes a stack of one.
-void Grammar::expand(Stack stack, State& out) const {
-  while (!stack.empty() && symbols_[stack.back()].kind == Symbol::kEnd) stack.pop_back();
-  if (stack.empty() || symbols_[stack.back()].kind == Symbol::kBytes) {
-    if (out.size() == kMostStacks) refuse("the schema has too many alternatives at one place");
-    out.push_back(std::move(stack));
-    return;
-  }
-  const Rule& rule = rules_[symbols_[stack.back()++].index];
-  if (symbols_[stack.back()].kind == Symbol::kEnd) stack.pop_back();
-  if (rule.nests && stack.size() > kDeepStack) return;
-  for (const uint32_t begin : rule.alternatives) {
-    Stack next = stack;
-    next.push_back(begin);
-    expand(std::move(next), out);
+struct Grammar::Wave {
+  State state = {};
+  size_t words = 0, expansions = 0;
+};
+
+// Adds the stacks that begin with bytes, or are empty, in the order of the alternatives. Where a
+// rule is the last of a sequence, its end is not kept below it, so that a list of any length takes
+// a stack of one.
+void Grammar::expand(Stack stack, Wave& wave) const {
+  std::vector<Stack> ahead = {std::move(stack)};
+  while (!ahead.empty() && wave.words < kMostWords && wave.expansions++ < kMostExpansions) {
+    Stack at = std::move(ahead.back());
+    ahead.pop_back();
+    while (!at.empty() && symbols_[at.back()].kind == Symbol::kEnd) at.pop_back();
+    if (at.empty() || symbols_[at.back()].kind == Symbol::kBytes) {
+      wave.words += at.size() + kStackWords;
+      wave.state.push_back(std::move(at));
+      continue;
+    }
+    const Rule& rule = rules_[symbols_[at.back()++].index];
+    if (symbols_[at.back()].kind == Symbol::kEnd) at.pop_back();
+    if (rule.nests && at.size() > kDeepStack) continue;
+    for (size_t i = rule.alternatives.size(); i-- > 0;) {
+      ahead.push_back(at);
+      ahead.back().push_back(rule.alternatives[i]);
+    }
   }
 }
 
@@ -102,20 +115,20 @@ Grammar::State Grammar::sorted(State state) {
 }
 
 Grammar::State Grammar::start(uint32_t rule) const {
-  State state;
-  for (const uint32_t begin : rules_.at(rule).alternatives) expand({begin}, state);
-  return sorted(std::move(state));
+  Wave wave;
+  for (const uint32_t begin : rules_.at(rule).alternatives) expand({begin}, wave);
+  return sorted(std::move(wave.state));
 }
 
 Grammar::State Grammar::after(const State& state, uint8_t byte) const {
-  State next;
+  Wave wave;
   for (const Stack& stack : state) {
     if (stack.empty() || !sets_[symbols_[stack.back()].index].test(byte)) continue;
     Stack moved = stack;
     ++moved.back();
-    expand(std::move(moved), next);
+    expand(std::move(moved), wave);
   }
-  return sorted(std::move(next));
+  return sorted(std::move(wave.state));
 }
 
 ByteSet Grammar::alike(const State& state, uint8_t byte) const {
@@ -141,10 +154,22 @@ TokenGrammar::State TokenGrammar::after(const State& state, int32_t id) const {
   return next;
 }
 
+size_t TokenGrammar::bytes_of(const State& state) {
+  constexpr size_t kNodeBytes = sizeof(Node) + 96;  // and its place in a map
+  size_t bytes = kNodeBytes;
+  for (const Grammar::Stack& stack : state)
+    bytes += (stack.size() + kStackWords) * sizeof(uint32_t);
+  return bytes;
+}
+
 uint32_t TokenGrammar::node_of(State state) const {
   if (state.empty()) return Node::kDead;
-  const auto [at, fresh] = numbers_.try_emplace(state, static_cast<uint32_t>(nodes_.size()) + 2);
-  if (fresh) nodes_.push_back({.state = std::move(state), .next = {}, .mask = {}});
+  const auto [at, fresh] =
+      numbers_.try_emplace(std::move(state), static_cast<uint32_t>(nodes_.size()) + 2);
+  if (fresh) {
+    nodes_.push_back({.state = &at->first, .next = {}, .mask = {}});
+    bytes_ += bytes_of(at->first);
+  }
   return at->second;
 }
 
@@ -152,12 +177,22 @@ uint32_t TokenGrammar::node_of(State state) const {
 uint32_t TokenGrammar::next(uint32_t node, uint8_t byte) const {
   Node& from = nodes_[node - 2];  // a deque's places stay
   if (from.next[byte] != Node::kUnknown) return from.next[byte];
-  const uint32_t to = node_of(grammar_.after(from.state, byte));
-  const ByteSet alike = grammar_.alike(from.state, byte);
+  const uint32_t to = node_of(grammar_.after(*from.state, byte));
+  const ByteSet alike = grammar_.alike(*from.state, byte);
   for (size_t one = 0; one < alike.size(); ++one) {
     if (alike.test(one)) from.next[one] = to;
   }
   return to;
+}
+
+// Whether the mask that is being made may look at this place: once for all tokens that lead there.
+// A mask is the same whatever others have left.
+bool TokenGrammar::look_at(uint32_t node, size_t& left) const {
+  Node& at = nodes_[node - 2];
+  if (std::exchange(at.mask_number, mask_number_) == mask_number_) return true;
+  const size_t bytes = bytes_of(*at.state);
+  left -= std::min(left, bytes);
+  return left > 0;
 }
 
 // Goes through the tokens in the order of their bytes: a beginning that several share is looked at
@@ -167,11 +202,20 @@ std::vector<uint8_t> TokenGrammar::look(uint32_t start) const {
   std::vector<uint32_t> at(tokenizer_.longest() + 1);  // behind so many bytes of the token before
   at[0] = start;
   uint32_t live = 0;  // so many of its bytes lead somewhere
+  size_t left = kMostBytes / 2;
+  ++mask_number_;
   const Tokenizer::ByBytes& all = tokenizer_.by_bytes();
   const char* own = all.own.data();
   for (const Tokenizer::InOrder& token : all.tokens) {
     const std::string_view bytes(own, token.own);
     own += token.own;
+    const auto id = static_cast<size_t>(token.id);
+    if (left == 0) {
+      const bool one = token.shared == 0 && bytes.size() == 1;
+      const auto byte = static_cast<uint8_t>(one ? bytes[0] : 0);
+      if (one && !grammar_.after(*nodes_[start - 2].state, byte).empty()) allowed[id] = 1;
+      continue;
+    }
     if (token.shared > live) continue;
     live = token.shared;
     uint32_t node = at[live];
@@ -179,17 +223,22 @@ std::vector<uint8_t> TokenGrammar::look(uint32_t start) const {
       node = next(node, static_cast<uint8_t>(byte));
       if (node == Node::kDead) break;
       at[++live] = node;
+      if (!look_at(node, left)) break;
     }
-    if (node != Node::kDead) allowed[static_cast<size_t>(token.id)] = 1;
+    if (live == token.shared + bytes.size()) allowed[id] = 1;
   }
   for (const int32_t id : special_) {
-    uint32_t node = start;
-    for (const char byte : tokenizer_.token_bytes(id)) {
-      if (node != Node::kDead) node = next(node, static_cast<uint8_t>(byte));
-    }
-    if (node != Node::kDead) allowed[static_cast<size_t>(id)] = 1;
+    State state = *nodes_[start - 2].state;
+    for (const char byte : tokenizer_.token_bytes(id))
+      state = grammar_.after(state, static_cast<uint8_t>(byte));
+    if (!state.empty()) allowed[static_cast<size_t>(id)] = 1;
   }
   return allowed;
+}
+
+size_t TokenGrammar::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
 }
 
 std::shared_ptr<const std::vector<uint8_t>> TokenGrammar::allowed(const State& state) const {
@@ -198,10 +247,10 @@ std::shared_ptr<const std::vector<uint8_t>> TokenGrammar::allowed(const State& s
   if (known != numbers_.end() && nodes_[known->second - 2].mask != nullptr) {
     return nodes_[known->second - 2].mask;
   }
-  if (nodes_.size() > kMostNodes || masks_ == kMostMasks) {
+  if (bytes_ > kMostBytes / 2 || masks_ == kMostMasks) {
     nodes_.clear();
     numbers_.clear();
-    masks_ = 0;
+    masks_ = bytes_ = 0;
   }
   const uint32_t node = node_of(state);
   CHECK(node != Node::kDead);

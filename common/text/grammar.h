@@ -53,7 +53,8 @@ class Grammar {
   void allow(size_t parts);
 
   // Where a text is: each stack holds offsets into the symbols, the next one last; an empty stack
-  // is the end of the text. None: no text is like this.
+  // is the end of the text. None: no text is like this. A place that would take more than some
+  // 64 KiB goes on with the first of its stacks: texts of the others do not come then.
   using Stack = std::vector<uint32_t>;
   using State = std::vector<Stack>;
   State start(uint32_t rule = 0) const;
@@ -69,7 +70,8 @@ class Grammar {
     std::vector<uint32_t> alternatives;  // where they begin
   };
   void pay(size_t bytes);
-  void expand(Stack stack, State& out) const;
+  struct Wave;
+  void expand(Stack stack, Wave& wave) const;
   static State sorted(State state);
 
   std::vector<ByteSet> sets_;
@@ -86,7 +88,9 @@ class Grammar {
 // a state are a walk through the vocabulary, once. Any thread.
 class TokenGrammar {
  public:
-  // Bytes that one may keep, beside `vocab` for each of kMostMasks.
+  // Bytes that one may keep, also while it makes a mask, beside `vocab` for each of kMostMasks.
+  // Half of them are for one mask: where its tokens lead to more places, those of several bytes
+  // that come later in the order of their bytes are not in it.
   static constexpr size_t kMostBytes = 8 << 20, kMostMasks = 32;
 
   // Special tokens can come where they are in `special`, as the bytes of their texts.
@@ -100,18 +104,23 @@ class TokenGrammar {
   }
   // 1 for each id of the tokenizer that can come next.
   std::shared_ptr<const std::vector<uint8_t>> allowed(const State& state) const;
+  // Bytes of what it keeps, but for masks.
+  size_t kept_bytes() const;
 
  private:
   // A state, and those behind each byte of it that were asked for.
   struct Node {
     static constexpr uint32_t kUnknown = 0, kDead = 1;
-    State state;
+    const State* state;
+    uint32_t mask_number = 0;          // of the mask that looked at it last
     std::array<uint32_t, 256> next{};  // others by number, from 2 on
     std::shared_ptr<const std::vector<uint8_t>> mask;
   };
+  static size_t bytes_of(const State& state);
   uint32_t node_of(State state) const;
   uint32_t next(uint32_t node, uint8_t byte) const;
   std::vector<uint8_t> look(uint32_t start) const;
+  bool look_at(uint32_t node, size_t& left) const;
 
   const Grammar grammar_;
   const Tokenizer& tokenizer_;
@@ -119,7 +128,8 @@ class TokenGrammar {
   mutable std::mutex mutex_;  // of what was looked at before:
   mutable std::deque<Node> nodes_;
   mutable std::map<State, uint32_t> numbers_;
-  mutable size_t masks_ = 0;
+  mutable size_t masks_ = 0, bytes_ = 0;
+  mutable uint32_t mask_number_ = 0;
 };
 
 }  // namespace split

@@ -591,6 +591,50 @@ double thread_ms() {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
+// A place of 2^15 stacks, each in a text of its own length: what is kept is bounded while a mask is
+// made, the mask is the same whatever was kept, and a text still ends.
+TEST(TokenGrammar, PlacesOfManyAlternativesAreBounded) {
+  std::string defs;
+  for (int i = 15; i >= 0; --i) {
+    const std::string next =
+        cat(R"({"$ref":"#/$defs/a)", i + 1, R"("},{"$ref":"#/$defs/b)", i + 1, "\"}");
+    for (const char* name : {"a", "b"}) {
+      defs += cat(i == 15 && *name == 'a' ? "\"" : ",\"", name, i, "\":",
+                  i == 15 ? R"({"type":"string","maxLength":60})"
+                          : cat(R"({"type":"object","required":["a"],"properties":{"a":{"anyOf":[)",
+                                next, "]}}}"));
+    }
+  }
+  const Json wide = parsed(cat(R"({"$ref":"#/$defs/a0","$defs":{)", defs, "}}"));
+  const Tokenizer tokenizer = larger(151'936);
+  const TokenGrammar grammar(json_schema_grammar(wide).grammar, tokenizer);
+  TokenGrammar::State state = grammar.start();
+  double worst = 0;
+  size_t kept = 0;
+  std::string text;
+  for (int i = 0; i < 15; ++i) text += "{\"a\":";
+  text += "\"abc\"" + std::string(15, '}');
+  for (const char c : text) {
+    const double start = thread_ms();
+    const auto mask = grammar.allowed(state);
+    worst = std::max(worst, thread_ms() - start);
+    kept = std::max(kept, grammar.kept_bytes());
+    // One that has kept nothing before.
+    const TokenGrammar fresh(json_schema_grammar(wide).grammar, tokenizer);
+    if (c == 'b' || c == '}') {
+      EXPECT_EQ(*fresh.allowed(state), *mask) << "before " << c;
+    }
+    const int32_t id = tokenizer.encode(std::string(1, c)).at(0);
+    EXPECT_EQ((*mask)[static_cast<size_t>(id)], 1) << "before " << c;
+    state = grammar.after_byte(state, c);
+    ASSERT_FALSE(state.empty()) << "behind " << c;
+  }
+  EXPECT_TRUE(Grammar::must_end(state));
+  EXPECT_LT(kept, TokenGrammar::kMostBytes + (1 << 20));
+  std::cout << "places of many alternatives: " << kept << " bytes, a mask in " << worst
+            << " ms at most\n";
+}
+
 // Prints what a mask costs: the first of a state and one that is known.
 TEST(TokenGrammar, AMaskTakesLittleTime) {
   const auto ms = [](double since) { return thread_ms() - since; };

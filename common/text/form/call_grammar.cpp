@@ -80,7 +80,7 @@ class FormRules {
   bool is_tagged() const { return format_.calls == AnswerFormat::Calls::kTagged; }
 
   Symbol arguments(const AnswerForm::Tool& tool, FormGrammar& made) {
-    rules_.allow(form_.tools.size() + 1);
+    rules_.allow(form_.tools.size() + form_.tools.size() / 4 + 1);  // names take some, too
     if (is_tagged()) made.json.emplace_back();
     if (tool.parameters.empty()) return is_tagged() ? any_arguments_ : rules_.any_object();
     std::vector<std::string> loosened;

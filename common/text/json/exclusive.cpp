@@ -6,8 +6,8 @@
 namespace split {
 namespace {
 
-constexpr int64_t kMostSteps = 1 << 20;  // comparisons of two values
-constexpr int kMostHops = 16;            // from one reference to the next
+constexpr int kMostHops = 16;  // from one reference to the next
+constexpr int kMostTold = 32;  // of members that tell two schemas apart
 
 // Bits of the types that a value may have.
 constexpr uint8_t kAllKinds = 63, kObjectKind = 1;
@@ -32,36 +32,38 @@ uint8_t kind_of(const Json& value) {
 
 class Comparison {
  public:
-  explicit Comparison(const Json& root) : root_(root) {}
+  Comparison(const Json& root, int64_t& steps) : root_(root), steps_(steps) {}
 
-  bool apart(const Json& one, const Json& other) {
-    if (--steps_ < 0) return false;
+  bool apart(const Json& one, const Json& other, int depth = 0) {
+    if (--steps_ < 0 || depth > kMostTold) return false;
     const Json &a = behind(one), &b = behind(other);
     if (!a.is_object() || !b.is_object()) return false;
-    if ((kinds(a) & kinds(b)) == 0) return true;
     const std::span<const Json> of_a = listed(a), of_b = listed(b);
+    if (!spend(a.size() + b.size() + of_a.size() + of_b.size())) return false;
+    if ((kinds(a) & kinds(b)) == 0) return true;
     if (!of_a.empty() && !of_b.empty()) {
-      steps_ -= static_cast<int64_t>(of_a.size() * of_b.size());
+      if (!spend(of_a.size() * of_b.size())) return false;
       return std::ranges::none_of(
           of_a, [&](const Json& value) { return std::ranges::find(of_b, value) != of_b.end(); });
     }
-    return kinds(a) == kObjectKind && kinds(b) == kObjectKind && tell_apart(a, b);
+    return kinds(a) == kObjectKind && kinds(b) == kObjectKind && tell_apart(a, b, depth);
   }
 
  private:
+  bool spend(size_t steps) { return (steps_ -= static_cast<int64_t>(steps)) >= 0; }
   // A member that both require and that is never the same.
-  bool tell_apart(const Json& a, const Json& b) {
+  bool tell_apart(const Json& a, const Json& b, int depth) {
     const Json *needed = a.find("required"), *of_b = b.find("required");
     const Json *in_a = a.find("properties"), *in_b = b.find("properties");
     for (const Json* one : {needed, of_b, in_a, in_b}) {
       if (one == nullptr) return false;
     }
-    const auto each = static_cast<int64_t>(of_b->size() + in_a->size() + in_b->size());
+    const size_t each = of_b->size() + in_a->size() + in_b->size();
     return std::ranges::any_of(*needed, [&](const Json& name) {
-      if ((steps_ -= each) < 0) return false;
+      if (!spend(each)) return false;
       if (!name.is_string() || std::ranges::find(*of_b, name) == of_b->end()) return false;
       const Json *left = in_a->find(name.text()), *right = in_b->find(name.text());
-      return left != nullptr && right != nullptr && apart(*left, *right);
+      return left != nullptr && right != nullptr && apart(*left, *right, depth + 1);
     });
   }
 
@@ -69,8 +71,9 @@ class Comparison {
     const Json* at = &schema;
     for (int i = 0; i < kMostHops; ++i) {
       const Json* const path = at->find("$ref");
-      const Json* const found =
-          path == nullptr || !path->is_string() ? nullptr : find_reference(root_, path->text());
+      const Json* const found = path == nullptr || !path->is_string()
+                                    ? nullptr
+                                    : find_reference(root_, path->text(), steps_);
       if (found == nullptr) break;
       at = found;
     }
@@ -98,13 +101,13 @@ class Comparison {
   }
 
   const Json& root_;
-  int64_t steps_ = kMostSteps;
+  int64_t& steps_;
 };
 
 }  // namespace
 
-bool exclude_each_other(const Json& root, std::span<const Json> schemas) {
-  Comparison comparison(root);
+bool exclude_each_other(const Json& root, std::span<const Json> schemas, int64_t& steps) {
+  Comparison comparison(root, steps);
   for (size_t i = 0; i < schemas.size(); ++i) {
     for (size_t k = i + 1; k < schemas.size(); ++k) {
       if (!comparison.apart(schemas[i], schemas[k])) return false;
@@ -113,10 +116,11 @@ bool exclude_each_other(const Json& root, std::span<const Json> schemas) {
   return true;
 }
 
-const Json* find_reference(const Json& root, const std::string& path) {
+const Json* find_reference(const Json& root, const std::string& path, int64_t& steps) {
   const Json* found = &root;
   for (size_t at = 1; at < path.size() && found != nullptr;) {
     const size_t end = std::min(path.find('/', at + 1), path.size());
+    if ((steps -= static_cast<int64_t>(found->members().size())) < 0) return nullptr;
     found = found->find(path.substr(at + 1, end - at - 1));
     at = end;
   }

@@ -9,10 +9,11 @@
 
 namespace split {
 
-// Each two of them. `root` is what references lead into. Where that takes long: false.
-bool exclude_each_other(const Json& root, std::span<const Json> schemas);
+// Each two of them. `root` is what references lead into. Where that takes more than the `steps`
+// that are left: false.
+bool exclude_each_other(const Json& root, std::span<const Json> schemas, int64_t& steps);
 
-// The part of `root` at "#/a/b"; null where nothing is.
-const Json* find_reference(const Json& root, const std::string& path);
+// The part of `root` at "#/a/b"; null where nothing is, or no steps are left to find it.
+const Json* find_reference(const Json& root, const std::string& path, int64_t& steps);
 
 }  // namespace split

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMostItems = 256;     // minItems and maxItems, to be held
 constexpr int64_t kMostLength = 1024;   // minLength and maxLength
 constexpr size_t kMostReferences = 16;  // one within the other
+constexpr size_t kDeepReference = 64;   // of a schema that a reference leads to
 constexpr size_t kMostName = 32, kMostLoosened = 32;
 
 }  // namespace
@@ -98,10 +99,10 @@ SchemaBuilder::Symbol SchemaBuilder::reference(const std::string& path) {
   if (const auto known = referred_.find(path); known != referred_.end()) return known->second;
   if (memory_ != nullptr) memory_->take(4 * path.size());  // copies, and parts that are looked for
   if (!path.starts_with('#')) refuse_schema(cat("'$ref': expected #/..., got ", shown(path)));
-  const Json* const found = find_reference(*root_, path);
+  const Json* const found = find_reference(*root_, path, rules_.steps());
   if (found == nullptr) refuse_schema(cat("'$ref': nothing is at ", shown(path)));
   const bool inside = std::ranges::find(around_, path) != around_.end();
-  if (inside || around_.size() > kMostReferences) {
+  if (inside || around_.size() > kMostReferences || depth_ > kDeepReference) {
     loosen("$ref");
     return rules_.any_value();
   }
@@ -182,9 +183,17 @@ SchemaBuilder::Symbol SchemaBuilder::values(std::span<const Json> schemas) {
   return either(alternatives);
 }
 
+// Each keyword that there is is looked for among its members.
+void SchemaBuilder::spend(const Json& schema) {
+  constexpr int64_t kKeywords = 32;
+  rules_.steps() -= kKeywords * static_cast<int64_t>(schema.size());
+  if (rules_.steps() < 0) refuse_schema("members: too many in all");
+}
+
 // The keyword by which a schema says all, if any: others beside it are loosened, and alternatives
 // are where members or items are described beside them.
 std::string_view SchemaBuilder::says_all(const Json& schema) {
+  spend(schema);
   std::string_view alone;
   const bool described = has_any(schema, {"properties", "items", "prefixItems"});
   for (const std::string_view key : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
@@ -217,7 +226,10 @@ SchemaBuilder::Symbol SchemaBuilder::one_of_types(const Json& schema) {
 }
 
 SchemaBuilder::Symbol SchemaBuilder::value(const Json& schema) {
-  return or_any([&] { return held(schema); }, &JsonRules::any_value);
+  ++depth_;
+  const Symbol made = or_any([&] { return held(schema); }, &JsonRules::any_value);
+  --depth_;
+  return made;
 }
 
 SchemaBuilder::Symbol SchemaBuilder::held(const Json& schema) {
@@ -232,7 +244,7 @@ SchemaBuilder::Symbol SchemaBuilder::held(const Json& schema) {
   if (alone == "allOf" && schemas.size() > 1) loosen(alone);
   if (alone == "allOf") return values(schemas.first(std::min<size_t>(1, schemas.size())));
   const Symbol any = values(schemas);
-  if (alone == "oneOf" && !exclude_each_other(*root_, schemas)) loosen(alone);
+  if (alone == "oneOf" && !exclude_each_other(*root_, schemas, rules_.steps())) loosen(alone);
   return any;
 }
 

@@ -78,12 +78,16 @@ class SchemaBuilder {
     }
   }
 
+  // For looking at a schema.
+  void spend(const Json& schema);
+
   JsonRules& rules_;
   MemoryShare* memory_;
   const bool loose_;
   const Json* root_ = nullptr;
   std::set<std::string, std::less<>> loosened_;
   size_t alternatives_ = 0;
+  size_t depth_ = 0;                         // of schemas around this place
   std::vector<std::string> around_ = {"#"};  // references around this place
   std::map<std::string, Symbol> referred_;
 };

@@ -5,6 +5,11 @@
 #include "text/json/exclusive.h"
 
 namespace split {
+namespace {
+
+constexpr size_t kMostLookedAt = 64;  // schemas for the texts of one argument
+
+}  // namespace
 
 // Any members, whose names and values the schema may bound.
 SchemaBuilder::Symbol SchemaBuilder::record(const Json& schema, const Json* extra) {
@@ -101,7 +106,7 @@ const Json& SchemaBuilder::object_of(const Json& schema) {
   const Json* object = &schema;
   constexpr int kMostHops = 8;
   for (int hop = 0; hop < kMostHops && object->contains("$ref"); ++hop) {
-    const Json* const to = find_reference(*root_, object->at("$ref").text());
+    const Json* const to = find_reference(*root_, object->at("$ref").text(), rules_.steps());
     if (to == nullptr) refuse_schema("'$ref': nothing is there");
     object = to;
   }
@@ -128,7 +133,7 @@ void SchemaBuilder::add_texts(const Json& schema, Texts& out, size_t& left) {
   const std::vector<std::string_view> types = types_of(schema);
   const auto has_text = [&] { return std::ranges::find(types, "string") != types.end(); };
   if (alone == "$ref") {
-    const Json* const to = find_reference(*root_, schema["$ref"].text());
+    const Json* const to = find_reference(*root_, schema["$ref"].text(), rules_.steps());
     if (to != nullptr) add_texts(*to, out, left);
   } else if (alone == "const" || alone == "enum") {
     const Json& all = schema[alone];
@@ -165,7 +170,7 @@ std::optional<std::vector<ArgumentRule>> SchemaBuilder::argument_list(const Json
     const Json& object = object_of(schema);
     for (const Member& one : members(object)) {
       Texts texts;
-      size_t left = kMostAlternatives;
+      size_t left = kMostLookedAt;
       if (!done([&] { add_texts(*one.schema, texts, left); })) texts = {true, {}};
       list.push_back({std::string(one.name), one.required, {}, {}});
       if (texts.any) continue;
