@@ -61,7 +61,7 @@ else
   phase 'mistakes in the tensor library' 3000 tests/array/mutations.sh build/mutations
   phase 'mistakes in the prompt cache' 3000 tests/array/mutations.sh build/mutations tests/run/mutations.txt test_prefix_cache
   phase 'AddressSanitizer' 6000 sanitized asan
-  phase 'ThreadSanitizer' 6000 sanitized tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
+  phase 'ThreadSanitizer' 6000 sanitized tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|Prefix|ThreadPool|Edge|Session)'
   phase 'aarch64' 3000 scripts/test_aarch64.sh
   phase 'fuzz targets' 2000 scripts/fuzz.sh --seconds 120
 fi

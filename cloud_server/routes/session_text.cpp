@@ -34,15 +34,15 @@ std::span<const float> SessionForward::run(const SequenceRows& rows) {
     } catch (const SequenceLost&) {
     }
   }
-  if (!all_finite(out_) && cached_ > 0 && root_) {
+  if (!all_finite(out_) && root_) {
     forget_cached();
-    return run(rows);
+    if (cached_ > 0) return run(rows);
   }
   if (!all_finite(out_)) refuse_overflow(model_, false);
   return out_;
 }
 
-// A result that is none came from rows that others computed, perhaps.
+// A result that is none came from rows that others computed, perhaps; its own are for nobody.
 void SessionForward::forget_cached() {
   if (PrefixCache* const prefixes = model_.batcher().prefixes()) prefixes->forget(*root_);
   root_.reset();

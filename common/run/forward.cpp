@@ -1,6 +1,7 @@
 #include "run/forward.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace split {
 
@@ -85,10 +86,9 @@ void LocalForward::restore(uint32_t past) {
 }
 
 bool LocalForward::forget_cached() {
-  if (cached_ == 0) return false;
-  prefixes()->forget(*root_);
+  if (prefixes() != nullptr) prefixes()->forget(*root_);
   root_.reset();
-  cached_ = 0;
+  if (std::exchange(cached_, 0) == 0) return false;
   batcher_.shard().pages().truncate(sequence_, 0);
   return true;
 }

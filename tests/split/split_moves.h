@@ -58,6 +58,7 @@ class SplitMoves : public SplitAlone {
     double alone_ms = 0;    // of those of no cloud
     uint64_t accepted = 0;  // guesses, of the last place's
     Generated made = {};
+    uint64_t taken_rows = 0;       // by a text that shares them
     std::vector<double> moved_ms;  // when the token behind each move was there, not from a stream
   };
 
@@ -83,13 +84,16 @@ class SplitMoves : public SplitAlone {
     Shard whole_shard(*device, model, golden.weights(), options_for(model));
     Batcher whole_batcher(whole_shard);
     Result result;
-    {
+    if (shares) tail.keep_prefixes();
+    for (int texts = shares ? 2 : 1; texts > 0;
+         --texts) {  // the second one takes rows of the first
       LocalForward whole(whole_batcher);
       ByHand hand(cloud, seed);
       hand.kernel = kernel;
       hand.token = 4 * kernel;
       edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
       if (offers) course.lane()->offer(tail, {}, {});
+      if (shares) course.share({"me", ""});
       TextLoop loop(model.config(), tokenizer, prompt, options);
       ForwardByHand forward(hand, course);
       std::optional<DraftedRows> rows;
@@ -123,8 +127,10 @@ class SplitMoves : public SplitAlone {
         loop.logits(expected, on_text);
       }
       result.made = loop.take();
+      course.leave_rows();
       for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
     }
+    if (shares) result.taken_rows = tail.prefixes()->taken_rows();
     EXPECT_EQ(shard.pages().in_use(), 0u);
     EXPECT_EQ(cloud.sessions(), 0u);
     EXPECT_EQ(cloud.batcher().pages().in_use(), 0u);
@@ -161,6 +167,7 @@ class SplitMoves : public SplitAlone {
   std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
   bool offers = false;  // to the cloud, what the text has here
+  bool shares = false;  // rows of prompts, between two texts alike
   std::chrono::microseconds kernel{1000};
 };
 

@@ -90,6 +90,35 @@ TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo"));
 
+// Each text twice: the second one takes rows of the first one's prompt where its cut was then, and
+// moves. Faults come between.
+TEST_F(SplitMoves, TextsThatShareRowsMoveAsThoseThatComputeThem) {
+  shares = true;
+  std::minstd_rand random(5);
+  uint64_t taken = 0;
+  size_t moved = 0;
+  for (int n = 0; n < schedules(); ++n) {
+    SCOPED_TRACE(n);
+    GenerateOptions options = wanted();
+    options.sampling.seed = static_cast<uint64_t>(n);
+    if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
+    prompt.resize(17 + random() % 30);
+    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % 256);
+    const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+    cloud.before_call = [&](int) {
+      if (random() % 20 == 0) cloud.forget_all();
+      if (random() % 20 == 0) tail_pages->forget();
+    };
+    const Result got = run(schedule, options, static_cast<unsigned>(n));
+    cloud.before_call = {};
+    taken += got.taken_rows;
+    moved += got.moves.size();
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(taken, static_cast<uint64_t>(schedules()) * 4);
+  EXPECT_GT(moved, static_cast<size_t>(schedules()));
+}
+
 // Something goes wrong once, before or behind any of the calls of a text that moves.
 TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
   struct Fault {

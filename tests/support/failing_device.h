@@ -34,4 +34,35 @@ class FailingDevice : public ForwardingDevice {
   const bool for_good_;
 };
 
+// The CPU with a memory of keys and values that goes bad: what is kept there is no numbers any
+// more.
+class BadMemory : public ForwardingDevice {
+ public:
+  BadMemory() : ForwardingDevice(make_cpu_device(1)) {}
+
+  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                      DType dtype) override {
+    auto buffer = ForwardingDevice::alloc_pages(limits, channels, dtype);
+    pages.push_back(buffer.get());
+    return buffer;
+  }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    if (bad_steps > 0) {
+      --bad_steps;
+      spoil();
+    }
+    ForwardingDevice::run(workspace, programs, batch);
+  }
+  // Whatever is kept there.
+  void spoil() {
+    for (Buffer* const one : pages) {
+      write(*one, 0, std::vector<std::byte>(one->size(), std::byte{0xff}));
+    }
+  }
+
+  int bad_steps = 0;           // that find all rows before them spoilt
+  std::vector<Buffer*> pages;  // of the shards that are there
+};
+
 }  // namespace split::test
