@@ -8,6 +8,7 @@
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
 #   split [--device NAME]    sessions a cloud carries at one p99: all of the model, half, four depths; twice too many
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
+#   train [--device NAME] [--torch SCRIPT]  a step of training, in turn with PyTorch's where a script measures that
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
 #   web [--only LIST]        the edge in a tab of Chromium: its page, its steps beside a native edge's and beside wllama's and
 #                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers
@@ -20,13 +21,17 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | split | store | pair | web | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,18s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair, web, agent or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | split | store | train | pair | web | agent | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,19s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then
   "$root/scripts/build.sh" cloud_server edge_client >&2
   exec python3 "$root/scripts/bench_agent.py" "$@"
+fi
+if [ "$area" = train ]; then
+  "$root/scripts/build.sh" bench_train >&2
+  exec python3 "$root/scripts/bench_train.py" "$@"
 fi
 if [ "$area" = peers ] || [ "$area" = web ]; then
   folder=$root/build/bench-$area
