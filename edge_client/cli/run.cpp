@@ -31,9 +31,7 @@
 #include "text/utf8.h"
 
 namespace split::edge {
-namespace {
 
-// Bytes of this process at its peak so far; 0 where the system does not tell.
 uint64_t peak_memory() {
   constexpr std::string_view kName = "VmHWM:";
   std::ifstream status("/proc/self/status");
@@ -43,8 +41,6 @@ uint64_t peak_memory() {
   }
   return 0;
 }
-
-}  // namespace
 
 uint64_t drawn_seed() {
   uint32_t seed = 0;

@@ -10,6 +10,7 @@
 #include "base/resources/clock.h"
 #include "base/resources/granted.h"
 #include "device/about.h"
+#include "edge_client/cli/run.h"
 #include "edge_client/cloud/model_link.h"
 #include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
@@ -166,8 +167,8 @@ class Training {
     if (alone_) needed.add(runtime_, tail.frozen_bytes());
     const uint64_t granted = granted_memory(), own = runtime_.own_memory();
     say(cat(
-        "training takes ", human_bytes(needed.host), " of memory; this machine grants ",
-        human_bytes(granted),
+        "training takes ", human_bytes(needed.host + peak_memory()),
+        " of memory with the program's own; this machine grants ", human_bytes(granted),
         own > 0 ? cat("; and ", human_bytes(needed.gpu), " of the GPU's ", human_bytes(own)) : ""));
     const auto expect = [](uint64_t bytes, uint64_t there, const char* who) {
       if (bytes <= there) return;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "edge_client/options/command_line.h"
 #include "io/write_safetensors.h"
 #include "support/edge_server.h"
 
@@ -309,6 +310,13 @@ TEST(EdgeTail, ItsHeadIsHereHoweverLargeItIs) {
   for (const char* cut : {"--cut=2", "--cut=1", "--cut=0"}) {
     EXPECT_EQ(placed({cut}, true).json()["tokens"], first.json()["tokens"]) << cut;
   }
+}
+
+TEST(EdgeTail, IsAnOptionOfTheLibraryToo) {
+  const edge::Options options = edge::read_engine_options({{"tail", "t"}});
+  EXPECT_EQ(options.tail, "t");
+  EXPECT_FALSE(options.all_on_cloud || options.auto_cut || options.cut);
+  EXPECT_THROW(edge::read_engine_options({{"tail", "t"}, {"cut", "cloud"}}), Error);
 }
 
 TEST(EdgeTail, IsNotOfAnEncoder) {
