@@ -109,18 +109,19 @@ uint64_t expect_same(World& world, uint32_t seed, int count) {
   return hits;
 }
 
-int texts(int all) { return std::getenv("SPLIT_LONG") != nullptr ? all : all / 20; }
+// 10,000 hits in all, or a seeded part.
+int texts(int all) { return std::getenv("SPLIT_LONG") != nullptr ? all : all / 60; }
 
 TEST(PrefixHits, HaveTheBitsOfRowsThatWereComputed) {
   World world(40);
-  EXPECT_GT(expect_same(world, 1, texts(6000)), static_cast<uint64_t>(texts(2000)));
+  EXPECT_GT(expect_same(world, 1, texts(18000)), static_cast<uint64_t>(texts(6000)));
   EXPECT_GT(world.batcher.prefixes()->evicted(), 0u);
 }
 
 TEST(PrefixHits, HaveThemWhereThePhasesDiffer) {
   World world(64, make_device({"cpu", 1}), profile_formats(Profile::kQ8_0));
   ASSERT_FALSE(world.shard.same_bits_in_both_phases());
-  EXPECT_GT(expect_same(world, 2, texts(1000)), static_cast<uint64_t>(texts(300)));
+  EXPECT_GT(expect_same(world, 2, texts(3000)), static_cast<uint64_t>(texts(900)));
 }
 
 TEST(PrefixHits, HaveThemOnEightThreads) {
@@ -129,10 +130,10 @@ TEST(PrefixHits, HaveThemOnEightThreads) {
   {
     std::vector<std::jthread> threads;
     for (uint32_t seed = 10; seed < 18; ++seed) {
-      threads.emplace_back([&, seed] { hits += expect_same(world, seed, texts(400)); });
+      threads.emplace_back([&, seed] { hits += expect_same(world, seed, texts(1200)); });
     }
   }
-  EXPECT_GT(hits, static_cast<uint64_t>(texts(1000)));
+  EXPECT_GT(hits, static_cast<uint64_t>(texts(3100)));
 }
 
 // As the cloud's texts do: a result that is none is computed once more, without rows of others.
@@ -181,7 +182,7 @@ TEST(PrefixHits, OfRowsThatWentBadLeaveNone) {
 TEST(PrefixHits, HaveThemWhenTheDeviceIsLost) {
   testing::internal::CaptureStderr();
   uint64_t hits = 0;
-  for (int at = 0; at < texts(200); ++at) {
+  for (int at = 0; at < texts(600); ++at) {
     World world(64, std::make_unique<FailingDevice>(at + 3));
     hits += expect_same(world, 100 + static_cast<uint32_t>(at), 6);
   }
