@@ -119,6 +119,8 @@ def main():
             finally:
                 for server in servers:
                     server.terminate()
+                for server in servers:
+                    server.wait()  # it writes into the folder until then
     for place in PLACES:
         rows = [one for one in all if one["date"] == place]
         computed = sum(one["computed"] for one in rows)

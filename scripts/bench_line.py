@@ -10,7 +10,8 @@ def program(name, *arguments, **options):
 
 def begin(name, *arguments):
     """Starts a server on any port and returns it with that port, once it says which."""
-    server = program(name, "--port", "0", *arguments, stderr=subprocess.PIPE)
+    port = () if "--serve" in arguments else ("--port", "0")  # an edge has it there
+    server = program(name, *port, *arguments, stderr=subprocess.PIPE)
     for line in server.stderr:
         at = line.find("http://127.0.0.1:")
         at = at + 17 if at >= 0 else line.find("127.0.0.1:") + 10
