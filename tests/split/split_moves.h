@@ -130,6 +130,7 @@ class SplitMoves : public SplitAlone {
       course.leave_rows();
       for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
     }
+    if (ends_lost) cloud.forget_all();  // it was not told that the text has ended
     if (shares) result.taken_rows = tail.prefixes()->taken_rows();
     EXPECT_EQ(shard.pages().in_use(), 0u);
     EXPECT_EQ(cloud.sessions(), 0u);
@@ -166,8 +167,9 @@ class SplitMoves : public SplitAlone {
   OnText on_text;
   std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
-  bool offers = false;  // to the cloud, what the text has here
-  bool shares = false;  // rows of prompts, between two texts alike
+  bool offers = false;     // to the cloud, what the text has here
+  bool ends_lost = false;  // a call had no answer: a goodbye may be missing
+  bool shares = false;     // rows of prompts, between two texts alike
   std::chrono::microseconds kernel{1000};
 };
 

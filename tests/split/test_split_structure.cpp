@@ -110,6 +110,7 @@ TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
       return generate(forward, golden.model->config(), &words, prompt, options, expected.on_text());
     }();
     on_text = told.on_text();
+    ends_lost = false;
     cloud.before_call = [&](int) {
       if (random() % 15 != 0) return;
       ++faults;
@@ -117,6 +118,7 @@ TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
         case 0:
           throw RemoteError("busy", 503, wire::codes::kBusy);
         case 1:
+          ends_lost = true;
           throw RemoteError("no answer", 0, "");
         case 2:
           return cloud.forget_all();
