@@ -23,11 +23,11 @@ void add_models(Flags& flags, Options& options) {
       "model", "[ID=]PATH",
       "a Hugging Face directory or a GGUF file; repeat it for more models (the bundled demo)",
       &options.models);
-  flags.choice("profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
+  flags.choice("profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8", "int8_decode"},
                "what this server computes with: f32 takes the checkpoint's weights and stores keys "
                "and values as floats, the others take weights of their name and store halves; int8 "
                "takes the file's blocks, or makes q8_0, and rounds the rows of their products to "
-               "eight bits too, on the CPU (f32)",
+               "eight bits too, on the CPU; int8_decode those of new tokens alone (f32)",
                &options.profile);
   flags.choice("kv", {"auto", "q8_0"},
                "how keys and values are stored: as the profile says, or in blocks of eight bits, "

@@ -17,12 +17,12 @@ namespace split::cloud {
 namespace {
 
 // Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
-// int8 takes all that a file has, of several types perhaps.
+// those of int8 take all that a file has, of several types perhaps.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
   StageFormats wanted = profile_formats(profile);
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);
-    if (profile != Profile::kInt8 || !is_quantised(own)) continue;
+    if (!rounds_to_int8(profile) || !is_quantised(own)) continue;
     (stage.name == names::kHead ? wanted.head : wanted.block).reset();
   }
   for (const Stage& stage : model.stages()) {

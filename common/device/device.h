@@ -37,6 +37,9 @@ class Buffer {
 };
 
 // The largest step of a workspace.
+// The rows that products by quantised weights round to int8; the others are rounded to bf16.
+enum class Int8Rows : uint8_t { kNone, kGenerated, kAll };
+
 struct Limits {
   uint32_t rows = 0;
   uint32_t sequences = 0;  // different ones in one step
@@ -46,7 +49,7 @@ struct Limits {
   bool matrix = false;         // a profile of halves or blocks: prompt rows may use matrix units,
                                // always, and products by BF16 weights round their rows to bf16
   bool wide = false;           // generated rows too
-  bool int8 = false;           // products by quantised weights round their rows to int8
+  Int8Rows int8 = Int8Rows::kNone;
 };
 
 // The memory that the programs of one shard share: the arena for temporaries and the symbols of the

@@ -94,9 +94,9 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              "format of downloads: f32, f16, q8_0, q4_0 or "
              "head=q8_0,block=q4_0 (auto)",
              &words.format);
-  flags.choice("profile", {"f32", "int8"},
+  flags.choice("profile", {"f32", "int8", "int8_decode"},
                "int8 computes in eight bits too, on the CPU, with weights in "
-               "blocks (f32)",
+               "blocks; int8_decode for new tokens alone (f32)",
                &words.profile);
   flags.choice("goal", {"fast", "offload"},
                "what --cut auto and plans look for: the fastest text, or the "
@@ -276,11 +276,12 @@ void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
   options.wire = *dtype_from_format(words.wire);
   if (options.exact && options.wire != DType::kF32)
     refuse(cat("--exact: expected --wire f32 beside it, got ", words.wire));
-  if (options.profile == Profile::kInt8) {
+  if (rounds_to_int8(options.profile)) {
     options.own_blocks = !flags.given("format");
     if (options.own_blocks) options.formats = profile_formats(options.profile);
     if (!options.formats.quantise())
-      refuse(cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(words.format)));
+      refuse(cat("--profile ", words.profile, ": expected --format q8_0 or q4_0, got ",
+                 shown(words.format)));
   }
   if (!StopTexts::fit(options.stop)) refuse(cat("--stop: ", StopTexts::expected()));
   options.server = of_flag("--server", [&] {

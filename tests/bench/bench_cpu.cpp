@@ -106,8 +106,9 @@ void report_side(Report& report, const Side& side, double bandwidth,
   }
 }
 
-constexpr Profile kProfiles[] = {Profile::kF16,  Profile::kBF16, Profile::kQ8_0,
-                                 Profile::kInt8, Profile::kQ4_0, Profile::kF32};
+constexpr Profile kProfiles[] = {Profile::kF16,  Profile::kBF16,       Profile::kQ8_0,
+                                 Profile::kInt8, Profile::kInt8Decode, Profile::kQ4_0,
+                                 Profile::kF32};
 
 // Those that a comma-separated list names, all for an empty one.
 std::vector<Profile> profiles_of(const std::string& list) {
@@ -117,9 +118,9 @@ std::vector<Profile> profiles_of(const std::string& list) {
   for (std::string name; std::getline(names, name, ',');) {
     const std::optional<Profile> profile = profile_from_name(name);
     if (!profile) {
-      throw Error(
-          ErrorKind::kInput,
-          cat("--profiles: expected some of f16,bf16,q8_0,int8,q4_0,f32, got '", name, "'"));
+      throw Error(ErrorKind::kInput,
+                  cat("--profiles: expected some of f16,bf16,q8_0,int8,int8_decode,q4_0,f32, got '",
+                      name, "'"));
     }
     result.push_back(*profile);
   }
@@ -134,8 +135,8 @@ int run(int argc, char** argv) {
       "Limits: decode and batches, the weights and KV bytes of a step at the read bandwidth of\n"
       "this run; prefill, the bare matrix products of the blocks in bf16 by oneDNN in this run.\n",
       "", [&](Flags& flags) {
-        flags.text("profiles", "LIST", "some of f16,bf16,q8_0,int8,q4_0,f32 (all); the pair is f16",
-                   &list);
+        flags.text("profiles", "LIST",
+                   "some of f16,bf16,q8_0,int8,int8_decode,q4_0,f32 (all); the pair is f16", &list);
       });
   if (!options) return 0;
   const std::vector<Profile> profiles = profiles_of(list);

@@ -56,7 +56,8 @@ int run(int argc, char** argv) {
       argc, argv, "bench_player: a model whose steps lines of stdin time (bench.sh peers)\n", "",
       [&](Flags& flags) {
         flags.text("model", "DIR", "the directory of the model", &folder);
-        flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8 or f32 (f16)", &profile_text);
+        flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8, int8_decode or f32 (f16)",
+                   &profile_text);
         flags.text("format", "NAME", "q8_0, q4_0 or own: the weights (those of the profile)",
                    &format_text);
       });

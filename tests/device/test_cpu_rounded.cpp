@@ -91,9 +91,14 @@ TEST(Kernels, RoundedBF16Transposed) { check_step_products(DType::kBF16, true); 
 TEST(Kernels, RoundedQ8) { check_step_products(DType::kQ8_0, true); }
 TEST(Kernels, RoundedQ4) { check_step_products(DType::kQ4_0, true); }
 
+// Two types, each packed for rows in bf16 and in int8.
+template <DType a, DType b>
+constexpr std::pair<DType, Rounding> kBlocksPacked[] = {
+    {a, Rounding::kBF16}, {a, Rounding::kInt8}, {b, Rounding::kBF16}, {b, Rounding::kInt8}};
+
 // A strip of blocks becomes that of the matrix of their numbers times their scales, in BF16.
 TEST(Kernels, Dequantise) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+  for (const auto& [dtype, packing] : kBlocksPacked<DType::kQ8_0, DType::kQ4_0>) {
     for (const size_t inner : {32, 64, 320}) {
       for (const size_t width : {1, 16, 47, 145}) {
         const size_t steps = steps_of(inner);
@@ -109,14 +114,14 @@ TEST(Kernels, Dequantise) {
         std::vector<std::byte> from(strips_of(width) * each), expected(strips_of(width) * wide),
             got(expected.size());
         for (size_t strip = 0; strip < strips_of(width); ++strip) {
-          pack_strip(blocks.data(), dtype, Rounding::kBF16, true, inner, width, strip, from.data());
+          pack_strip(blocks.data(), dtype, packing, true, inner, width, strip, from.data());
           pack_strip(matrix.data(), DType::kBF16, Rounding::kBF16, true, inner, width, strip,
                      expected.data());
         }
         for (const CpuKernels* kernels : kernel_sets()) {
           std::ranges::fill(got, std::byte{1});
           for (size_t strip = 0; strip < strips_of(width); ++strip) {
-            kernels->dequantise(from.data() + strip * each, dtype, steps,
+            kernels->dequantise(from.data() + strip * each, dtype, packing, steps,
                                 got.data() + strip * wide);
           }
           // Compares as floats: what fills a strip up may be a zero below zero.
@@ -130,7 +135,7 @@ TEST(Kernels, Dequantise) {
 
 // Products by super-blocks: within a rounding of their numbers, and the same in every set.
 TEST(Kernels, DequantiseSuperBlocks) {
-  for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+  for (const auto& [dtype, packing] : kBlocksPacked<DType::kQ4_K, DType::kQ6_K>) {
     for (const size_t inner : {256, 768}) {
       for (const size_t width : {1, 31, 49}) {
         const size_t steps = steps_of(inner), row = row_bytes(dtype, inner);
@@ -153,14 +158,14 @@ TEST(Kernels, DequantiseSuperBlocks) {
         std::vector<std::byte> from(strips_of(width) * each), expected(strips_of(width) * wide),
             got(expected.size()), first;
         for (size_t strip = 0; strip < strips_of(width); ++strip) {
-          pack_strip(blocks.data(), dtype, Rounding::kBF16, true, inner, width, strip, from.data());
+          pack_strip(blocks.data(), dtype, packing, true, inner, width, strip, from.data());
           pack_strip(matrix.data(), DType::kBF16, Rounding::kBF16, true, inner, width, strip,
                      expected.data());
         }
         const auto want = widened(expected, DType::kBF16);
         for (const CpuKernels* kernels : kernel_sets()) {
           for (size_t strip = 0; strip < strips_of(width); ++strip) {
-            kernels->dequantise(from.data() + strip * each, dtype, steps,
+            kernels->dequantise(from.data() + strip * each, dtype, packing, steps,
                                 got.data() + strip * wide);
           }
           if (first.empty()) first = got;

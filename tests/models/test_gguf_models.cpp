@@ -96,15 +96,17 @@ TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
   EXPECT_GE(prompts, 1);
 }
 
-// A row has the bits that it has alone, whatever it is computed beside, and in either phase.
-TEST(GgufBlocks, RowsInInt8HaveTheSameBitsTogether) {
+// A row has the bits that it has alone, whatever it is computed beside; with int8 in either phase.
+class GgufRows : public testing::TestWithParam<Profile> {};
+TEST_P(GgufRows, InInt8HaveTheSameBitsTogether) {
+  const bool always = GetParam() == Profile::kInt8;
   const Checkpoint checkpoint(source("tests/golden/models/gguf/llama-q4_k_m.gguf"));
   const auto model = make_model(checkpoint.config_json());
   ShardOptions options = options_for(*model);
-  options.profile = Profile::kInt8;
+  options.profile = GetParam();
   const auto device = make_device({"cpu", 2});
   Shard shard(*device, *model, weights_of(checkpoint, *model), options);
-  EXPECT_TRUE(shard.same_bits_in_both_phases());
+  EXPECT_EQ(shard.same_bits_in_both_phases(), always);
   Batcher batcher(shard);
   const auto ids = GoldenValues("models/gguf").values<int32_t>("llama-q4_k_m.p1.ids");
   const auto last = [&](size_t slice, Phase phase) {
@@ -117,11 +119,15 @@ TEST(GgufBlocks, RowsInInt8HaveTheSameBitsTogether) {
     shard.pages().close(id);
     return logits;
   };
-  const auto alone = last(1, Phase::kGenerate);
-  for (const size_t slice : {1, 2, 3, 5, 64}) {
-    EXPECT_EQ(last(slice, Phase::kPrompt), alone) << slice;
+  const auto generated = last(1, Phase::kGenerate), prompt = last(1, Phase::kPrompt);
+  EXPECT_EQ(generated == prompt, always);
+  for (const size_t slice : {2, 3, 5, 64}) {
+    EXPECT_EQ(last(slice, Phase::kGenerate), generated) << slice;
+    EXPECT_EQ(last(slice, Phase::kPrompt), prompt) << slice;
   }
 }
+INSTANTIATE_TEST_SUITE_P(Profiles, GgufRows, testing::Values(Profile::kInt8, Profile::kInt8Decode),
+                         [](const auto& info) { return std::string(profile_name(info.param)); });
 
 // A file with all blocks as the floats that they are, also those that become halves when they are
 // read.

@@ -313,17 +313,41 @@ TEST_F(Formats, TheInt8ProfileCostsWhatIsStated) {
   }
 }
 
+// The phase of a row says how it is rounded, not the rows beside it.
+TEST_F(Formats, Int8DecodeIsInt8ForGeneratedRowsAndBF16ForPrompts) {
+  const auto ids = golden_.values<int32_t>("eval.ids");
+  const auto bits = [&](Profile profile, const char* formats, Phase phase, size_t rows) {
+    sides_.clear();
+    add(formats, false, profile);
+    sides_[0]->phase = phase;
+    return logprobs(*sides_[0], std::span(ids).first(rows));
+  };
+  for (const auto& [blocks, formats] :
+       {std::pair(Profile::kQ8_0, "q8_0"), {Profile::kQ4_0, "q4_0"}}) {
+    for (const size_t rows : {size_t{1}, size_t{40}}) {
+      EXPECT_EQ(bits(Profile::kInt8Decode, formats, Phase::kPrompt, rows),
+                bits(blocks, formats, Phase::kPrompt, rows));
+      EXPECT_EQ(bits(Profile::kInt8Decode, formats, Phase::kGenerate, rows),
+                bits(Profile::kInt8, formats, Phase::kGenerate, rows));
+    }
+  }
+  add("q8_0", false, Profile::kInt8Decode);
+  EXPECT_FALSE(sides_.back()->shard->same_bits_in_both_phases());
+}
+
 TEST(ShardFormats, TheInt8ProfileIsRefusedByDevicesWithoutItsProducts) {
   const test::ForwardingDevice plain(make_cpu_device(1));
   EXPECT_NO_THROW(expect_profile(plain, Profile::kQ8_0));
   EXPECT_NO_THROW(expect_profile(*make_cpu_device(1), Profile::kInt8));
-  try {
-    expect_profile(plain, Profile::kInt8);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInput);
-    EXPECT_EQ(error.what(), cat("profile int8: ", plain.name(),
-                                " has no such products, expected the CPU (--device cpu)"));
+  for (const Profile profile : {Profile::kInt8, Profile::kInt8Decode}) {
+    try {
+      expect_profile(plain, profile);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      EXPECT_EQ(error.what(), cat("profile ", profile_name(profile), ": ", plain.name(),
+                                  " has no such products, expected the CPU (--device cpu)"));
+    }
   }
 }
 

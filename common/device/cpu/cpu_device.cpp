@@ -34,7 +34,8 @@ class CpuDevice : public Device {
   }
 
   bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
-    return !is_quantised(matrix) || is_k_quant(matrix) || limits.int8;
+    return !is_quantised(matrix) || limits.int8 == Int8Rows::kAll ||
+           (limits.int8 == Int8Rows::kNone && is_k_quant(matrix));
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
   bool multiplies_int8() const override { return true; }

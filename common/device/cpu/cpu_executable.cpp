@@ -81,7 +81,7 @@ const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding
   }
   if (buffer != nullptr && matrix.kind == SlotKind::kWeight && rounds(matrix)) {
     workspace_.reserve_rounded(CpuWorkspace::kPresent, inner);
-    return buffer->packed_strips(matrix.dtype, rounding(matrix), matrix.transposed, inner, columns,
+    return buffer->packed_strips(matrix.dtype, packing(matrix), matrix.transposed, inner, columns,
                                  pool_);
   }
   if (buffer != nullptr && matrix.kind == SlotKind::kWeight) {
@@ -136,8 +136,9 @@ void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_r
     if (rounded.matrix < 0) continue;
     places_[i].base = workspace_.rounded(rounded.buffer);
     const Slot& matrix = slot(rounded.matrix);
-    places_[i].rounded = &kernels_.steps(rounding(matrix), multiplied(matrix, batch.phase),
-                                         rounded.rows == kOutRows ? out_rows.size() : batch.rows);
+    places_[i].rounded =
+        &kernels_.steps(rounding(matrix, batch.phase), multiplied(matrix, batch.phase),
+                        rounded.rows == kOutRows ? out_rows.size() : batch.rows);
   }
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];

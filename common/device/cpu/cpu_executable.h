@@ -47,16 +47,20 @@ class CpuExecutable : public Executable {
     return is_quantised(matrix.dtype) ||
            (matrix.dtype == DType::kBF16 && workspace_.limits().matrix);
   }
-  Rounding rounding(const Slot& matrix) const {
-    const bool int8 = workspace_.limits().int8 && is_quantised(matrix.dtype);
-    return int8 ? Rounding::kInt8 : Rounding::kBF16;
+  Rounding rounding(const Slot& matrix, Phase phase) const {
+    const Int8Rows int8 = workspace_.limits().int8;
+    const bool some =
+        int8 == Int8Rows::kAll || (int8 == Int8Rows::kGenerated && phase == Phase::kGenerate);
+    return some && is_quantised(matrix.dtype) ? Rounding::kInt8 : Rounding::kBF16;
   }
+  // The rounding that its matrix is packed for: one copy, whatever the phase.
+  Rounding packing(const Slot& matrix) const { return rounding(matrix, Phase::kGenerate); }
   // The type that a product multiplies by. Prompt rows are many: for them blocks become BF16 first,
   // which is then done once for all of them. Super-blocks always do. Rows in int8 take all of them
   // as they are.
   DType multiplied(const Slot& matrix, Phase phase) const {
     const bool dequantised =
-        rounding(matrix) == Rounding::kBF16 &&
+        rounding(matrix, phase) == Rounding::kBF16 &&
         (is_k_quant(matrix.dtype) || (phase == Phase::kPrompt && is_quantised(matrix.dtype)));
     return dequantised ? DType::kBF16 : matrix.dtype;
   }

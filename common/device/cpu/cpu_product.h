@@ -13,7 +13,8 @@ struct CpuProduct {
   const CpuKernels::Steps* rounded = nullptr;  // how the rows were rounded; null: they are floats
   const std::byte* x = nullptr;                // all rows
   const std::byte* w = nullptr;                // the matrix as it is packed
-  DType stored = DType::kF32;                  // what it is packed as
+  DType stored = DType::kF32;                  // what it is packed as,
+  Rounding packing = Rounding::kBF16;          // and for which rows
   DType dtype = DType::kF32;                   // what it is multiplied as: of blocks perhaps BF16
   bool transposed = false;
   size_t inner = 0, width = 0;  // K, M
@@ -39,7 +40,7 @@ struct CpuProduct {
     auto* const to = reinterpret_cast<std::byte*>(scratch + kKernelFloats);
     for (size_t strip = 0; strip < strips_of(columns); ++strip) {
       kernels.dequantise(w + (first / kStripColumns + strip) * steps * step_bytes(stored), stored,
-                         steps, to + strip * strip_bytes());
+                         packing, steps, to + strip * strip_bytes());
     }
   }
   // y [rows, each]: rows from `row` on by columns from `first` on.

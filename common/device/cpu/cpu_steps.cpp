@@ -81,12 +81,13 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   product.x = place_of(step.in(Matmul::x)).base;
   product.w = matrices_[i];
   product.stored = matrix.dtype;
+  product.packing = packing(matrix);
   product.dtype = multiplied(matrix, batch.phase);
   product.transposed = matrix.transposed;
   product.inner = inner;
   product.width = width;
   if (rounds(matrix)) {
-    product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
+    product.rounded = &kernels_.steps(rounding(matrix, batch.phase), product.dtype, rows);
     if (place_of(step.in(Matmul::x)).rounded == nullptr) {
       round_rows(*product.rounded, floats(step.in(Matmul::x)), rows, inner);
       product.x = workspace_.rounded(CpuWorkspace::kPresent);

@@ -97,8 +97,13 @@ uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, const ShardO
 
 namespace {
 constexpr std::pair<Profile, std::string_view> kProfiles[] = {
-    {Profile::kF32, "f32"},   {Profile::kF16, "f16"},   {Profile::kBF16, "bf16"},
-    {Profile::kQ8_0, "q8_0"}, {Profile::kQ4_0, "q4_0"}, {Profile::kInt8, "int8"}};
+    {Profile::kF32, "f32"},
+    {Profile::kF16, "f16"},
+    {Profile::kBF16, "bf16"},
+    {Profile::kQ8_0, "q8_0"},
+    {Profile::kQ4_0, "q4_0"},
+    {Profile::kInt8, "int8"},
+    {Profile::kInt8Decode, "int8_decode"}};
 }  // namespace
 
 std::string_view profile_name(Profile profile) {
@@ -114,13 +119,13 @@ std::optional<Profile> profile_from_name(std::string_view name) {
 
 StageFormats profile_formats(Profile profile) {
   const bool blocks = profile == Profile::kQ8_0 || profile == Profile::kQ4_0;
-  if (profile == Profile::kInt8) return StageFormats::parse("q8_0");
+  if (rounds_to_int8(profile)) return StageFormats::parse("q8_0");
   return blocks ? StageFormats::parse(profile_name(profile)) : StageFormats{};
 }
 
 void expect_profile(const Device& device, Profile profile) {
-  if (profile != Profile::kInt8 || device.multiplies_int8()) return;
-  throw Error(ErrorKind::kInput, cat("profile int8: ", device.name(),
+  if (!rounds_to_int8(profile) || device.multiplies_int8()) return;
+  throw Error(ErrorKind::kInput, cat("profile ", profile_name(profile), ": ", device.name(),
                                      " has no such products, expected the CPU (--device cpu)"));
 }
 

@@ -33,12 +33,16 @@ namespace split {
 
 // Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
 // float KV cache; the others have a half KV cache and float sums: kF16 and kBF16 read half weights,
-// kQ8_0, kQ4_0 and kInt8 are for weights in the formats of profile_formats(). On the CPU the rows
-// of a product by BF16 weights of kBF16, and by quantised weights of any profile, are rounded to
-// bf16; those by quantised weights of kInt8, which is the CPU's alone, to blocks of int8.
-enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kInt8 };
+// kQ8_0, kQ4_0 and those of int8 are for weights in the formats of profile_formats(). On the CPU
+// the rows of a product by BF16 weights of kBF16, and by quantised weights of any profile, are
+// rounded to bf16; those by quantised weights of kInt8, and of kInt8Decode the generated ones among
+// them, to blocks of int8: both are the CPU's alone.
+enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kInt8, kInt8Decode };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
+inline bool rounds_to_int8(Profile profile) {
+  return profile == Profile::kInt8 || profile == Profile::kInt8Decode;
+}
 StageFormats profile_formats(Profile profile);
 // Throws Error(kInput) where the device has no such products.
 void expect_profile(const Device& device, Profile profile);

@@ -176,7 +176,9 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
   limits.pages = pages_.total();
   limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
   limits.wide = options_.wide;
-  limits.int8 = options_.profile == Profile::kInt8;
+  limits.int8 = options_.profile == Profile::kInt8         ? Int8Rows::kAll
+                : options_.profile == Profile::kInt8Decode ? Int8Rows::kGenerated
+                                                           : Int8Rows::kNone;
   for (const Program& program : programs) {
     limits.arena_row_bytes = std::max(limits.arena_row_bytes, program.arena_row_bytes);
   }

@@ -224,9 +224,10 @@ struct RoundedKernels {
     const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
     return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
-  // A strip in blocks, packed for rows in bf16, as one of BF16: each number times its scale,
-  // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.
-  void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
+  // A strip in blocks as one of BF16: each number times its scale, rounded to nearest even. Dearer
+  // for a weight than a product in blocks, cheaper for a row. `packing`: the rows it is packed for.
+  void (*dequantise)(const std::byte* strip, DType dtype, Rounding packing, size_t steps,
+                     std::byte* to);
   void (*store_kv)(const StoreKvTask& task);
   void (*attend_rounded)(const AttendTask& task);  // over keys and values in BF16 or Q8_0
 };
