@@ -63,7 +63,7 @@ std::vector<std::vector<VulkanExecutable::Dispatch>> VulkanExecutable::dispatche
   std::vector<std::vector<Dispatch>> all(kVariants);
   const bool mixed = uses_rows_ && uses_out_rows_;
   const size_t last = halves_.empty()            ? kWide
-                      : workspace_.limits().wide ? kDecodeCoopMatrix
+                      : workspace_.limits().wide ? kVariants - 1
                                                  : kDecodeCoopMatrix - 1;
   for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
     all[variant] = dispatches(variant);

@@ -9,18 +9,21 @@
 
 #include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/runtime/buffers.h"
+#include "device/vulkan/tuning/layouts.h"
 
 namespace split::vulkan {
 
 inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, shader::NARROW_ROWS};
 inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
-// those that use matrix units: for a prompt, for short ones of so many rows, with the same sums,
-// and for generated rows.
+// those that use matrix units: for a prompt and for generated rows, and with the same sums for
+// short prompts and steps of so many rows.
 inline constexpr size_t kPromptCoopMatrix = kWide + 1;
 inline constexpr size_t kShortCoopMatrix = kWide + 2;
-inline constexpr std::array<uint32_t, 3> kShortPrompts = {32, 64, 128};
+inline constexpr std::array<uint32_t, 4> kShortPrompts = {32, 64, 128, 256};
 inline constexpr size_t kDecodeCoopMatrix = kShortCoopMatrix + kShortPrompts.size();
-inline constexpr size_t kVariants = kDecodeCoopMatrix + 1;
+inline constexpr size_t kFewCoopMatrix = kDecodeCoopMatrix + 1;
+inline constexpr uint32_t kFewRows = 16;
+inline constexpr size_t kVariants = kFewCoopMatrix + 1;
 
 class VulkanExecutable final : public Executable {
  public:
@@ -110,7 +113,8 @@ class VulkanExecutable final : public Executable {
     uint32_t pieces = 1;        // of each cache
     uint32_t piece_pages = 0;   // pages of a piece
     uint32_t key_lanes = 1;     // that share a key of a split
-    uint32_t split_lanes = 1;   // of a workgroup of a split,
+    uint32_t many_lanes = 1;    // of a workgroup of a split, of few heads
+    uint32_t split_lanes = 1;   // and of more,
     uint32_t row_lanes = 1;     // and of one of all splits of a row
     std::vector<Range> caches;  // K's pieces, then V's
     uint32_t rows = 0;          // of the step at a time
@@ -133,6 +137,7 @@ class VulkanExecutable final : public Executable {
   // Slots that a variant keeps as halves, and whether it gives a matmul to matrix units.
   const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
   bool units_take(const Step& step) const;
+  MatrixShape tile_of(const Step& step, size_t variant) const;
   bool by_units(const Step& step, size_t variant) const {
     return variant > kWide && halves_[static_cast<size_t>(step.in(inputs::matmul::x))];
   }

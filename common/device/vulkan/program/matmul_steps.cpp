@@ -48,6 +48,17 @@ bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
          columns <= std::min<size_t>(device.max_range / row, most_groups);
 }
 
+// How a variant lays a product on matrix units.
+MatrixShape VulkanExecutable::tile_of(const Step& step, size_t variant) const {
+  const Capabilities& device = core_->context.capabilities();
+  if (variant >= kDecodeCoopMatrix) {
+    const uint32_t rows = variant == kFewCoopMatrix ? kFewRows : 2 * kUnitTile;
+    return thin_shape(device, step.inner, step.columns, rows);
+  }
+  if (variant == kPromptCoopMatrix) return matrix_shape(device, step.inner, step.columns);
+  return short_shape(device, step.inner, step.columns, kShortPrompts[variant - kShortCoopMatrix]);
+}
+
 // Whether matrix units can compute it from x as halves.
 bool VulkanExecutable::units_take(const Step& step) const {
   if (step.op != Op::k_matmul) return false;
@@ -98,7 +109,7 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
                     .attention = puts(i, variant)};
   MatmulPlan plan(step, variant, joined_to(program_, i, takes), by_units(step, variant));
   const Capabilities& device = core_->context.capabilities();
-  const bool few = variant > kPromptCoopMatrix;
+  const bool few = plan.units && tile_of(step, variant).few;
   using What = Kernels::What;
   plan.kernel = &core_->kernels.get(
       {.what = !plan.units ? What::kMatmul
@@ -149,11 +160,7 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
     plan.question = question;
     plan.layouts = layouts.size();
   }
-  plan.tile =
-      plan.variant == kDecodeCoopMatrix ? thin_shape(device, step.inner, step.columns)
-      : plan.variant > kPromptCoopMatrix
-          ? short_shape(device, step.columns, kShortPrompts[plan.variant - kShortCoopMatrix])
-          : matrix_shape(device, step.columns);
+  if (plan.units) plan.tile = tile_of(step, plan.variant);
   if (is_quantised(plan.dtype)) {
     plan.scale_bytes = LaneOrder(plan.dtype, step.inner, plan.shape.lanes).scale_bytes();
   }

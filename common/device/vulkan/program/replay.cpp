@@ -184,8 +184,11 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;
   if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
-    last_ = batch.phase == Phase::kPrompt ? kPromptCoopMatrix : kDecodeCoopMatrix;
-    for (size_t i = kShortPrompts.size(); i-- > 0 && batch.phase == Phase::kPrompt;) {
+    const bool prompt = batch.phase == Phase::kPrompt;
+    last_ = prompt                   ? kPromptCoopMatrix
+            : batch.rows <= kFewRows ? kFewCoopMatrix
+                                     : kDecodeCoopMatrix;
+    for (size_t i = kShortPrompts.size(); i-- > 0 && prompt;) {
       if (batch.rows <= kShortPrompts[i]) last_ = kShortCoopMatrix + i;
     }
   } else if (!(uses_rows_ && uses_out_rows_)) {

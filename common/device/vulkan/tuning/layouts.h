@@ -38,16 +38,18 @@ struct MatrixShape {
   uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
   uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
   uint32_t step = 64;                              // of K at a time
-  // For few rows: rounds on their way, and chunks of K that a part has side by side.
+  // The kernel for few rows; its rounds on their way, and chunks of K that a part has side by side.
+  bool few = false;
   uint32_t depth = 1, run = 8;
   uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
   uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
   uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
 };
 
-// For many rows; for at most so many, with the same sums; and for few.
-MatrixShape matrix_shape(const Capabilities& device, int64_t columns);
-MatrixShape short_shape(const Capabilities& device, int64_t columns, uint32_t rows);
-MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns);
+// For a prompt of any length, and for one of at most so many rows, with the same sums; for
+// generated rows, at most so many at a time.
+MatrixShape matrix_shape(const Capabilities& device, int64_t inner, int64_t columns);
+MatrixShape short_shape(const Capabilities& device, int64_t inner, int64_t columns, uint32_t rows);
+MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns, uint32_t rows);
 
 }  // namespace split::vulkan
