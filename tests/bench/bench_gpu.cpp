@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 
+#include "base/bytes.h"
 #include "bench/kernels.h"
 #include "bench/steps.h"
 
@@ -89,7 +91,7 @@ struct Loaded {
   double device_ms = 0, shard_ms = 0;
 };
 
-Loaded load(const Options& options, const RandomModel& model) {
+Loaded load(const Options& options, const MeasuredModel& model) {
   Loaded loaded;
   loaded.device_ms = 1e3 * timed([&] { loaded.device = make_device({options.device, 0}); });
   loaded.shard_ms = 1e3 * timed([&] {
@@ -99,7 +101,7 @@ Loaded load(const Options& options, const RandomModel& model) {
 }
 
 // |got - expected| / |expected|, the worst of a prompt's last logits and a generated token's.
-void compare(Steps& gpu, const RandomModel& model, Profile profile, unsigned threads,
+void compare(Steps& gpu, const MeasuredModel& model, Profile profile, unsigned threads,
              Report& report) {
   const auto cpu_device = make_cpu_device(threads);
   Steps cpu(*cpu_device, model, profile);
@@ -140,33 +142,89 @@ void compare(Steps& gpu, const RandomModel& model, Profile profile, unsigned thr
   }
 }
 
-// Prompts of each length that the model has room for, in turn.
+// Numbers that a comma-separated list names, those that the model has room for.
+std::vector<uint32_t> lengths_of(const std::string& list, const MeasuredModel& model) {
+  std::vector<uint32_t> result;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto length = parse_u64(word, 1, 1u << 20);
+    if (!length) {
+      throw Error(ErrorKind::kInput,
+                  cat("--prompts: expected numbers of tokens like 16,512, got '", list, "'"));
+    }
+    if (*length <= static_cast<uint32_t>(model.config().context))
+      result.push_back(static_cast<uint32_t>(*length));
+  }
+  return result;
+}
+
+// Prompts of these lengths, in turn.
 template <typename Add>
-void time_prompts(Steps& steps, const RandomModel& model, unsigned runs, const Add& add) {
+void time_prompts(Steps& steps, const std::vector<uint32_t>& lengths, unsigned runs,
+                  const Add& add) {
   std::map<uint32_t, std::vector<double>> seconds;
   for (unsigned i = 0; i < runs; ++i) {
-    for (uint32_t length = 16; length <= 2048; length *= 2) {
-      if (length > static_cast<uint32_t>(model.config().context)) break;
-      seconds[length].push_back(steps.prefill(length));
-    }
+    for (const uint32_t length : lengths) seconds[length].push_back(steps.prefill(length));
   }
   for (const auto& [length, each] : seconds) {
     add(cat("prefill_", length, "_us"), 1e6 * median(each), "us");
   }
 }
 
+// Steps of 1 to 32 sequences to the 64 largest logits of each, on a narrow and on a wide shard in
+// turn, and from how many on the wide one is the faster.
+template <typename Add>
+void time_sequences(Steps& narrow, Steps& wide, const Options& options, Report& report,
+                    const Add& add) {
+  const auto warm = Clock::now();
+  while (seconds_since(warm) < 0.5) wide.batch(kMostSequences, true);
+  uint32_t from = 0;
+  for (uint32_t sequences = 1; sequences <= kMostSequences; sequences *= 2) {
+    std::vector<double> by_lanes, by_units;
+    for (unsigned i = 0; i < 5 * options.runs; ++i) {
+      by_lanes.push_back(narrow.batch(sequences, true));
+      by_units.push_back(wide.batch(sequences, true));
+    }
+    add(cat("batch_", sequences, "_top_narrow_us"), 1e6 * median(by_lanes), "us");
+    add(cat("batch_", sequences, "_top_wide_us"), 1e6 * median(by_units), "us");
+    if (median(by_units) >= median(by_lanes))
+      from = 0;
+    else if (from == 0)
+      from = sequences;
+  }
+  report.note(from == 0 ? cat("--wide is slower up to ", kMostSequences, " sequences")
+                        : cat("--wide is the faster one from ", from, " sequences on"));
+}
+
 int run(int argc, char** argv) {
-  const auto options = parse_options(
+  std::string named, prompts = "16,32,64,128,256,512,1024,2048";
+  int context_limit = 0;
+  auto options = parse_options(
       argc, argv,
       "bench_gpu: loading and whole-model steps, f16 weights, on a Vulkan device\n\n"
       "Limits: of steps of few rows, five dispatches a block and the bytes that they read, as\n"
       "fast as this device makes and reads them in this run; else the project's goals on an H200\n"
       "(gpt2 and gpt2-xl). --threads are the reference's.\n",
-      "vulkan");
+      "vulkan", [&](Flags& flags) {
+        flags.text("model", "DIR|SIZE", "a checkpoint, or a size as --size has it", &named);
+        flags.text("prompts", "LIST", "lengths of prompts (16 to 2048)", &prompts);
+        flags.number("context", "N",
+                     "most positions of a text (what the model was made for, 4096 at most)",
+                     &context_limit, 512, 1 << 24);
+      });
   if (!options) return 0;
+  const std::vector<std::string> sizes = random_model_sizes();
+  const bool random = named.empty() || std::ranges::find(sizes, named) != sizes.end();
+  if (!named.empty()) options->size = named;
   const ScratchDir scratch;
   use_cache_dir(scratch.path());
-  const RandomModel model(options->size, DType::kF16);
+  const auto made = [&]() -> std::unique_ptr<MeasuredModel> {
+    const auto most = context_limit > 0 ? std::optional(context_limit) : std::nullopt;
+    if (!random) return std::make_unique<FileModel>(named, most);
+    return std::make_unique<RandomModel>(options->size, DType::kF16, 1, most);
+  }();
+  const MeasuredModel& model = *made;
+  const std::vector<uint32_t> lengths = lengths_of(prompts, model);
 
   // The first load has no pipeline cache; later ones, each on a new device, have the first one's.
   // A second Shard on the same device, which has its pipelines, takes no time for these.
@@ -230,8 +288,13 @@ int run(int argc, char** argv) {
   std::map<uint32_t, std::vector<double>> device_us;
   const std::map<uint32_t, std::vector<double>*> wall = {{context, &decode},
                                                          {steps.long_context(), &decode_long}};
+  std::map<uint32_t, std::vector<double>> longer;
+  for (const uint32_t keys : {4096u, 8192u, 16384u}) {
+    if (keys <= static_cast<uint32_t>(model.config().context)) longer[keys - 1];
+  }
   for (unsigned i = 0; i < 20 * options->runs; ++i) {
     for (const auto& [at, seconds] : wall) decode_twice(steps, at, *seconds, device_us[at]);
+    for (auto& [at, seconds] : longer) decode_twice(steps, at, seconds, device_us[at]);
     machine.measure();
   }
   add("read_gbps", machine.bytes_per_second() / 1e9, "GB/s");
@@ -260,13 +323,17 @@ int run(int argc, char** argv) {
   add("decode_f16_wall_best_us", 1e6 * minimum(decode), "us", wall_limit_us(1, context, {}));
   add(cat("decode_f16_ctx", steps.long_context(), "_wall_us"), 1e6 * median(decode_long), "us",
       wall_limit_us(1, steps.long_context(), {}));
+  for (const auto& [at, seconds] : longer) {
+    add(cat("decode_f16_ctx", at, "_wall_us"), 1e6 * median(seconds), "us",
+        wall_limit_us(1, at, {}));
+  }
   add("decode_f16_weights_gbps", model.step_bytes() / median(decode) / 1e9, "GB/s");
   for (size_t b = 0; b < std::size(kBatches); ++b) {
     const char* const kind = kBatches[b] > 8 ? "_narrow_us" : "_us";
     add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us",
         wall_limit_us(kBatches[b], kBatchContext, {}));
   }
-  time_prompts(steps, model, options->runs, add);
+  time_prompts(steps, lengths, options->runs, add);
   std::vector<double> tail, tail_logits, tail_gpu_us;
   for (unsigned i = 0; i < 20 * options->runs; ++i) {
     tail.push_back(steps.tail(context, true));
@@ -284,14 +351,12 @@ int run(int argc, char** argv) {
 
   {  // as a server for many sessions is
     Steps wide(*gpu.device, model, Profile::kF16, {}, true);
-    std::vector<double> one, many, all;
-    for (const auto start = Clock::now(); seconds_since(start) < 0.5;) wide.batch(32, true);
+    time_sequences(steps, wide, *options, report, add);
+    std::vector<double> many, all;
     for (unsigned i = 0; i < 5 * options->runs; ++i) {
-      one.push_back(wide.batch(1, true));
-      many.push_back(wide.batch(32, true));
-      all.push_back(wide.batch(32));
+      many.push_back(wide.batch(kMostSequences, true));
+      all.push_back(wide.batch(kMostSequences));
     }
-    add("batch_1_wide_us", 1e6 * median(one), "us");
     add("batch_32_us", 1e6 * median(many), "us", wall_limit_us(32, kBatchContext, {}));
     add("batch_32_tokens_per_second", 32 / median(many), "tokens/s");
     add("batch_32_all_logits_us", 1e6 * median(all), "us");
@@ -300,14 +365,18 @@ int run(int argc, char** argv) {
     const std::string name(profile_name(profile));
     Steps quantised(*gpu.device, model, profile);
     compare(quantised, model, profile, options->threads, report);
-    std::vector<double> one, one_us, prompts, many;
+    std::vector<double> one, one_us, prompts, few, many;
+    quantised.prefill(prompt);  // its pipelines may still be made
     for (const auto start = Clock::now(); seconds_since(start) < 0.5;) quantised.decode(context);
     for (unsigned i = 0; i < options->runs; ++i) {
       for (int k = 0; k < 20; ++k) decode_twice(quantised, context, one, one_us);
       prompts.push_back(quantised.prefill(prompt));
     }
     Steps wide(*gpu.device, model, profile, {}, true);
-    for (unsigned i = 0; i < 5 * options->runs; ++i) many.push_back(wide.batch(32, true));
+    for (unsigned i = 0; i < 5 * options->runs; ++i) {
+      few.push_back(wide.batch(8, true));
+      many.push_back(wide.batch(32, true));
+    }
     const StageFormats formats = profile_formats(profile);
     if (!one_us.empty()) {
       add(cat("decode_", name, "_gpu_us"), median(one_us), "us", limit_us(1, context, formats));
@@ -315,6 +384,8 @@ int run(int argc, char** argv) {
     add(cat("decode_", name, "_wall_us"), 1e6 * median(one), "us",
         wall_limit_us(1, context, formats));
     add(cat("prefill_", prompt, "_", name, "_us"), 1e6 * median(prompts), "us");
+    add(cat("batch_8_", name, "_wide_us"), 1e6 * median(few), "us",
+        wall_limit_us(8, kBatchContext, formats));
     add(cat("batch_32_", name, "_us"), 1e6 * median(many), "us",
         wall_limit_us(32, kBatchContext, formats));
   }

@@ -69,10 +69,7 @@ int run(int argc, char** argv) {
   }
   const Checkpoint checkpoint(folder);
   const auto model = make_model(checkpoint.config_json());
-  const auto weights = [&](const std::string& name) {
-    const std::string& from = model->weight(name).from;
-    return checkpoint.at(from.empty() ? name : from);
-  };
+  const WeightSource weights = weights_of(checkpoint, *model);
   const auto device = make_cpu_device(options->threads);
   std::cout << device->name() << std::endl;
   if (model->config().encodes()) {

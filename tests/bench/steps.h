@@ -19,7 +19,7 @@ class Steps {
   // that the profile makes.
   Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
         std::optional<DType> kv = {}, bool wide = false, std::optional<StageFormats> formats = {});
-  Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {},
+  Steps(Device& device, const MeasuredModel& model, Profile profile, std::optional<DType> kv = {},
         bool wide = false, std::optional<StageFormats> formats = {})
       : Steps(device, model.model(), model.weights(), profile, kv, wide, formats) {}
 

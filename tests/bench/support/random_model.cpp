@@ -161,7 +161,8 @@ OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float de
   return tensor;
 }
 
-RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
+RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed,
+                         std::optional<int> context) {
   const auto known = sizes();
   const auto at =
       std::ranges::find_if(known, [&](const auto& entry) { return size == entry.first; });
@@ -169,7 +170,7 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
   Config config = at->second;
   config["torch_dtype"] = dtype == DType::kF16 ? "float16" : "float32";
   config_json_ = config.dump(2);
-  model_ = make_model(config_json_);
+  model_ = make_model(config_json_, context);
   for (const Blob& blob : model_->blobs()) {
     for (const WeightDecl& decl : blob.weights) {
       if (!decl.from.empty()) continue;
@@ -190,7 +191,8 @@ WeightSource RandomModel::weights() const {
   };
 }
 
-double RandomModel::step_bytes(const StageFormats& formats) const {
+double MeasuredModel::step_bytes(const StageFormats& formats) const {
+  const WeightSource source = weights();
   double bytes = 0;
   for (const Stage& stage : model_->stages()) {
     if (stage.name == "embed") continue;
@@ -199,19 +201,29 @@ double RandomModel::step_bytes(const StageFormats& formats) const {
          stage.blobs_as(format).empty() ? stage.blobs : stage.blobs_as(format)) {
       for (const WeightDecl& decl : model_->blob(blob).weights) {
         const bool blocks = is_quantised(format) && decl.product != Product::kNone;
-        bytes += static_cast<double>(
-            blocks ? tensor_bytes(format, stored_dims(decl, format)).value()
-                   : tensors_.at(decl.from.empty() ? decl.name : decl.from).storage.size());
+        bytes +=
+            static_cast<double>(blocks ? tensor_bytes(format, stored_dims(decl, format)).value()
+                                       : source.declared(decl.name).bytes.size());
       }
     }
   }
   return bytes;
 }
 
-double RandomModel::total_bytes() const {
+double MeasuredModel::total_bytes() const {
+  const WeightSource source = weights();
   double bytes = 0;
-  for (const auto& [name, tensor] : tensors_) bytes += static_cast<double>(tensor.storage.size());
+  for (const Blob& blob : model_->blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (!decl.from.empty()) continue;
+      bytes += static_cast<double>(source.declared(decl.name).bytes.size());
+    }
+  }
   return bytes;
+}
+
+FileModel::FileModel(const std::string& path, std::optional<int> context) : checkpoint_(path) {
+  model_ = make_model(checkpoint_.config_json(), context);
 }
 
 void RandomModel::write(const std::string& dir) const {

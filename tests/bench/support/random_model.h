@@ -1,13 +1,14 @@
-// A model with seeded random weights, made in this process, so that measuring needs no file and no
-// download: the shapes are real, the text would be noise. Matrices have a standard deviation of
-// 0.02, norms are 1, biases 0.
+// Models that are measured: with seeded random weights, made in this process, so that measuring
+// needs no file and no download, or of a checkpoint.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "io/checkpoint.h"
 #include "models/model.h"
 #include "run/shard/shard.h"
 
@@ -17,27 +18,48 @@ namespace split::bench {
 // "bge-base" (encoders), "smollm2-135m", "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b".
 std::vector<std::string> random_model_sizes();
 
-// Immutable once made. Outlives the shards that read it.
-class RandomModel {
+// A model that is measured. Immutable once made, outlives the shards that read it.
+class MeasuredModel {
  public:
-  // Matrices in F32 or F16, vectors in F32.
-  RandomModel(const std::string& size, DType dtype, uint64_t seed = 1);
-
+  virtual ~MeasuredModel() = default;
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
-  const std::string& config_json() const { return config_json_; }
-  WeightSource weights() const;
+  virtual WeightSource weights() const = 0;
   // Bytes that a token's step reads of the matrices: all but the embeddings, which give a row; a
   // tied head is one of them. Where `formats` are quantised, of what is quantised.
   double step_bytes(const StageFormats& formats = {}) const;
   double total_bytes() const;
+
+ protected:
+  std::unique_ptr<Model> model_;
+};
+
+// The shapes are real, the text would be noise: matrices have a standard deviation of 0.02, norms
+// are 1, biases 0.
+class RandomModel final : public MeasuredModel {
+ public:
+  // Matrices in F32 or F16, vectors in F32. `context`: the most positions, where there are more.
+  RandomModel(const std::string& size, DType dtype, uint64_t seed = 1,
+              std::optional<int> context = {});
+
+  const std::string& config_json() const { return config_json_; }
+  WeightSource weights() const override;
   // config.json and model.safetensors, as Hugging Face lays them out.
   void write(const std::string& dir) const;
 
  private:
   std::string config_json_;
-  std::unique_ptr<Model> model_;
   std::map<std::string, OwnedTensor> tensors_;
+};
+
+// A checkpoint, with the weights that a server takes of it.
+class FileModel final : public MeasuredModel {
+ public:
+  FileModel(const std::string& path, std::optional<int> context = {});
+  WeightSource weights() const override { return weights_of(checkpoint_, *model_); }
+
+ private:
+  Checkpoint checkpoint_;
 };
 
 // Numbers with mean 0 and standard deviation `deviation`: as F32, F16 or BF16 nearly normal (the
