@@ -3,7 +3,7 @@
 # Measures one area and prints a table; fails only when something does not work, never for slow figures.
 #   kernels [--device NAME]  matrix products and attention
 #   cpu                      whole-model steps on the CPU device
-#   gpu [--device vulkan:N]  loading and whole-model steps on a GPU, logits checked
+#   gpu [--device vulkan:N] [--model DIR|SIZE] [--context N]  loading and whole-model steps on a GPU, logits checked
 #   http                     a session's step over loopback HTTP
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
 #   split [--device NAME]    sessions a cloud carries at one p99: all of the model, half, four depths; twice too many

@@ -22,13 +22,6 @@ constexpr uint32_t kBatches[] = {2, 4, 8, 16, 32};
 constexpr int kDecodes = 12;     // steps of a repetition
 constexpr int kBusySteps = 200;  // beside a busy process
 
-// llama.cpp b4748, GPT-2 124M, two threads of a Sapphire Rapids with AMX that reads 18.4 GB/s:
-// another machine, to compare by its ratio to the bandwidth.
-constexpr const char* kPublished[] = {
-    "llama.cpp (published, 2 threads, 18.4 GB/s), tokens/s:",
-    "  decode f16 54, q8_0 111, q4_0 135; 16 together, q8_0: 254 in all",
-    "  prefill of 512: f16 412, q8_0 826, q4_0 656; half over its RPC: 0.77 of unsplit"};
-
 // A process that computes all the time, as a neighbour would.
 class BusyProcess {
  public:
@@ -188,7 +181,6 @@ int run(int argc, char** argv) {
   if (sides[0]->model.config().model_type != "gpt2") measure_tokenizers(*options, report);
   sides.clear();  // their memory
   if (std::ranges::find(profiles, Profile::kF16) != profiles.end()) measure_pair(*options, report);
-  for (const char* line : kPublished) report.note(line);
   report.finish();
   return 0;
 }
