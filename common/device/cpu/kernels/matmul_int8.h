@@ -223,6 +223,30 @@ void matmul_int8(const StepTask& task) {
   }
 }
 
+// The numbers of a step that is packed for rows in int8, as those for rows in bf16 lie.
+inline void put_in_order(const std::byte* fours, DType dtype, std::byte* to) {
+  using Words = uint32_t __attribute__((vector_size(64)));
+  using Bytes = uint8_t __attribute__((vector_size(16)));
+  const bool nibbles = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
+  const size_t words = kStripColumns * kBlock / (nibbles ? 8 : 4) / 16;
+  for (size_t i = 0; i < words; ++i, fours += sizeof(Words), to += sizeof(Words)) {
+    Words four;
+    __builtin_memcpy(&four, fours, sizeof four);
+    if (nibbles) {
+      four = (four & 0xf000000f) | (four >> 12 & 0xf0) | (four << 4 & 0xf00) |
+             (four >> 8 & 0xf000) | (four << 8 & 0xf0000) | (four >> 4 & 0xf00000) |
+             (four << 12 & 0xf000000);
+      __builtin_memcpy(to, &four, sizeof four);
+      continue;
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      Bytes row = __builtin_convertvector(four >> (8 * k) & 0xff, Bytes);
+      if (dtype == DType::kQ6_K) row -= 32;
+      __builtin_memcpy(to + k * sizeof row, &row, sizeof row);
+    }
+  }
+}
+
 constexpr CpuKernels::Steps int8_steps() {
   return {round_to_int8, matmul_int8, sizeof(RowStep), 0};
 }
