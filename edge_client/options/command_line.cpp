@@ -95,8 +95,8 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              "head=q8_0,block=q4_0 (auto)",
              &words.format);
   flags.choice("profile", {"f32", "int8", "int8_decode"},
-               "int8 computes in eight bits too, on the CPU, with weights in "
-               "blocks; int8_decode for new tokens alone (f32)",
+               "int8: in eight bits on the CPU, with weights in "
+               "blocks; int8_decode: in new tokens alone (f32)",
                &words.profile);
   flags.choice("goal", {"fast", "offload"},
                "what --cut auto and plans look for: the fastest text, or the "
@@ -169,7 +169,7 @@ void add_answering_flags(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
-  flags.toggle("special-in-content", "read special tokens in messages as these, not as plain text",
+  flags.toggle("special-in-content", "read special tokens in messages as these, not text",
                &options.special_in_content);
   flags.bytes("memory-budget", "BYTES",
               "most that requests may hold at once; past it they get 503 (what "
