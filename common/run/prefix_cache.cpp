@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <iterator>
 #include <random>
 #include <utility>
@@ -37,6 +38,9 @@ PrefixCache::PrefixCache(KvPages& pages, Options options)
   nodes_.reserve(most_);
 }
 
+// Nobody is told that a client has left.
+constexpr std::chrono::milliseconds kLookForClient{100};
+
 PrefixCache::~PrefixCache() {
   for (const Node& node : nodes_) {
     if (node.key.root != nullptr) pages_.let_go(node.page, generation_);
@@ -68,7 +72,7 @@ PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence
     path = path_of(root, rows, range, most / kPageTokens);
     const uint32_t have = std::max(own, static_cast<uint32_t>(path.size() * kPageTokens));
     if ((gone && gone()) || !is_computed(root, rows, range, have, most)) break;
-    changed_.wait(lock);
+    changed_.wait_for(lock, kLookForClient);
   }
   Taken taken;
   std::vector<uint32_t> found;

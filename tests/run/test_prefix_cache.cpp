@@ -104,6 +104,17 @@ TEST_F(Small, NobodyWaitsForAnotherRoot) {
   EXPECT_EQ(cache.take({"b", ""}, other.id, 0, rows, kWhole, rows.size() - 1, {}).rows, 0u);
 }
 
+TEST_F(Small, WhoseClientLeavesWaitsNoLonger) {
+  const SequenceHistory rows = text("abcdefg");
+  const OneSequence one(pages), other(pages);
+  const auto computing = cache.take({"a", ""}, one.id, 0, rows, kWhole, rows.size() - 1, {});
+  int asked = 0;
+  const auto waited = cache.take({"a", ""}, other.id, 0, rows, kWhole, rows.size() - 1,
+                                 [&] { return ++asked > 1; });
+  EXPECT_EQ(waited.rows, 0u);
+  EXPECT_EQ(asked, 2);
+}
+
 TEST_F(Small, APhaseBelongsToARowUnlessTheyAreAlike) {
   alike = false;
   compute(text("xyz"));
