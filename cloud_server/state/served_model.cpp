@@ -17,7 +17,7 @@ namespace split::cloud {
 namespace {
 
 // Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
-// those of int8 take all that a file has, of several types perhaps.
+// the profiles of int8 take all blocks that a file has, of several types perhaps.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
   StageFormats wanted = profile_formats(profile);
   for (const Stage& stage : model.stages()) {

@@ -104,7 +104,7 @@ TEST_F(Small, NobodyWaitsForAnotherRoot) {
   EXPECT_EQ(cache.take({"b", ""}, other.id, 0, rows, kWhole, rows.size() - 1, {}).rows, 0u);
 }
 
-TEST_F(Small, WhoseClientLeavesWaitsNoLonger) {
+TEST_F(Small, AClientThatLeavesEndsItsWait) {
   const SequenceHistory rows = text("abcdefg");
   const OneSequence one(pages), other(pages);
   const auto computing = cache.take({"a", ""}, one.id, 0, rows, kWhole, rows.size() - 1, {});
