@@ -84,7 +84,9 @@ for (const browser of ['Chromium', 'Firefox']) {
       const {missing, rounds, lines} = await report(browser, {run: 'bits.js'});
       assert.equal(missing, null);
       assert.ok(rounds, 'the file without relaxed-simd would be taken');
-      assert.equal(lines, (await run(process.env.PRINT_BITS)).stdout);
+      // A processor with AVX512-BF16 has an order of sums of its own where weights are no floats.
+      const env = {...process.env, SPLIT_CPU_ISA: 'avx2'};
+      assert.equal(lines, (await run(process.env.PRINT_BITS, {env})).stdout);
     });
     test('writes the texts of a native edge', async () => {
       const prompt = 'Once upon a time', seeded = ['--temperature', '0.8', '--top-p', '0.95', '--seed', '7'];
