@@ -169,12 +169,11 @@ TEST(LaneOrder, NeighboursInQ4KHaveWhatEitherNeeds) {
 }
 
 // One each for few columns, many, a long sum; lavapipe takes long to compile them, so that each
-// kind of blocks has one of them unless SPLIT_LONG is set.
+// type has one of them unless SPLIT_LONG is set.
 TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
   constexpr std::pair<int64_t, int64_t> kSizes[] = {{257, 96}, {40, 2100}, {4200, 33}};
   constexpr DType kTypes[] = {DType::kF16};
   const auto device = device_with("SPLIT_VULKAN_DISABLE", "small_tiles");
-  expect_products(*device, kSizes, kTypes);
   size_t next = 0;
   const auto expect_some = [&](std::span<const std::pair<int64_t, int64_t>> sizes,
                                std::span<const DType> types) {
@@ -183,6 +182,7 @@ TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
       expect_products(*device, all ? sizes : sizes.subspan(next++ % sizes.size(), 1), {&type, 1});
     }
   };
+  expect_some(kSizes, kTypes);
   // For each number of lanes: blocks in whole turns, and behind them chunks of some lanes.
   constexpr std::pair<int64_t, int64_t> kTurns[] = {{1100, 96}, {552, 2100}, {2400, 33}};
   constexpr DType kBlocks[] = {DType::kQ8_0, DType::kQ4_0};
