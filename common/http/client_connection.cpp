@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBuffer = 64 << 10;  // read at once; a longer head takes a larger one
 // Reads without asking first whether there is something, and whether this is cancelled.
 constexpr unsigned kEager = 16;
-constexpr size_t kGather = 64 << 10;  // a request up to this size is sent by one system call
+constexpr size_t kOneCall = 64 << 10;  // a request up to this size is sent by one system call
 
 bool is_event_stream(const ReplyHead& head) {
   constexpr std::string_view kEvents = "text/event-stream";
@@ -158,7 +158,7 @@ bool ClientConnection::run(std::string_view head, std::string_view body, ClientE
   write_broken_ = last_chunk_ = false;
   first_chunk_ = true;
   at_ = end_ = eager_ = 0;
-  const bool gather = head.size() + body.size() <= kGather;
+  const bool gather = head.size() + body.size() <= kOneCall;
   const bool done =
       open(exchange) &&
       (gather ? send(cat(head, body), exchange) : send(head, exchange) && send(body, exchange)) &&

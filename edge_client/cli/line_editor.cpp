@@ -15,7 +15,7 @@
 namespace split::edge {
 namespace {
 
-constexpr size_t kMostBytes = 64 << 10;  // of a line
+constexpr size_t kLineBytes = 64 << 10;  // of a line
 constexpr size_t kMostLines = 1000;      // of the history
 constexpr size_t kMostEscape = 16;       // bytes of a key
 
@@ -81,7 +81,7 @@ void Line::erase(size_t from, size_t to) {
 }
 
 void Line::insert(char byte) {
-  if (text_.size() >= kMostBytes) return;
+  if (text_.size() >= kLineBytes) return;
   text_.insert(at_++, 1, byte);
 }
 
@@ -177,7 +177,7 @@ LineEditor::LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem
       told_wake_(new_wake()) {
   if (file_.empty()) return;
   std::ifstream in(file_);
-  for (std::string line; std::getline(in, line) && line.size() <= kMostBytes;) {
+  for (std::string line; std::getline(in, line) && line.size() <= kLineBytes;) {
     if (!line.empty()) history_.push_back(line);
     if (history_.size() > 2 * kMostLines) {
       history_.erase(history_.begin(), history_.end() - static_cast<ptrdiff_t>(kMostLines));

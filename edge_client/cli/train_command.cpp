@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostText = 256 << 20;
-constexpr size_t kMostBytes = 32 << 20;  // of hidden states in one trip
+constexpr size_t kTripBytes = 32 << 20;  // of hidden states in one trip
 constexpr int64_t kLength = 128;         // positions of a window
 constexpr size_t kLeastWindows = 8;
 constexpr std::chrono::seconds kSavedEach{30};
@@ -217,7 +217,7 @@ class Training {
     all.range.to = tail.shape().first;
     Traffic traffic;
     for (size_t first = 0; first < lengths.size();) {
-      const size_t n = texts_within(lengths, first, kMostBytes / (width * sizeof(float)));
+      const size_t n = texts_within(lengths, first, kTripBytes / (width * sizeof(float)));
       const Send asked{.call = Send::kTexts,
                        .traffic = &traffic,
                        .texts = all.slice(first, n),

@@ -16,7 +16,7 @@ namespace split::edge {
 namespace {
 
 constexpr const char* kConfigFile = "config.json";
-constexpr int kTries = 2;  // for a file that comes whole and wrong
+constexpr int kFileTries = 2;  // for a file that comes whole and wrong
 
 }  // namespace
 
@@ -390,7 +390,7 @@ std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
 }
 
 std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
-  for (int tries = kTries;; --tries) {
+  for (int tries = kFileTries;; --tries) {
     std::string text =
         seen_ ? seen_->files[name] : retried([&] { return remote_->file(info.id, name); });
     const std::string why = difference(info, name, text);

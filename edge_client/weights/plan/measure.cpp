@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRoundTrips = 5;
 constexpr size_t kSteps = 5;
-constexpr uint64_t kMostBytes = 256'000;
+constexpr uint64_t kTrialBytes = 256'000;
 
 const wire::BlobInfo* largest_blob(const wire::ModelInfo& info) {
   const wire::BlobInfo* largest = nullptr;
@@ -69,7 +69,7 @@ Network measure_network(Remote& remote, const wire::ModelInfo& info) {
   const wire::BlobInfo* const blob = largest_blob(info);
   if (blob == nullptr) return network;
   BlobClient client(blob_origin(info, remote.origin(), remote.patience(), remote.credentials()));
-  const uint64_t count = std::min(blob->bytes, kMostBytes);
+  const uint64_t count = std::min(blob->bytes, kTrialBytes);
   uint64_t got = 0;
   const auto fetch = [&](uint64_t bytes) {
     client.get(blob->sha256, 0, bytes, [&](uint64_t, Bytes part) {
