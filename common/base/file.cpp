@@ -282,12 +282,13 @@ void MappedFile::will_need(Bytes bytes) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
 }
 
-void MappedFile::let_go(Bytes bytes) {
+bool MappedFile::let_go(Bytes bytes) {
   const uintptr_t page = page_size();
   const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
   const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes whole pages
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  return true;
 }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {

@@ -100,7 +100,8 @@ class MappedFile {
   // Part of a map that will be read soon: a disk begins with it.
   static void will_need(Bytes bytes);
   // Part of a map that will hardly be read again: it takes no memory of this process until it is.
-  static void let_go(Bytes bytes);
+  // False where only the map's end gives memory back.
+  static bool let_go(Bytes bytes);
 
  private:
   MappedFile(const Fd& fd, size_t size, std::string_view what);

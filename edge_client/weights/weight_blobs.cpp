@@ -1,5 +1,7 @@
 #include "edge_client/weights/weight_blobs.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/json.h"
 #include "tensor/blocks.h"
@@ -32,11 +34,25 @@ TensorView WeightBlobs::tensor(const std::string& name, bool with_bytes) {
 
 // Pages of a map come back by themselves, memory of ours does not.
 void WeightBlobs::taken(const TensorView& view) {
-  const std::lock_guard lock(making_);
-  for (const auto& [name, made] : made_) {
-    if (made.view.bytes.data() == view.bytes.data()) return;
+  const auto is = [&](const TensorView& one) { return one.bytes.data() == view.bytes.data(); };
+  {
+    const std::lock_guard lock(making_);
+    for (const auto& [name, made] : made_) {
+      if (is(made.view)) return;
+    }
   }
-  MappedFile::let_go(view.bytes);
+  if (MappedFile::let_go(view.bytes)) return;
+  const std::lock_guard lock(parsing_);
+  for (auto& [hash, parsed] : parsed_) {
+    if (parsed.shared ||
+        std::ranges::none_of(parsed.tensors, is, [](auto& of) { return of.second; }))
+      continue;
+    parsed.taken.insert(view.bytes.data());
+    if (parsed.taken.size() < parsed.tensors.size()) return;
+    load_->let_go(hash);
+    parsed_.erase(hash);
+    return;
+  }
 }
 
 TensorView WeightBlobs::blob_tensor(const std::string& name, bool with_bytes) {
@@ -78,7 +94,11 @@ TensorView WeightBlobs::named(const std::string& name, bool with_bytes) {
   const std::lock_guard lock(parsing_);
   Parsed& parsed = parsed_[hash];
   if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
-    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
+    const std::string& of = blob->second.name;
+    const auto stages = std::ranges::count_if(model_.stages(), [&](const Stage& stage) {
+      return std::ranges::count(stage.blobs, of) + std::ranges::count(stage.quantised, of) > 0;
+    });
+    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(of))), stages > 1, {}};
   }
   const auto at = parsed.tensors.find(name);
   if (at == parsed.tensors.end()) throw missing();

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 
@@ -43,6 +44,8 @@ class WeightBlobs {
   struct Parsed {
     const std::byte* from = nullptr;
     Safetensors::Tensors tensors;
+    bool shared = false;               // by several stages
+    std::set<const std::byte*> taken;  // of the tensors
   };
   std::mutex parsing_;                    // a device may be loaded again while another part grows
   std::map<std::string, Parsed> parsed_;  // by the blob's hash

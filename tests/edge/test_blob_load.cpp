@@ -232,6 +232,19 @@ TEST_F(BlobLoads, AreReadBeforeTheLastHasCome) {
   load.finish();
 }
 
+// One that was let go, before it has its name or after it, comes from the disk.
+TEST_F(BlobLoads, MapAgainWhatWasLetGo) {
+  BlobLoad load(ShardCache(cache.path), server.origin(), blobs, options(), interrupt);
+  for (const bool finished : {false, true}) {
+    if (finished) load.finish();
+    for (const wire::BlobInfo& blob : blobs) {
+      EXPECT_EQ(as_text(load.whole(blob.sha256)), server.bytes_of(blob));
+      load.let_go(blob.sha256);
+      EXPECT_EQ(as_text(load.begun(blob.sha256)), server.bytes_of(blob));
+    }
+  }
+}
+
 TEST_F(BlobLoads, FetchOneChunkForABitFlippedOnTheDisk) {
   load(cache.path);
   const wire::BlobInfo& odd = blobs[1];

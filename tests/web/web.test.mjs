@@ -2,7 +2,7 @@
 // Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK, PRINT_BITS (programs), BUILD_WEB (folder), CHROMIUM and FIREFOX (programs, or empty).
 import assert from 'node:assert/strict';
 import {execFile, spawn} from 'node:child_process';
-import {mkdtempSync, rmSync} from 'node:fs';
+import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
@@ -99,6 +99,9 @@ for (const browser of ['Chromium', 'Firefox']) {
       }
       assert.ok(found.long.startsWith(found['greedy 0']));
       assert.equal(found.status.exact, true);
+      const {n_layer: layers, n_embd: channels, n_positions: context} = JSON.parse(readFileSync(new URL('../../weights/demo/config.json', import.meta.url), 'utf8'));
+      const weights = found.status.stages.reduce((sum, {bytes}) => sum + bytes, 0), texts = 2 * 4 * 2 * layers * channels * context;
+      assert.ok(found.heap <= 1.2 * weights + texts + 32e6, `a heap of ${found.heap} bytes, weights of ${weights}`);
       assert.equal(found['cost 0'].cut, 0);
       console.log(`${browser}: first word ${found.first.toFixed(0)} ms, a token all here ${found['ms 0'].toFixed(1)} ms`);
     });

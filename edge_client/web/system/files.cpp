@@ -97,6 +97,13 @@ void drop_block(const void* address) {
   blocks.erase(block);
 }
 
+void drop_part(int file) {
+  const auto part = parts.find(file);
+  if (part == parts.end()) return;
+  drop_block(part->second);
+  parts.erase(part);
+}
+
 void read_into(std::span<std::byte> out, int file, std::string_view what) {
   const double read = expect(ask(store_read, file, 0.0, out.data(), out.size()), what);
   if (read != static_cast<double>(out.size())) throw file_error(what, EIO);
@@ -119,10 +126,7 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 int Fd::release() { return std::exchange(fd_, -1); }
 void Fd::reset() {
   if (fd_ < 0) return;
-  if (const auto part = parts.find(fd_); part != parts.end()) {
-    drop_block(part->second);
-    parts.erase(part);
-  }
+  drop_part(fd_);
   store_close(std::exchange(fd_, -1));
 }
 
@@ -214,7 +218,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 void MappedFile::will_need(Bytes) {}
-void MappedFile::let_go(Bytes) {}
+bool MappedFile::let_go(Bytes) { return false; }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   const Fd fd = open_regular_only(path, O_RDONLY);
@@ -261,6 +265,8 @@ std::optional<PartFile> PartFile::take(const std::filesystem::path& path, uint64
   if (resumed) read_into({block, static_cast<size_t>(bytes)}, file, part.string());
   return PartFile(std::move(fd), path, resumed);
 }
+
+void PartFile::let_go() { drop_part(fd_.get()); }
 
 MappedFile PartFile::map() const { return MappedFile(fd_, path_.string()); }
 

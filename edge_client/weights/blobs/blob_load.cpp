@@ -392,12 +392,25 @@ void BlobLoad::close(Item& item) {
 
 Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
   std::unique_lock lock(mutex_);
-  const Item& item = *by_hash_.at(sha256);
+  Item& item = *by_hash_.at(sha256);
+  const auto mapped = [&] {
+    if (item.maps.empty()) {  // let go
+      item.maps.push_back(item.part ? item.part->map() : MappedFile(item.path));
+    }
+    return item.maps.back().bytes();
+  };
   changed_.wait(lock, [&] { return item.*what || item.error != nullptr || error_ != nullptr; });
-  if (beside_texts_ && item.*what) return item.maps.back().bytes();
+  if (beside_texts_ && item.*what) return mapped();
   if (item.error != nullptr) std::rethrow_exception(item.error);
   if (error_ != nullptr) std::rethrow_exception(error_);
-  return item.maps.back().bytes();
+  return mapped();
+}
+
+void BlobLoad::let_go(const std::string& sha256) {
+  const std::lock_guard lock(mutex_);
+  Item& item = *by_hash_.at(sha256);
+  item.maps.clear();
+  if (item.part) item.part->let_go();
 }
 
 bool BlobLoad::comes(const std::string& sha256) {

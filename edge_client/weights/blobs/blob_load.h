@@ -66,6 +66,8 @@ class BlobLoad {
   // Error(kIntegrity) when the server's bytes are not what it promised, RemoteError.
   Bytes begun(const std::string& sha256);
   Bytes whole(const std::string& sha256);
+  // Ends the map of a blob that is whole, which nobody reads; it is mapped anew when asked for.
+  void let_go(const std::string& sha256);
   // Waits until it is whole; false where the load ends before. Throws why that blob will not come.
   bool comes(const std::string& sha256);
   // Returns when everything is also durable under its name.

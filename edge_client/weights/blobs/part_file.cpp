@@ -68,6 +68,8 @@ void PartFile::write(uint64_t offset, Bytes bytes) {
   }
 }
 
+void PartFile::let_go() {}  // it has none
+
 void PartFile::commit() {
   if (::fsync(fd_.get()) != 0 || ::rename(part_of(path_).c_str(), path_.c_str()) != 0) {
     throw failed(part_of(path_));

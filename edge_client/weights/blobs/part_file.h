@@ -20,6 +20,8 @@ class PartFile {
   bool resumed() const { return resumed_; }
   // The bytes as they are and as they will be, also after commit().
   MappedFile map() const;
+  // Keeps no memory of it beside its maps.
+  void let_go();
   const Fd& fd() const { return fd_; }
   void write(uint64_t offset, Bytes bytes);
   // Durable, under its final name.

@@ -70,6 +70,7 @@ export async function run({check, expect, same, asked}) {
       await pause(100);
     }
     found.status = now;
+    found.heap = Number(/^process_resident_memory_bytes (\S+)/m.exec(await (await edge.fetch('/metrics')).text())[1]);
   });
   for (const cut of [...(asked.cuts ?? '').split(',').map(Number), 'cloud', 0]) {
     await check(`a text at cut ${cut}`, async () => {
