@@ -100,13 +100,13 @@ async function visits() {
   await cloud.stop();
 }
 
-// A cloud that sends 25 tokens/s: how late each comes to the page, by the beat that the earliest ones keep. Over a line that is
-// full, a token waits behind the weights that were asked for before it, too.
+// A cloud that sends 25 tokens/s: how late each comes to the page, by the beat that the earliest ones keep, until the text goes on
+// here. Over a line that is full, a token waits behind the weights that were asked for before it, too.
 async function lateness(words, ...rate) {
   const cloud = await cloud_of(join(root, 'weights/demo'));
   const line = await line_to(cloud, ...rate, '--rtt', '10ms', '--events-per-s', '25');
-  const late = ({times}) => {
-    const offsets = times.map((time, i) => time - 40 * i), beat = Math.min(...offsets);
+  const late = ({times, moves}) => {
+    const offsets = times.slice(0, moves[0]?.at).map((time, i) => time - 40 * i), beat = Math.min(...offsets);
     return offsets.map((offset) => offset - beat);
   };
   const landing = [], still = [];

@@ -1,16 +1,16 @@
 // The sides that bench.sh web times: texts of an edge in a tab, of a server by its routes, and of other programs in a tab.
 
 // A text: when its tokens came, in ms, and how many a second there were behind the first, as the receipt has it: of a model
-// without a vocabulary nothing is streamed before the end. `each`: tokens are told one by one, at a cost. Runs in a page too: it names nothing outside itself.
+// without a vocabulary nothing is streamed before the end; and its moves. `each`: tokens are told one by one, at a cost. Runs in a page too: it names nothing outside itself.
 export async function streamed(ask, url, body, each = false) {
   const response = await ask(url, {method: 'POST', headers: {'Content-Type': 'application/json'},
     body: JSON.stringify({temperature: 0, ignore_eos: true, ...body, stream: true, stream_options: {include_usage: true, ...(each ? {continuous_usage_stats: true} : {})}})});
   if (!response.ok) throw new Error(await response.text());
-  let rate = 0;
+  let rate = 0, moves = [];
   const times = [], reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = '', tokens = 0;;) {
     const {value, done} = await reader.read();
-    if (done) return {times, rate};
+    if (done) return {times, rate, moves};
     const events = (rest + value).split('\n\n');
     rest = events.pop();
     for (const event of events) {
@@ -18,6 +18,7 @@ export async function streamed(ask, url, body, each = false) {
       const {usage, error} = JSON.parse(event.slice('data: '.length));
       if (error) throw new Error(error.message);
       rate = usage?.splitcompute?.tokens_per_second ?? rate;
+      moves = usage?.splitcompute?.moves ?? moves;
       for (; tokens < (usage?.completion_tokens ?? 0); ++tokens) times.push(performance.now());
     }
   }
