@@ -24,16 +24,16 @@ export async function streamed(ask, url, body, each = false) {
   }
 }
 
-// An edge of splitcompute.js on a page of the server's origin, ready where its cut is fixed.
-export async function ours(browser, server, options) {
+// An edge of splitcompute.js on a page of the server's origin, ready where its cut is fixed, or as it begins.
+export async function ours(browser, server, options, begun = false) {
   const context = await browser.newContext(), page = await context.newPage();
   await page.goto(`${server.url}/livez`);
-  await page.evaluate(async ({options, streamed}) => {
+  await page.evaluate(async ({options, streamed, begun}) => {
     globalThis.streamed = eval(`(${streamed})`);
     globalThis.edge = await (await import('/app/splitcompute.js')).connect(location.origin, options);
     const ready = async () => (await edge.status()).state === 'ready';
-    while (!await ready()) await new Promise((go) => { setTimeout(go, 50); });
-  }, {options, streamed: String(streamed)});
+    while (!begun && !await ready()) await new Promise((go) => { setTimeout(go, 50); });
+  }, {options, streamed: String(streamed), begun});
   const side = {
     ask: (body, each) => page.evaluate(([body, each]) => globalThis.streamed(edge.fetch, `${edge.url}/completions`, body, each), [body, each]),
     status: () => page.evaluate(() => edge.status()),
