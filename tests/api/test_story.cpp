@@ -29,10 +29,17 @@ TEST_P(Story, GoesOnWithoutItsServer) {
   if (GetParam() && !kPythonLoadsIt) GTEST_SKIP() << "Python cannot load a sanitizer's library";
   CloudProcess cloud({"--model", cat("demo=", SPLIT_SOURCE_DIR, "/weights/demo")});
   const std::string expected = text_of(cloud.url(), 400);
+  // So slow a stream that the layers land before its end.
+  Process link({program_path("split_link"), "--to", cat("127.0.0.1:", cloud.port()),
+                "--events-per-s", "50"});
+  ASSERT_TRUE(link.until([&] { return link.err().find('\n') != std::string::npos; }));
+  const std::string mark = "listening on http://127.0.0.1:";
+  ASSERT_TRUE(link.err().starts_with(mark)) << link.err();
+  const std::string url = cat("http://127.0.0.1:", std::atoi(link.err().c_str() + mark.size()));
   const Folder cache;
   const std::string story = cat(SPLIT_SOURCE_DIR, "/edge_client/api/examples/story.py");
-  const Arguments argv = GetParam() ? Arguments{"python3", story, cloud.url()}
-                                    : Arguments{program_path("story"), cloud.url()};
+  const Arguments argv =
+      GetParam() ? Arguments{"python3", story, url} : Arguments{program_path("story"), url};
   Process process(
       argv, {cat("XDG_CACHE_HOME=", cache.path.string()), cat("LD_LIBRARY_PATH=", SPLIT_LIBRARY)});
   ASSERT_TRUE(process.until([&] { return process.out().size() > 10; })) << process.err();
