@@ -84,13 +84,17 @@ export async function run({check, expect, same, asked}) {
     });
   }
   await check('an answer is cancelled', async () => {
-    const control = new AbortController();
+    const tokens = async () => Number(/^split_edge_tokens_total\{kind="generated"\} (\S+)/m.exec(await (await edge.fetch('/metrics')).text())[1]);
+    const before = await tokens(), control = new AbortController();
     const response = await edge.fetch('/v1/completions', {method: 'POST', signal: control.signal,
       body: JSON.stringify({prompt: asked.prompt, max_tokens: 400, temperature: 0, stream: true})});
     const reader = response.body.getReader();
     await reader.read();
     control.abort();
     same(await reader.read().then(() => 'read', (error) => error.name), 'AbortError');
+    while ((await status()).answers.length > 0) await pause(10);
+    const written = await tokens() - before;
+    expect(written < 400, `went on to ${written} tokens`);
     same((await (await edge.fetch('/v1/completions', {method: 'POST', body: JSON.stringify({prompt: asked.prompt, max_tokens: 2, temperature: 0})})).json()).usage.completion_tokens, 2);
   });
   await check('what is wrong is told', async () => {
