@@ -23,18 +23,18 @@ static int runs_here(sc_edge* edge) {
 }
 
 int main(int count, char** arguments) {
-  char options[512], error[256];
+  char options[512], error[256], failed = 0;
   const char body[] = "{\"prompt\":\"The king\",\"max_tokens\":400,\"temperature\":0,"
                       "\"ignore_eos\":true,\"stream\":true}";
   snprintf(options, sizeof options, "{\"server\":\"%s\",\"goal\":\"offload\"}", count > 1 ? arguments[1] : "http://127.0.0.1:8080");
   sc_edge* edge = sc_open(options, error, sizeof error);
   if (edge == NULL) return fprintf(stderr, "%s\n", error), 2;
   sc_answer* answer = sc_ask(edge, "POST", "/v1/completions", body, strlen(body));
-  for (const char *event, *told = NULL; (event = sc_next(answer, NULL)) != NULL;) {
-    if (strstr(event, "\"error\"")) return fprintf(stderr, "%s\n", event), 3;
+  for (const char *event, *told = NULL; !failed && (event = sc_next(answer, NULL)) != NULL;) {
+    if (strstr(event, "\"error\"")) failed = (fprintf(stderr, "%s\n", event), 3);
     print_text(event);
     if (!told && runs_here(edge)) fputs(told = "\n[all layers are here: the server may stop]\n", stderr);
   }
   sc_free(answer);
-  sc_close(edge);
+  return sc_close(edge), failed;
 }
