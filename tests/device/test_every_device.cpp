@@ -381,14 +381,16 @@ TEST_P(EveryDevice, AttentionAgreesAcrossPagesAndSplits) {
 TEST_P(EveryDevice, AttentionSeesManyKeys) {
   struct Case {
     int heads, kv_heads, size;
+    uint32_t keys;
   };
   // Enough for both levels of the merge; as many as there may be on a GPU and with SPLIT_LONG.
   const bool few = !device_->is_gpu() && std::getenv("SPLIT_LONG") == nullptr;
-  const uint32_t keys = few ? 1 << 15 : 1 << 17, apart = keys / 16;
+  const uint32_t most = few ? 1 << 15 : 1 << 17;
   constexpr uint32_t kEach = 64;
-  std::vector<Case> cases = {{2, 1, 32}, {32, 8, 128}};
-  if (device_->is_gpu()) cases.push_back({32, 32, 128});  // 2 GiB of keys and values
+  std::vector<Case> cases = {{2, 1, 32, 1 << 12}, {2, 1, 32, most}, {32, 8, 128, most}};
+  if (device_->is_gpu()) cases.push_back({32, 32, 128, most});  // 2 GiB of keys and values
   for (const Case& c : cases) {
+    const uint32_t keys = c.keys, apart = keys / 16;
     const int64_t channels = c.heads * c.size, kv_width = c.kv_heads * c.size;
     const auto width = static_cast<size_t>(channels + 2 * kv_width);
     const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
@@ -460,7 +462,14 @@ TEST_P(EveryDevice, AttentionSeesManyKeys) {
       }
       for (const double sum : sums) want.push_back(sum / total);
     }
-    expect_close(got, want, cat(c.heads, " heads over ", c.kv_heads, " of ", c.size), 2e-6, 1e-4);
+    const std::string what = cat(c.heads, " heads over ", c.kv_heads, " of ", c.size);
+    expect_close(got, want, what, 2e-6, 1e-4);
+    // Behind two others, whose keys it sees then, and alone again.
+    std::vector<float> three(3 * got.size());
+    run(keys - 3, 3, true, std::as_writable_bytes(std::span(three)));
+    run(keys - 1, 1, true, std::as_writable_bytes(std::span(got)));
+    expect_equal_bits(got, {three.end() - static_cast<std::ptrdiff_t>(got.size()), three.end()},
+                      cat(what, ", of three rows"));
   }
 }
 

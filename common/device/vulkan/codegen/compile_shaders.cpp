@@ -41,18 +41,17 @@ void add(Modules& modules, const NamedOutput& output) {
       } else if (step.op == Op::k_attention) {
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
-          add(modules, attention_text(pieces, shuffle));
-          add(modules, attention_text(pieces, shuffle, AttentionOf::kGroup));
-          if (shuffle) {
-            add(modules, attention_text(pieces, shuffle, AttentionOf::kFloats));
-            add(modules, attention_text(pieces, shuffle, AttentionOf::kHalves));
+          // Caches in pieces with groups of keys, or without shuffles, are compiled when wanted.
+          for (const AttentionOf of : {AttentionOf::kSplit, AttentionOf::kGroup}) {
+            if (pieces > 1 && (of == AttentionOf::kGroup || !shuffle)) break;
+            add(modules, attention_text(pieces, shuffle, of, std::nullopt));
+            add(modules, attention_text(pieces, shuffle, of, false));
+          }
+          for (const bool half : {false, true}) {
+            if (shuffle) add(modules, attention_text(pieces, shuffle, AttentionOf::kRow, half));
           }
         }
-        add(modules, merge_text(shuffle, false));
-        if (shuffle) {
-          add(modules, merge_text(shuffle, true));
-          add(modules, tiled_attention_text());
-        }
+        if (shuffle) add(modules, tiled_attention_text());
       } else {
         // With what makes its input and stores its result, and without; its twin and its rotation
         // are other steps only in pieces, whose kernels are compiled when they are wanted.

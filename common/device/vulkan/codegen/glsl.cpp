@@ -57,9 +57,6 @@ constexpr std::string_view kTiledAttention =
 constexpr std::string_view kMerged =
 #include "device/vulkan/shaders/merged.glsl"
     ;
-constexpr std::string_view kMerge =
-#include "device/vulkan/shaders/merge.comp"
-    ;
 constexpr std::string_view kRotate =
 #include "device/vulkan/shaders/rotate.comp"
     ;
@@ -326,17 +323,15 @@ std::string caches(uint32_t pieces) {
 std::string kv_store_text(uint32_t pieces, bool shuffle) {
   return kernel_text(shuffle, cat(caches(pieces), kPages, kPut, kKvStore));
 }
-std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
-  const std::string_view result = of == AttentionOf::kSplit    ? ""
-                                  : of == AttentionOf::kGroup  ? "#define GROUPED\n"
-                                  : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
-                                                               : "#define RESULT float\n";
+std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
+                           std::optional<bool> halves) {
+  std::string result = of == AttentionOf::kGroup ? "#define GROUPED\n" : "";
+  if (halves) {
+    result +=
+        cat(of == AttentionOf::kRow ? "#define RESULT " : "#define JOINED ",
+            *halves ? "float16_t" : "float", "\n#define RESULT_BINDING ", 3 + 2 * pieces, "\n");
+  }
   return kernel_text(shuffle, cat(result, caches(pieces), op_functions_glsl(), kPages, kAttention));
-}
-std::string merge_text(bool shuffle, bool half) {
-  return kernel_text(
-      shuffle, cat("#define PARTIAL_BINDING 1\n#define RESULT ", half ? "float16_t\n" : "float\n",
-                   op_functions_glsl(), kPages, kMerged, kMerge));
 }
 std::string tiled_attention_text() { return units_text("", cat(kPages, kTiledAttention)); }
 std::string rotate_text(bool normed, bool puts) {

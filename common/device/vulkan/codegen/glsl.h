@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,12 +92,12 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
                      bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
-// The result of a workgroup of attention: that of one split or of a group of them, or a row of
-// floats or of halves. Bindings: 1 the queries, 2 the splits' results or the row's, 3 the caches.
-enum class AttentionOf : uint8_t { kSplit, kGroup, kFloats, kHalves };
-std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of = AttentionOf::kSplit);
-// `half`: the result is kept as halves.
-std::string merge_text(bool shuffle, bool half);
+// A workgroup of attention takes a split, a group of them, or all of a row. Unless `halves`
+// is nothing the splits are joined to rows of floats or halves. Bindings: 1 the queries, 2 the
+// splits' results or the row's, 3 the caches, and behind these the rows of joined splits.
+enum class AttentionOf : uint8_t { kSplit, kGroup, kRow };
+std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
+                           std::optional<bool> halves);
 // The whole of attention by matrix units. Bindings: 1 the queries, 2 the result in halves, 3 and 4
 // the caches, which are halves.
 std::string tiled_attention_text();

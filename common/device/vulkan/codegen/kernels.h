@@ -38,7 +38,6 @@ class Kernels {
     kGroupAttention,
     kRowAttention,
     kTiledAttention,
-    kMerge,
     kRotate,
     kNormRotate,
     kBlockMax,
@@ -51,8 +50,8 @@ class Kernels {
     size_t step = 0;
     Takes takes = {};
     Halves halves = {};
-    uint32_t pieces = 0;  // of each cache
-    bool half = false;    // attention's result is kept as halves
+    uint32_t pieces = 0;            // of each cache
+    std::optional<bool> half = {};  // attention's rows are joined, and kept as halves
     auto operator<=>(const Key&) const = default;
   };
   // Returns what `make` does for it, the first time. Stays where it is.

@@ -1,5 +1,6 @@
 // The dispatches of attention: by splits of the keys, and of prompt rows by matrix units.
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "device/vulkan/codegen/numbers.h"
@@ -115,18 +116,28 @@ void VulkanExecutable::plan_caches(const Step& step, AttentionPlan& plan) {
 // The memory of partial results, of as many rows at a time as there is room for.
 void VulkanExecutable::plan_partial(const Step& step, AttentionPlan& plan) {
   const size_t limit = core_->context.capabilities().max_range;
-  const size_t partial_row = Heads(step).count * parts().count * split_stride(step) * sizeof(float);
-  const size_t budget = std::min(limit, kScratchBytes) / partial_row;
+  const size_t heads = Heads(step).count;
+  const size_t partial_row = heads * parts().count * split_stride(step) * sizeof(float);
+  const auto count_bytes = [&](size_t rows) {
+    constexpr size_t kAlign = 256;
+    return (rows * heads * sizeof(uint32_t) + kAlign - 1) / kAlign * kAlign;
+  };
+  const size_t most = std::min(limit, kScratchBytes);
+  const size_t budget = std::min((most - count_bytes(1)) / (partial_row + heads * sizeof(uint32_t)),
+                                 kCountBytes / (heads * sizeof(uint32_t)));
   plan.rows =
       piece_rows({step.in(Attention::q), step.in(Attention::k), step.in(Attention::v), step.out()},
                  std::max<size_t>(budget, 1));
-  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
+  const size_t counts = count_bytes(plan.rows), bytes = plan.rows * partial_row;
+  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || counts > kCountBytes ||
+      counts + bytes > limit) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] attention: partial results of ", partial_row,
                     " bytes a row, a binding of this device has at most ", limit));
   }
-  scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
-  plan.partial = part(*scratch_.back(), 0, plan.rows * partial_row);
+  plan.count_words = static_cast<uint32_t>(counts / sizeof(uint32_t));
+  scratch_.push_back(workspace_.scratch(bytes));
+  plan.partial = part(*scratch_.back(), kCountBytes - counts, counts + bytes);
 }
 
 VulkanExecutable::Parts VulkanExecutable::parts() const {
@@ -152,6 +163,7 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
        {Constant::PIECE_PAGES, attention(step).piece_pages},
        {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
+       {Constant::COUNT_WORDS, attention(step).count_words},
        {Constant::SPLITS, parts().count},
        {Constant::GROUP_SPLITS, parts().splits},
        {Constant::SCALE,
@@ -170,27 +182,25 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
 }
 
 const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const AttentionPlan& plan,
-                                                     bool half) {
+                                                     std::optional<bool> half) {
   const bool shuffle = core_->context.capabilities().subgroup > 1;
   using What = Kernels::What;
-  const uint32_t pieces = what == What::kMerge ? 0 : plan.pieces;
-  return core_->kernels.get({.what = what, .pieces = pieces, .half = half}, [&] {
-    const auto attention = [&](AttentionOf of) { return attention_text(plan.pieces, shuffle, of); };
-    const AttentionOf row = half ? AttentionOf::kHalves : AttentionOf::kFloats;
-    return Kernel{what == What::kStore            ? kv_store_text(plan.pieces, shuffle)
-                  : what == What::kMerge          ? merge_text(shuffle, half)
-                  : what == What::kRowAttention   ? attention(row)
-                  : what == What::kGroupAttention ? attention(AttentionOf::kGroup)
-                                                  : attention(AttentionOf::kSplit),
+  return core_->kernels.get({.what = what, .pieces = plan.pieces, .half = half}, [&] {
+    const AttentionOf of = what == What::kRowAttention     ? AttentionOf::kRow
+                           : what == What::kGroupAttention ? AttentionOf::kGroup
+                                                           : AttentionOf::kSplit;
+    return Kernel{what == What::kStore ? kv_store_text(plan.pieces, shuffle)
+                                       : attention_text(plan.pieces, shuffle, of, half),
                   {},
                   {}};
   });
 }
 
-// The bindings behind the symbols: inputs, what splits leave, the result, and the caches.
+// The bindings behind the symbols: inputs, what splits leave, the caches, and the result, which is
+// before the caches where there are no splits.
 struct VulkanExecutable::AttentionBindings {
   std::vector<size_t> inputs;
-  bool partial = false, result = false, caches = true;
+  bool partial = false, result = false;
 };
 
 VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
@@ -200,18 +210,18 @@ VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
   Dispatch dispatch;
   dispatch.what = what;
   dispatch.key = key_of(kernel, step, workgroup);
-  if (bindings.caches) add_counted(variant, dispatch.key);
+  add_counted(variant, dispatch.key);
   add_page_constants(step, variant, dispatch.key);
   dispatch.ranges = {symbols()};
   for (const size_t input : bindings.inputs) {
     dispatch.ranges.push_back(rowwise(step.in(input), base, rows, {}));
   }
+  std::vector<Range> result;
+  if (bindings.result) result = {rowwise(step.out(), base, rows, halves(variant))};
   if (bindings.partial) dispatch.ranges.push_back(plan.partial);
-  if (bindings.result) {
-    dispatch.ranges.push_back(rowwise(step.out(), base, rows, halves(variant)));
-  }
-  if (bindings.caches) {
-    dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
+  for (const auto& ranges :
+       bindings.partial ? std::array{plan.caches, result} : std::array{result, plan.caches}) {
+    dispatch.ranges.insert(dispatch.ranges.end(), ranges.begin(), ranges.end());
   }
   dispatch.push = {base, rows, 0, 0};
   return dispatch;
@@ -264,23 +274,21 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   const Parts parts = this->parts();
   const bool few = variant < kWide && kNarrowRows[variant] * Heads(step).count <= kFewHeads;
-  const uint32_t split_lanes = few ? plan.many_lanes : plan.split_lanes;
+  const uint32_t split_lanes = variant == kLongRow ? plan.row_lanes
+                               : few               ? plan.many_lanes
+                                                   : plan.split_lanes;
+  const bool joins = !joins_matmul(i, variant);
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const What what = parts.splits > 1 ? What::kGroupAttention : What::kSplitAttention;
+    const KeptKernel& kernel =
+        attention_kernel(what, plan, joins ? std::optional(half) : std::nullopt);
     Dispatch split =
-        attention_piece("attention", attention_kernel(what, plan), step, variant, split_lanes, base,
-                        plan.rows, {.inputs = {Attention::q}, .partial = true});
+        attention_piece("attention", kernel, step, variant, split_lanes, base, plan.rows,
+                        {.inputs = {Attention::q}, .partial = true, .result = joins});
     split.groups = {static_cast<uint32_t>(Heads(step).count), parts.count, 1};
     split.row_axis = 2;
     split.part_keys = kSplitKeys * parts.splits;
     out.push_back(std::move(split));
-    if (joins_matmul(i, variant)) continue;
-    // Each lane has elements of its own, four at a time: many lanes, few elements.
-    const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
-    const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
-    out.push_back(attention_piece(
-        "merge", attention_kernel(What::kMerge, plan, half), step, variant, lanes, base, plan.rows,
-        {.inputs = {}, .partial = true, .result = true, .caches = false}));
   }
 }
 

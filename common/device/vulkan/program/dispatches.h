@@ -11,7 +11,7 @@
 namespace split::vulkan {
 
 inline constexpr size_t kSharedBytes = 16 * 1024;
-inline constexpr size_t kOneRow = 0;  // the narrow variant
+inline constexpr size_t kOneRow = 0, kLongRow = 1;  // the narrow variants, of few keys and of many
 
 // Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
 inline uint32_t row_lanes(const Capabilities& device) {
@@ -41,7 +41,8 @@ inline void add_tape_constants(const KeptKernel& kernel, PipelineKey& key) {
 // Whether each workgroup has a row (common.glsl). Of 3 or 4 rows, and of 5 to 8, there is one
 // recording, with a workgroup for each that it may have.
 inline void add_counted(size_t variant, PipelineKey& key) {
-  add_constants(key, {{Constant::COUNTED, variant < 2 || variant >= kWide ? 1u : 0u}});
+  add_constants(key,
+                {{Constant::COUNTED, variant >= kWide || kNarrowRows[variant] <= 2 ? 1u : 0u}});
 }
 
 // The sizes of what a matrix unit multiplies.

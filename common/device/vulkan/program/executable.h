@@ -1,8 +1,8 @@
-// A Program as commands that are ready to be recorded: variants for 1, 2, 4 and 8 rows, and one for
-// any number of rows, whose group counts are read from a buffer. Where a profile of halves meets
-// matrix units there are cooperative-matrix variants too: prompt rows always run by them, and so do
-// the generated rows of a wide shard. Padding rows of the narrow variants store nothing. A Program
-// over both rows and output rows has no narrow variants.
+// A Program as commands that are ready to be recorded: variants for 1, 2, 4 and 8 rows, of one row
+// another for many keys, and one for any number of rows, whose group counts are read from a buffer.
+// Where a profile of halves meets matrix units there are cooperative-matrix variants too: prompt
+// rows always run by them, and so do the generated rows of a wide shard. Padding rows of the narrow
+// variants store nothing. A Program over both rows and output rows has no narrow variants.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace split::vulkan {
 
-inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, shader::NARROW_ROWS};
+inline constexpr std::array<uint32_t, 5> kNarrowRows = {1, 1, 2, 4, shader::NARROW_ROWS};
 inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
 // those that use matrix units: for a prompt and for generated rows, and with the same sums for
 // short prompts and steps of so many rows.
@@ -119,6 +119,7 @@ class VulkanExecutable final : public Executable {
     std::vector<Range> caches;  // K's pieces, then V's
     uint32_t rows = 0;          // of the step at a time
     bool keeps_splits = false;  // those of a row fit into shared memory
+    uint32_t count_words = 0;   // before the partial results
     Range partial;
   };
 
@@ -171,7 +172,7 @@ class VulkanExecutable final : public Executable {
   void plan_partial(const Step& step, AttentionPlan& plan);
   static size_t split_stride(const Step& attention);
   const KeptKernel& attention_kernel(Kernels::What what, const AttentionPlan& plan,
-                                     bool half = false);
+                                     std::optional<bool> half = {});
   struct AttentionBindings;  // attention_steps.cpp
   Dispatch attention_piece(const char* what, const KeptKernel& kernel, const Step& step,
                            size_t variant, uint32_t workgroup, uint32_t base, uint32_t rows,

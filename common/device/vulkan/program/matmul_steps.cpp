@@ -18,7 +18,7 @@ using Matmul = inputs::matmul;
 // workgroups side by side share, come from memory once, and more lanes wait for them at a time. On
 // an H200 an XL step of 8 rows takes 0.78 of what it took with all of them in one workgroup.
 uint32_t block_rows(size_t variant) {
-  constexpr std::array<uint32_t, kNarrowRows.size()> kNarrow = {1, 2, 2, 4};
+  constexpr std::array<uint32_t, kNarrowRows.size()> kNarrow = {1, 1, 2, 2, 4};
   return variant < kWide ? kNarrow[variant] : 8;
 }
 
@@ -154,7 +154,7 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
                                 question_of(joined)};
   // Measures one row, which is most of what an edge does, and for which the time of a kernel alone
   // is that in a step: of more rows it misled on an H200.
-  const bool asks = plan.variant == kOneRow && layouts.size() > 1;
+  const bool asks = plan.variant <= kLongRow && layouts.size() > 1;
   plan.shape = asks ? core_->tuner.choose(question, layouts) : layouts[0];
   if (asks && core_->tuner.is_open(question)) {
     plan.question = question;
@@ -205,10 +205,13 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                         {Constant::DEPTH, plan.tile.depth},
                         {Constant::RUN, plan.tile.run}});
   } else {
-    add_constants(key, {{Constant::BLOCK, plan.block},
-                        {Constant::COLUMNS_PER_LANE, plan.shape.columns_per_lane},
-                        {Constant::UNROLL, plan.shape.unroll},
-                        {Constant::EXACT_ROWS, plan.variant < 2 ? kNarrowRows[plan.variant] : 0}});
+    add_constants(
+        key,
+        {{Constant::BLOCK, plan.block},
+         {Constant::COLUMNS_PER_LANE, plan.shape.columns_per_lane},
+         {Constant::UNROLL, plan.shape.unroll},
+         {Constant::EXACT_ROWS,
+          plan.variant < kWide && kNarrowRows[plan.variant] <= 2 ? kNarrowRows[plan.variant] : 0}});
     add_counted(plan.variant, key);
   }
   const FusedNeighbours& joined = plan.joined;

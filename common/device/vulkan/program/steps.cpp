@@ -22,7 +22,8 @@ bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
-  return device.neighbours && variant == kOneRow && step.joins > 0 &&
+  const bool joins = variant == kOneRow || (variant == kLongRow && step.op == Op::k_group);
+  return device.neighbours && joins && step.joins > 0 &&
          stages(device, program_.steps[i + 1].inner);
 }
 

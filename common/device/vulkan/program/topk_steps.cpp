@@ -14,7 +14,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
   const uint32_t piece = piece_rows({step.in(inputs::topk::x), step.out()}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t)));
   const Range maxima =
-      part(*scratch_.back(), 0, size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t));
+      part(*scratch_.back(), kCountBytes, size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t));
   const uint32_t lanes = most_lanes(core_->context.capabilities());
   const auto add = [&](const char* what, Kernels::What which, std::string (*text)(),
                        uint32_t base) {

@@ -166,8 +166,9 @@ uint32_t VulkanWorkspace::splits() const {
 }
 
 std::shared_ptr<Allocation> VulkanWorkspace::scratch(size_t bytes) {
-  if (!scratch_ || scratch_->size() < bytes) {
-    scratch_ = std::make_shared<Allocation>(core_->memory, bytes, MemoryUse::kDevice);
+  if (!scratch_ || scratch_->size() < kCountBytes + bytes) {
+    scratch_ = std::make_shared<Allocation>(core_->memory, kCountBytes + bytes, MemoryUse::kDevice);
+    core_->memory.zero(*scratch_);
   }
   return scratch_;
 }

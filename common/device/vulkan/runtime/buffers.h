@@ -84,6 +84,8 @@ struct CopyOut {
   auto operator<=>(const CopyOut&) const = default;
 };
 
+inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // of rows and heads
+
 class VulkanWorkspace final : public Workspace {
  public:
   VulkanWorkspace(CorePtr core, const Limits& limits);
@@ -94,7 +96,8 @@ class VulkanWorkspace final : public Workspace {
   uint32_t splits() const;                         // of attention, that the longest sequence has
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
-  // Returns memory of at least this size, shared by what runs one after the other.
+  // Returns memory of at least this size behind kCountBytes that are 0 between steps, shared by
+  // what runs one after the other.
   std::shared_ptr<Allocation> scratch(size_t bytes);
 
   // Throws Error(kDevice) for a batch that does not fit the limits.

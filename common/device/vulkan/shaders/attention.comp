@@ -7,19 +7,31 @@ R"glsl(
 // whose keys differ in the highest bit first, however many lanes there are and however far shuffles
 // reach. With RESULT a workgroup takes all splits of a row one after another, as is best for many
 // rows, and joins them as merged.glsl does. With GROUPED it takes some, which it joins likewise, and
-// leaves what one split does.
+// leaves what one split does. With JOINED the last workgroup of a row's head joins what all left.
 layout(set = 0, binding = 1) readonly buffer Q { float q_rows[]; };
 layout(set = 0, binding = 1) readonly buffer Q4 { vec4 q_rows4[]; };
 #ifdef RESULT
 layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 shared float kept[SPLITS * SPLIT];
 #define KEEP(at, value) kept[split * SPLIT + (at)] = value
-#elif defined(GROUPED)
-layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
-shared float kept[GROUP_SPLITS * SPLIT];
-#define KEEP(at, value) kept[split % GROUP_SPLITS * SPLIT + (at)] = value
+#else
+#ifdef JOINED
+layout(set = 0, binding = 2) coherent buffer Partial { float partial[]; };
+layout(set = 0, binding = 2) coherent buffer Counts { uint counts[]; };
+layout(set = 0, binding = RESULT_BINDING) writeonly buffer Result { JOINED result[]; };
+shared bool is_last;
+shared float totals[SPLIT_KEYS];
 #else
 layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
+#endif
+uint split_at(uint r, uint head, uint split) {
+  return COUNT_WORDS + ((r * HEADS + head) * SPLITS + split) * SPLIT;
+}
+#endif
+#ifdef GROUPED
+shared float kept[GROUP_SPLITS * SPLIT];
+#define KEEP(at, value) kept[split % GROUP_SPLITS * SPLIT + (at)] = value
+#elif !defined(RESULT)
 #define KEEP(at, value) partial[out_base + (at)] = value
 #endif
 #define CACHE(name, at) layout(set = 0, binding = at) readonly buffer name##Cache { uvec4 name[]; };
@@ -127,7 +139,8 @@ float largest_of_all(float value, uint lane) {
   return value;
 }
 
-void attend(uint head, uint split, uint r) {
+// Returns whether the row sees any of the split's keys.
+bool attend(uint head, uint split, uint r) {
   const uint row = piece.row_base + r;
   const uint lane = lane_index();
   const uint group = lane / KEY_LANES, vector = lane % KEY_LANES;
@@ -139,7 +152,7 @@ void attend(uint head, uint split, uint r) {
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
   const uvec2 seen_of_row = seen_keys(row);
   const uint seen_first = seen_of_row.x, seen_end = seen_of_row.y;
-  if (split * SPLIT_KEYS >= seen_end || (split + 1) * SPLIT_KEYS <= seen_first) return;
+  if (split * SPLIT_KEYS >= seen_end || (split + 1) * SPLIT_KEYS <= seen_first) return false;
   // The row sees the split's keys [least, keys).
   const uint least = max(seen_first, split * SPLIT_KEYS) - split * SPLIT_KEYS;
   const uint keys = min(seen_end - split * SPLIT_KEYS, SPLIT_KEYS);
@@ -238,7 +251,7 @@ void attend(uint head, uint split, uint r) {
   }
   barrier();
 #if !defined(RESULT) && !defined(GROUPED)
-  const uint out_base = ((r * HEADS + head) * SPLITS + split) * SPLIT;
+  const uint out_base = split_at(r, head, split);
 #endif
   if (lane == 0) KEEP(D, largest);
   for (uint d = lane; d <= D; d += WORKGROUP) {
@@ -248,7 +261,56 @@ void attend(uint head, uint split, uint r) {
     if (d == 0) KEEP(D + 1, parts[0]);
     else KEEP(d - 1, parts[0]);
   }
+  return true;
 }
+
+#ifdef JOINED
+// Joins the splits in order, some on their way at once.
+const uint AT_ONCE = SPLITS < 16 ? SPLITS : 16;
+#define LOAD_VALUES(first) \
+  [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) { \
+    values[i] = partial[base + min(first + i, count - 1) * SPLIT + d]; \
+  }
+void join(uint head, uint r) {
+  const uint lane = lane_index(), place = r * HEADS + head;
+  const uvec2 used = seen_splits(piece.row_base + r);
+  const uint count = used.y - used.x;
+  memoryBarrierBuffer();
+  barrier();
+  if (lane == 0) {
+    is_last = atomicAdd(counts[place], 1u) + 1 == count;
+    if (is_last) counts[place] = 0;  // for the next step
+  }
+  barrier();
+  if (!is_last) return;
+  memoryBarrierBuffer();
+  const uint base = split_at(r, head, used.x), own = base + min(lane, count - 1) * SPLIT + D;
+  const float own_largest = partial[own], own_total = partial[own + 1];
+  uint d = min(lane, D - 1);
+  float values[AT_ONCE];
+  LOAD_VALUES(0)
+  const float largest = largest_of_all(own_largest, lane);
+  if (lane < count) {
+    weight[lane] = exp_f(own_largest - largest);
+    totals[lane] = own_total;
+  }
+  barrier();
+  float total = 0.0;
+  for (uint s = 0; s < count; ++s) total = fma(weight[s], totals[s], total);
+  for (d = lane; d < D; d += WORKGROUP) {
+    float y = 0.0;
+    for (uint first = 0; first < count; first += AT_ONCE) {
+      if (first > 0 || d != lane) {
+        LOAD_VALUES(first)
+      }
+      [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
+        if (first + i < count) y = fma(weight[first + i], values[i], y);
+      }
+    }
+    result[r * C + head * D + d] = JOINED(y * (1.0 / total));
+  }
+}
+#endif
 
 void main() {
   const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.z;
@@ -285,7 +347,7 @@ void main() {
   const uint from = begin % GROUP_SPLITS, to = from + (end - begin);
   float largest = kept[from * SPLIT + D];
   for (uint s = from + 1; s < to; ++s) largest = max(largest, kept[s * SPLIT + D]);
-  const uint base = ((r * HEADS + head) * SPLITS + group) * SPLIT;
+  const uint base = split_at(r, head, group);
   for (uint d = lane_index(); d <= D; d += WORKGROUP) {
     float y = 0.0;  // behind the last channel the sum of weights
     for (uint s = from; s < to; ++s) {
@@ -295,7 +357,10 @@ void main() {
   }
   if (lane_index() == 0) partial[base + D] = largest;
 #else
-  attend(head, gl_WorkGroupID.y, r);
+  if (!attend(head, gl_WorkGroupID.y, r)) return;
+#endif
+#ifdef JOINED
+  join(head, r);
 #endif
 }
 )glsl"

@@ -9,7 +9,7 @@ const uint AT_ONCE = SPLITS < 8 ? SPLITS : 8;
 // Element d of split s of a head of row r: a channel, or at D its largest score and at D + 1 its sum
 // of weights.
 uint split_at(uint r, uint head, uint s, uint d) {
-  return ((r * HEADS + head) * SPLITS + s) * SPLIT + d;
+  return COUNT_WORDS + ((r * HEADS + head) * SPLITS + s) * SPLIT + d;
 }
 // Channels d .. d + 3 of a head, or only the first of them.
 vec4 split_value(uint r, uint head, uint s, uint d) {
