@@ -224,8 +224,9 @@ TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
 }
 
 // Matrices in pieces of 128 columns of bytes, 256 of nibbles; their scales are bound apart.
-TEST_F(Vulkan, BlocksInPiecesGiveTheSameBits) {
+TEST_F(Vulkan, BlocksInPiecesOrUnpackedWithoutHalvesGiveTheSameBits) {
   const auto small = device_with("SPLIT_VULKAN_MAX_RANGE", "350000");
+  const auto by_words = device_with("SPLIT_VULKAN_DISABLE", "halves");
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kQ4_K}) {
     const int64_t inner = is_k_quant(dtype) ? 2048 : 2100;
     const Products whole(*device_, inner, 700, dtype, true);
@@ -233,6 +234,9 @@ TEST_F(Vulkan, BlocksInPiecesGiveTheSameBits) {
     const std::vector<float> want = whole.run(*whole.bench(), Products::kRowCount);
     expect_equal_bits(pieces.run(*pieces.bench(), Products::kRowCount), want,
                       cat(dtype_name(dtype)));
+    const Products words(*by_words, inner, 700, dtype, true);
+    expect_equal_bits(words.run(*words.bench(), Products::kRowCount), want,
+                      cat(dtype_name(dtype), " unpacked without halves"));
   }
 }
 

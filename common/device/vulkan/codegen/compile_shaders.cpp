@@ -66,7 +66,7 @@ void add(Modules& modules, const NamedOutput& output) {
           for (const bool stores : {false, true}) {
             const Takes takes{.input = input, .twin = true, .rotation = true, .attention = stores};
             const FusedNeighbours joined = joined_to(program, i, takes);
-            add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+            add(modules, matmul_kernel(program, step, joined, shuffle, shuffle, kAnyRange).text);
           }
         }
       }

@@ -245,7 +245,9 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
-                     bool shuffle, size_t max_range, const Halves& halves) {
+                     bool shuffle, bool by_halves, size_t max_range, const Halves& halves) {
+  constexpr std::string_view kByHalves =
+      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n";
   constexpr size_t kPrologueBase = 100, kTwinBase = 200;  // past any epilogue's names
   const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
@@ -291,7 +293,8 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
   return std::move(parts).kernel(kernel_text(
       shuffle,
       cat(text, op_functions_glsl(), op_functions(tapes), pair, put, tape.declarations(), finish,
-          kWeights, kMatmulShape, joined.in_pairs() ? kPair : "", stage, kMatmul)));
+          kWeights, kMatmulShape, joined.in_pairs() ? kPair : "", stage, kMatmul),
+      blocks && by_halves ? kByHalves : ""));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,

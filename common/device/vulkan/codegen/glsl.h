@@ -83,9 +83,9 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
                     const Halves& halves = {});
 // Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
-// one; then the same of a twin's.
+// one; then the same of a twin's. `by_halves`: blocks are unpacked with their arithmetic.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
-                     bool shuffle, size_t max_range, const Halves& halves = {});
+                     bool shuffle, bool by_halves, size_t max_range, const Halves& halves = {});
 // The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
 // halves. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,

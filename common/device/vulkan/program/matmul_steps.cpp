@@ -123,7 +123,7 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
         const Halves& half = halves(variant);
         return plan.units ? matrix_kernel(program_, step, plan.joined, few, device.max_range, half)
                           : matmul_kernel(program_, step, plan.joined, device.subgroup > 1,
-                                          device.max_range, half);
+                                          device.halves, device.max_range, half);
       });
   plan.dtype = w.dtype;
   plan.row_bytes = matrix_row_bytes(device, step, w.dtype);

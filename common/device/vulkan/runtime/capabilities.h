@@ -1,7 +1,7 @@
 // The capabilities of a Vulkan device, and which of its optional paths are used.
 //
-// SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses,neighbours turns optional paths
-// off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known to pay.
+// SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,halves,tuner,addresses,neighbours turns optional
+// paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known to pay.
 // SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
 #pragma once
 
@@ -28,6 +28,7 @@ struct Capabilities {
   uint32_t subgroup = 1;          // lanes that shuffles reach; 1: shuffles are not used
   uint32_t most_lanes = 1;        // of a workgroup, a power of two
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
+  bool halves = false;            // arithmetic of halves
   bool matrix = false;            // matrix units for halves
   bool neighbours = true;         // products do the work of steps beside them in their kernels
   bool addresses = false;         // kernels are given addresses, not descriptors, where it pays

@@ -225,11 +225,11 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
       extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
   }
+  features12.shaderFloat16 = capabilities_.halves || capabilities_.matrix ? VK_TRUE : VK_FALSE;
   MatrixFeatures matrix;
   matrix.cooperativeMatrix = VK_TRUE;
   if (capabilities_.matrix) {
     extensions.push_back(kMatrixExtension);
-    features12.shaderFloat16 = VK_TRUE;
     features12.vulkanMemoryModel = VK_TRUE;
     matrix.pNext = features12.pNext;
     features12.pNext = &matrix;

@@ -69,12 +69,23 @@ float less_of(uvec3 chunk) {
          (uintBitsToFloat((chunk.z & 0xfc0u) | 0x48000000u) - 131072.0);
 }
 // Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
-// for which devices have no conversion.
+// or of a half, two at a time, for which devices have no conversion.
 vec4 quarter_of_w(uvec3 chunk, uint which) {
   if (IN_BYTES) {
     const int four = int(which == 0 ? chunk.x : chunk.y);
     return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
   }
+#ifdef HALVES
+  f16vec2 pairs[4];  // numbers i and i + 4
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const bool odd = (i & 1u) != 0u;
+    const uint bits = chunk.x >> (i / 2 * 8) & (odd ? 0x00f000f0u : 0x000f000fu);
+    pairs[i] = unpackFloat2x16(bits | (odd ? 0x54005400u : 0x64006400u)) -
+               f16vec2((odd ? 64.0 : 1024.0) + (W_TYPE == 6 ? 0.0 : 8.0));
+  }
+  if (which == 0) return vec4(pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x);
+  return vec4(pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y);
+#else
   const uint four = chunk.x >> (16 * which);
   const vec4 bits = vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u),
                          uintBitsToFloat((four & 0xf0u) | 0x49000000u),
@@ -82,6 +93,7 @@ vec4 quarter_of_w(uvec3 chunk, uint which) {
                          uintBitsToFloat((four & 0xf000u) | 0x45000000u));
   if (W_TYPE == 6) return bits - vec4(8388608.0, 524288.0, 32768.0, 2048.0);
   return bits - vec4(8388616.0, 524296.0, 32776.0, 2056.0);
+#endif
 }
 #endif
 )glsl"
