@@ -38,6 +38,9 @@ std::string one_decimal(double value) {
   const auto tenths = static_cast<int64_t>(std::llround(value * 10));
   return cat(tenths / 10, ".", tenths % 10);
 }
+std::string time_of(double minutes) {
+  return minutes < 1 ? cat(std::lround(60 * minutes), " s") : cat(one_decimal(minutes), " minutes");
+}
 
 // One course, from the text to the file.
 class Training {
@@ -279,8 +282,7 @@ class Training {
       if (step == begun) timed = Clock::now();  // the first one touches all memory
       const double each = step > begun ? ms_since(timed) / static_cast<double>(step - begun) : 0;
       const double minutes = each * static_cast<double>(course_.steps - step - 1) / 60000;
-      if (step == begun + 1)
-        say(cat(course_.steps, " steps take about ", one_decimal(minutes), " minutes"));
+      if (step == begun + 1) say(cat(course_.steps, " steps take about ", time_of(minutes)));
       draw(step, loss, minutes);
       if (Clock::now() - saved > kSavedEach) {
         save(store, step + 1);
@@ -307,8 +309,7 @@ class Training {
     if (command_.options.quiet || !world_.console.err_is_terminal) return;
     open_ = true;
     world_.console.err(cat("\r\x1b[Kstep ", step + 1, " of ", course_.steps, ", loss ",
-                           std::round(loss * 1000) / 1000, ", ", one_decimal(minutes),
-                           " minutes left"));
+                           std::round(loss * 1000) / 1000, ", ", time_of(minutes), " left"));
   }
   void close_line() {
     if (std::exchange(open_, false)) world_.console.err("\n");
