@@ -77,6 +77,22 @@ int run(int argc, char** argv) {
                  bandwidth ? std::optional(1e6 * bytes / *bandwidth) : std::nullopt);
     }
   }
+  // The end of a prompt whose beginning is known: bound by arithmetic.
+  for (const DType cache : {DType::kF16, DType::kBF16}) {
+    if (cache == DType::kBF16 && !cpu) continue;
+    constexpr uint32_t kLayers = 4;
+    const uint32_t context = std::min(2048u, static_cast<uint32_t>(config.context));
+    AttentionBench bench(*device, heads_of(config), cache, context, kLayers);
+    for (const uint32_t rows : {16u, 64u}) {
+      bench.run(rows);
+      std::vector<double> times;
+      for (unsigned i = 0; i < options->runs; ++i) times.push_back(bench.run(rows));
+      const double flops = 4.0 * rows * context * config.heads * config.head_dim;
+      report.add(cat("attention_rows", rows, "_context", context,
+                     cache == DType::kF16 ? "_f16" : "_bf16", "_gflops"),
+                 flops / median(times) / 1e9, "GFLOP/s");
+    }
+  }
   if (cpu) report.add("read_bandwidth_gbps", best / 1e9, "GB/s");
   report.finish();
   return 0;

@@ -150,18 +150,20 @@ AttentionBench::AttentionBench(Device& device, const AttentionHeads& heads, DTyp
   device_.run(*workspace_, programs, batch);
 }
 
-double AttentionBench::run() {
-  const int32_t position = static_cast<int32_t>(context_) - 1;
-  const uint32_t sequence = 0;
+double AttentionBench::run(uint32_t rows) {
+  std::vector<int32_t> positions(rows);
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(context_ - rows));
+  const std::vector<uint32_t> sequences(rows, 0);
   std::vector<uint32_t> table((context_ + kPageTokens - 1) / kPageTokens);
   std::iota(table.begin(), table.end(), 0u);
+  std::vector<KeyRange> seen;
+  for (uint32_t row = 0; row < rows; ++row) seen.push_back({0, context_ - rows + row + 1});
   RowBatch batch;
-  batch.phase = Phase::kGenerate;
-  batch.rows = 1;
-  batch.positions = std::span(&position, 1);
-  batch.sequences = std::span(&sequence, 1);
-  const KeyRange seen{0, context_};
-  batch.seen = std::span(&seen, 1);
+  batch.phase = rows > 1 ? Phase::kPrompt : Phase::kGenerate;
+  batch.rows = rows;
+  batch.positions = positions;
+  batch.sequences = sequences;
+  batch.seen = seen;
   batch.page_tables = table;
   return run_all(device_, *workspace_, executables_, batch);
 }

@@ -36,13 +36,13 @@ class MatmulBench {
   std::vector<std::unique_ptr<Executable>> executables_;
 };
 
-// Attention of one new token of one sequence over its cache, for some layers.
+// Attention of the last tokens of one sequence over its cache, for some layers.
 class AttentionBench {
  public:
   AttentionBench(Device& device, const AttentionHeads& heads, DType cache, uint32_t context,
                  uint32_t layers);
-  // Seconds of one layer's.
-  double run();
+  // Seconds of one layer's: of so many tokens.
+  double run(uint32_t rows = 1);
 
  private:
   Device& device_;
