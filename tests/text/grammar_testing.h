@@ -1,0 +1,19 @@
+// Schemas of the tests of grammars.
+#pragma once
+
+#include "text/json/json_grammar.h"
+
+namespace split {
+
+inline Json parsed(std::string_view text) { return parse_json(text, 32, "a test"); }
+inline Grammar schema(std::string_view text) { return json_schema_grammar(parsed(text)).grammar; }
+// Keywords that are not held, as a header has them.
+inline std::string loosened(std::string_view text) {
+  std::string all;
+  for (const std::string& one : json_schema_grammar(parsed(text)).loosened) {
+    all += (all.empty() ? "" : ", ") + one;
+  }
+  return all;
+}
+
+}  // namespace split
