@@ -14,7 +14,7 @@ rm -rf "$copy" && mkdir -p "$copy"
 made() { cmake --build "$build/out" --parallel "$(nproc)" --target "${tests[@]}" > "$build/log" 2>&1; }
 passes() {
   local test
-  for test in "${tests[@]}"; do "$build/out/bin/$test" --gtest_brief=1 --gtest_fail_fast > "$build/log" 2>&1 || return 1; done
+  for test in "${tests[@]}"; do timeout 900 "$build/out/bin/$test" --gtest_brief=1 --gtest_fail_fast > "$build/log" 2>&1 || return 1; done
 }
 cmake -S "$copy" -B "$build/out" -DCMAKE_BUILD_TYPE=Release -DSPLIT_VULKAN=OFF -DSPLIT_BENCH=OFF > "$build/log" 2>&1
 made && passes || { echo "mutations.sh: the tests fail as they are"; tail -5 "$build/log"; exit 1; }
