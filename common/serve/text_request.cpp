@@ -212,11 +212,6 @@ auto checked(std::string_view name, const Make& make) {
 std::vector<int32_t> checked_prompt(std::vector<int32_t> ids, std::string_view name,
                                     const ModelConfig& config) {
   return checked(name, [&] {
-    if (ids.size() > static_cast<size_t>(config.context)) {
-      throw Error(ErrorKind::kInput,
-                  cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size(),
-                      ": cloud_server's --context bounds it"));
-    }
     check_prompt(config, ids);
     return std::move(ids);
   });

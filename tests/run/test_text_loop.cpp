@@ -172,5 +172,19 @@ TEST(TextLoopStops, AreAllThatTheModelNames) {
   }
 }
 
+TEST(Prompt, ThatIsTooLongIsToldBothNumbersAndTheFlag) {
+  ModelConfig config;
+  config.vocab = 8;
+  config.context = 4;
+  std::vector<int32_t> ids(5, 1);
+  try {
+    check_prompt(config, ids);
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[prompt] expected at most 4 tokens, got 5: --context bounds it");
+    EXPECT_EQ(error.field(), "prompt");
+  }
+}
+
 }  // namespace
 }  // namespace split::test

@@ -12,7 +12,8 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
   }
   if (ids.size() > static_cast<size_t>(config.context)) {
     throw Error(ErrorKind::kInput,
-                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()),
+                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size(),
+                    ": --context bounds it"),
                 "prompt");
   }
   for (const int32_t id : ids) {
@@ -35,7 +36,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
     if (fewest > static_cast<size_t>(config.context)) {
       throw Error(ErrorKind::kInput,
                   cat("[prompt] expected at most ", config.context, " tokens, got a text of ",
-                      text.size(), " bytes, which has at least ", fewest),
+                      text.size(), " bytes, which has at least ", fewest, ": --context bounds it"),
                   "prompt");
     }
   }
