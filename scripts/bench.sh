@@ -14,7 +14,8 @@
 #                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers,
 #                            qwen (0.5 B beside wllama), words (each one's first at 20 Mbit/s)
 #   agent [--cut K] [--model DIR]  an agent's session of 20 turns: rows computed, rows from the cache, first tokens
-#   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
+#   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (compiled from the source in
+#                            npm's package; by CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
 #   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
 # Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
@@ -23,7 +24,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
   kernels | cpu | gpu | http | cloud | split | store | train | pair | web | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,20s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,23s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
   *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then
@@ -41,8 +42,10 @@ if [ "$area" = peers ] || [ "$area" = web ]; then
   # Without the optional packages, which are its builds for GPUs and other systems (1 GB).
   npm install --prefix "$folder" --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error >&2
   if [ "$area" = peers ]; then
+    case " $* " in *" --device vulkan"* | *" --device=vulkan"*) kind=cuda ;; *) kind=cpu ;; esac
+    "$root/tests/bench/peers/llama.sh" "$folder" "$kind" >&2
     "$root/scripts/build.sh" bench_player >&2
-    exec node "$root/tests/bench/peers/run.mjs" "$root/build/bin/bench_player" "$folder" "$@"
+    exec /usr/bin/python3 "$root/tests/bench/peers/run.py" "$root/build/bin/bench_player" "$folder" "$@"
   fi
   "$root/scripts/build.sh" web >&2
   "$root/scripts/build.sh" >&2
