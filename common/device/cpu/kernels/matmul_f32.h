@@ -11,20 +11,25 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile; the
-// same of dot products, which hold a Vec of each row too.
+// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile; those
+// of dot products, which hold a Vec of each row too, and at most so many columns at once. Up to
+// some tiles of rows each tile widens weights anew.
 #if defined(__AVX512F__)
 constexpr size_t kSums = 24, kTileRows = 8;  // of 32 registers
-constexpr size_t kDotSums = 24, kDotRows = 8;
+constexpr size_t kDotSums = 24, kDotRows = 8, kDotColumns = 4;
+constexpr size_t kTilesUnwidened = 4;
 #elif defined(__AVX2__)
 constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
-constexpr size_t kDotSums = 4, kDotRows = 2;
+constexpr size_t kDotSums = 4, kDotRows = 2, kDotColumns = 4;
+constexpr size_t kTilesUnwidened = 4;
 #elif defined(SPLIT_WASM_KERNELS)
-constexpr size_t kSums = 2, kTileRows = 2;  // of 4: a Vec is four of 16
-constexpr size_t kDotSums = 2, kDotRows = 2;
+constexpr size_t kSums = 3, kTileRows = 2;  // of 4: a Vec is four of 16
+constexpr size_t kDotSums = 2, kDotRows = 2, kDotColumns = 1;
+constexpr size_t kTilesUnwidened = 1;
 #else
 constexpr size_t kSums = 4, kTileRows = 2;
-constexpr size_t kDotSums = 4, kDotRows = 2;
+constexpr size_t kDotSums = 4, kDotRows = 2, kDotColumns = 4;
+constexpr size_t kTilesUnwidened = 4;
 #endif
 
 // A part of a product: y [rows, 16 Vecs] += or = x [rows, depth] times w [depth, 16 Vecs].
@@ -81,6 +86,13 @@ inline void tile(Part& part, size_t row, size_t column) {
     for (size_t line = 0; line < part.next_step; line += 64) {
       __builtin_prefetch(part.next + line, 0, 2);
     }
+    if constexpr (Rows == 1) {  // weights are not kept, where registers are few
+      const Vec factor = broadcast(x[k]);
+      for (size_t v = 0; v < Vecs; ++v) {
+        sums[0][v] = fma(factor, load_as<dtype>(w + v * 16 * size_of(dtype)), sums[0][v]);
+      }
+      continue;
+    }
     Vec weights[Vecs];
     for (size_t v = 0; v < Vecs; ++v) weights[v] = load_as<dtype>(w + v * 16 * size_of(dtype));
     for (size_t r = 0; r < Rows; ++r) {
@@ -127,7 +139,7 @@ template <DType dtype, size_t Vecs>
 void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float* y) {
   // Values that are not F32 are widened once for many rows, and on the way for few.
   const bool in_place =
-      columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= 4 * kTileRows);
+      columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= kTilesUnwidened * kTileRows);
   const size_t stride = columns * size_of(dtype), passes = passes_of(task.rows, Vecs);
   const size_t next_step = passes == 1 ? 0 : (stride + passes - 1) / passes;
   for (size_t k = 0; k < task.inner; k += kPanelDepth) {
@@ -218,7 +230,7 @@ void dot_tile(const MatmulTask& task, size_t row, size_t column) {
 // one after another, while L1 has these.
 template <DType dtype, size_t Rows = kDotRows>
 void dot_rows(const MatmulTask& task, size_t row = 0) {
-  constexpr size_t kColumns = kDotSums / Rows < 4 ? kDotSums / Rows : 4;
+  constexpr size_t kColumns = kDotSums / Rows < kDotColumns ? kDotSums / Rows : kDotColumns;
   constexpr size_t kTogether = 8;  // rows, which are in L1 too
   while (row + Rows <= task.rows) {
     const size_t left = task.rows - row;
