@@ -9,7 +9,8 @@ tests=("${@:3}")
 [ $# -gt 1 ] || tests=(test_array test_goldens test_train)
 copy=$build/source
 rm -rf "$copy" && mkdir -p "$copy"
-(cd "$here" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$copy" -xf -
+# Newer than what an earlier run made, which may be a mistake's.
+(cd "$here" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$copy" -xmf -
 # All or nothing: a mistake that does not compile proves nothing.
 made() { cmake --build "$build/out" --parallel "$(nproc)" --target "${tests[@]}" > "$build/log" 2>&1; }
 passes() {
