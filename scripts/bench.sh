@@ -13,7 +13,8 @@
 #   web [--only LIST]        the edge in a tab of Chromium: its page, its steps beside a native edge's and beside wllama's and
 #                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers,
 #                            qwen (0.5 B beside wllama), words (each one's first at 20 Mbit/s)
-#   agent [--cut K] [--model DIR]  an agent's session of 20 turns: rows computed, rows from the cache, first tokens
+#   agent [--cut K] [--model DIR] [--prompt-cache on|off]  an agent's session of 20 turns: rows computed,
+#                            rows from the cache, first tokens
 #   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (compiled from the source in
 #                            npm's package; by CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
@@ -24,7 +25,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
   kernels | cpu | gpu | http | cloud | split | store | train | pair | web | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,23s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,24s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
   *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then
