@@ -130,25 +130,6 @@ class Goldens : public testing::TestWithParam<std::tuple<std::string, std::strin
   std::unique_ptr<Golden> golden_;
 };
 
-// A sequence of one shard, through its batcher.
-struct Line {
-  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
-  ~Line() { shard.pages().close(id); }
-  std::vector<float> run(const SequenceRows& rows) { return append(batcher, id, rows); }
-  Batcher batcher;
-  Shard& shard;
-  SequenceId id;
-};
-
-std::vector<double> log_softmax(std::span<const float> logits) {
-  double largest = -1e300, sum = 0;
-  for (const float x : logits) largest = std::max(largest, double(x));
-  for (const float x : logits) sum += std::exp(x - largest);
-  std::vector<double> out;
-  for (const float x : logits) out.push_back(x - largest - std::log(sum));
-  return out;
-}
-
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }

@@ -33,15 +33,6 @@ double farthest(std::span<const float> got, std::span<const float> want) {
   return most;
 }
 
-std::vector<double> log_softmax(std::span<const float> logits) {
-  double largest = -1e300, sum = 0;
-  for (const float x : logits) largest = std::max(largest, double(x));
-  for (const float x : logits) sum += std::exp(x - largest);
-  std::vector<double> out;
-  for (const float x : logits) out.push_back(x - largest - std::log(sum));
-  return out;
-}
-
 // Kullback-Leibler, of what `got` says from what `want` says.
 double divergence(std::span<const float> want, std::span<const float> got) {
   const auto p = log_softmax(want), q = log_softmax(got);

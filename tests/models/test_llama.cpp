@@ -119,16 +119,6 @@ class Family : public testing::TestWithParam<std::tuple<std::string, std::string
   std::unique_ptr<Golden> golden_;
 };
 
-// A sequence of one shard, through its batcher.
-struct Line {
-  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
-  ~Line() { shard.pages().close(id); }
-  std::vector<float> run(const SequenceRows& rows) { return append(batcher, id, rows); }
-  Batcher batcher;
-  Shard& shard;
-  SequenceId id;
-};
-
 double most_apart(std::span<const float> got, std::span<const float> want) {
   double most = 0;
   for (size_t i = 0; i < want.size(); ++i) {

@@ -2,8 +2,12 @@
 // it.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "golden_values.h"
 #include "io/checkpoint.h"
@@ -37,6 +41,25 @@ inline std::vector<float> append(Batcher& batcher, SequenceId sequence, Sequence
   std::vector<float> out(rows.wanted_count() * batcher.shard().width(rows.range.to));
   Job job{sequence, std::move(rows), out.data()};
   batcher.run(job);
+  return out;
+}
+
+// A sequence of one shard, through its batcher.
+struct Line {
+  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
+  ~Line() { shard.pages().close(id); }
+  std::vector<float> run(const SequenceRows& rows) { return append(batcher, id, rows); }
+  Batcher batcher;
+  Shard& shard;
+  SequenceId id;
+};
+
+inline std::vector<double> log_softmax(std::span<const float> logits) {
+  double largest = -1e300, sum = 0;
+  for (const float x : logits) largest = std::max(largest, double(x));
+  for (const float x : logits) sum += std::exp(x - largest);
+  std::vector<double> out;
+  for (const float x : logits) out.push_back(x - largest - std::log(sum));
   return out;
 }
 
