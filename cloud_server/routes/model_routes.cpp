@@ -56,7 +56,10 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
   info.features = {"load", std::string(wire::kWireFeature)};
   // Sessions are of models that write texts.
-  if (!config.encodes()) info.features.insert(info.features.begin(), {"to", "fill", "completions"});
+  if (!config.encodes()) {
+    info.features.insert(info.features.begin(), {"to", "fill", "completions"});
+    info.features.emplace_back(wire::kDigestFeature);
+  }
   if (model.batcher().prefixes() != nullptr) info.features.emplace_back(wire::kCacheFeature);
   info.bits = model.bits();
   for (const ServedModel::File& file : model.files()) info.files.push_back(file.info);

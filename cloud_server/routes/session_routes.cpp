@@ -206,7 +206,10 @@ Routes session_routes(Cloud& cloud) {
                  "How hidden states come back in safetensors: f32, or rounded to f16 or q8_0."},
                 {"fill", "boolean",
                  "Runs rows that the session has again, in place, up to the point to."},
-                {"count", "integer", "The number of rows of a fill, in place of tokens."}},
+                {"count", "integer", "The number of rows of a fill, in place of tokens."},
+                {"digest", "string",
+                 "16 hex digits: FNV-1a over the ids that the client has before these rows, of a "
+                 "fill in them too; a session of other ids is refused (409)."}},
        .one_of = {"tokens", "count"},
        .other_body_types = {wire::kTensorType},
        .frequent = true,

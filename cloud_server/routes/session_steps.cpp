@@ -42,6 +42,19 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
   }
 }
 
+// A text that went on elsewhere has left its session with rows that are not its own: guesses that
+// were wrong.
+void check_digest(const Session& session, std::optional<uint64_t> digest, uint32_t rows) {
+  if (!digest) return;
+  if (!session.range.from.is_tokens()) {
+    wire::Fields::refuse("digest", "is for a session that starts at the embedding");
+  }
+  if (session.history.size() >= rows && session.history.digest(rows) == *digest) return;
+  throw HttpError(409, wire::codes::kPositionMismatch,
+                  cat("the session's first ", rows, " rows are of other ids"), "digest",
+                  {{"Split-Have", "0"}}, {{"have", 0}});
+}
+
 [[noreturn]] void lacks_rows(uint32_t past, uint32_t have, Point to) {
   throw HttpError(409, wire::codes::kDepthMismatch,
                   cat("past is ", past, ", have is ", have, " in the blocks before ", to.name()),
@@ -172,7 +185,10 @@ void cut_back(Session& session, KvPages& pages, uint32_t past) {
 }
 
 http::Response step(Cloud& cloud, Session& session, ServedModel& model,
-                    const http::Request& request, SequenceRows rows, DType wire) {
+                    const http::Request& request, const wire::StepRequest& asked,
+                    StageRange range) {
+  SequenceRows rows = asked.received.rows;
+  rows.range = range;
   check_rows(rows, model.config());
   model.wishes().comes(session.sequence, rows.range.to);
   Shard& shard = model.batcher().shard();
@@ -180,10 +196,11 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   if (pages.length(session.sequence) < rows.past) {
     mismatch(rows.past, pages.length(session.sequence));
   }
+  check_digest(session, asked.digest, rows.past);
   if (const uint32_t have = pages.filled(session.sequence, rows.range); have < rows.past) {
     lacks_rows(rows.past, have, rows.range.to);
   }
-  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), wire);
+  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), asked.wire);
   cut_back(session, pages, rows.past);
   Job job{session.sequence, rows, answer.out().data()};
   uint32_t cached = 0;
@@ -219,6 +236,7 @@ class Fill {
         count_(asked.count),
         wanted_(asked.received.rows.wanted),
         wire_(asked.wire),
+        digest_(asked.digest),
         range_(range) {}
 
   bool done() const { return at_ == count_; }
@@ -229,6 +247,7 @@ class Fill {
     const KvPages& pages = shard.pages();
     const uint32_t have = pages.length(session.sequence), past = past_ + at_;
     if (past_ + count_ > have) mismatch(past_ + count_, have, "the end of the fill");
+    if (at_ == 0) check_digest(session, digest_, past_ + count_);
     if (const uint32_t there = pages.filled(session.sequence, range_); there < past) {
       lacks_rows(past, there, range_.to);
     }
@@ -262,6 +281,7 @@ class Fill {
   const uint32_t past_, count_;
   const Wanted wanted_;
   const DType wire_;
+  const std::optional<uint64_t> digest_;
   const StageRange range_;
   std::optional<StepAnswer> answer_;
   uint32_t at_ = 0;
@@ -303,9 +323,7 @@ http::Response step_session(Cloud& cloud, const http::Request& request) {
       }
       response = fill.emplace(asked, range).slice(cloud, session, model, request);
     } else {
-      SequenceRows rows = asked.received.rows;
-      rows.range = range;
-      response = step(cloud, session, model, request, rows, asked.wire);
+      response = step(cloud, session, model, request, asked, range);
     }
   };
   const auto go_on = [&](Session& session) {

@@ -17,6 +17,16 @@ void SequenceHistory::append(std::span<const int32_t> tokens, Phase phase) {
   phases_.resize(tokens_.size(), phase);
 }
 
+uint64_t SequenceHistory::digest(uint32_t rows) const {
+  CHECK(rows <= size());
+  constexpr uint64_t kBasis = 0xcbf29ce484222325, kPrime = 0x100000001b3;
+  uint64_t hash = kBasis;
+  for (const int32_t id : std::span(tokens_).first(rows)) {
+    hash = (hash ^ static_cast<uint32_t>(id)) * kPrime;
+  }
+  return hash;
+}
+
 uint32_t SequenceHistory::common(const SequenceHistory& other, bool phases_alike) const {
   const uint32_t most = std::min(size(), other.size());
   uint32_t row = 0;

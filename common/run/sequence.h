@@ -24,6 +24,9 @@ class SequenceHistory {
   void cut_back(uint32_t past);
   void append(std::span<const int32_t> tokens, Phase phase);
 
+  // A fingerprint of the first `rows` ids, by which two machines see whether they mean the same
+  // rows: FNV-1a of 64 bits (Fowler, Noll, Vo) that takes an id where the original takes a byte.
+  uint64_t digest(uint32_t rows) const;
   // How many leading rows are those of `other`: of the same phases too, unless these are alike.
   uint32_t common(const SequenceHistory& other, bool phases_alike) const;
   // The rows from `at` on that are of one phase, before `until`: at most kPieceRows of them. No

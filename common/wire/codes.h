@@ -7,7 +7,7 @@ namespace split::wire::codes {
 // A session's rows are not as the request has them: the edge sends them again, or opens another.
 inline constexpr char kSessionUnknown[] = "session_unknown";
 inline constexpr char kSessionConflict[] = "session_conflict";
-inline constexpr char kPositionMismatch[] = "position_mismatch";  // "have": the rows that are there
+inline constexpr char kPositionMismatch[] = "position_mismatch";  // "have": the rows to go on from
 inline constexpr char kDepthMismatch[] = "depth_mismatch";        // "have": those of the blocks
 inline constexpr char kTooManySessions[] = "too_many_sessions";
 inline constexpr char kModelMismatch[] = "model_mismatch";  // another one has the name now

@@ -1,7 +1,10 @@
 #include "wire/step.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "wire/fields.h"
 
@@ -96,6 +99,25 @@ Point read_to(Fields& fields, const ModelConfig& config) {
 
 // Writes what read_to() reads.
 Json json_of(Point to) { return to < Point::norm() ? Json(to.block()) : Json(to.name()); }
+
+void write_common(Json& json, DType wire, std::optional<uint64_t> digest) {
+  if (wire != DType::kF32) json["wire"] = format_name(wire);
+  if (!digest) return;
+  std::array<std::byte, sizeof *digest> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(*digest >> (56 - 8 * i));
+  }
+  json["digest"] = to_hex(bytes);
+}
+
+uint64_t parse_digest(std::string_view text) {
+  uint64_t digest = 0;
+  if (!is_lower_hex(text, 16)) {
+    Fields::refuse("digest", cat("expected 16 hex digits (0-9, a-f), got ", shown(text)));
+  }
+  std::from_chars(text.data(), text.data() + text.size(), digest, 16);
+  return digest;
+}
 
 // The fields of a fill that are not those of every step.
 void read_fill(Fields& fields, const ModelConfig& config, StepRequest& step) {
@@ -204,24 +226,25 @@ void ReceivedRows::own(Matrix hidden) {
 }
 
 std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can,
-                      DType wire) {
+                      DType wire, std::optional<uint64_t> digest) {
   Json json = {{"past", rows.past},
                {"phase", wire_name(rows.phase)},
                {"rows", wanted_name(rows.wanted)},
                {"tokens", rows.tokens}};
   if (to) json["to"] = json_of(*to);
   if (can) json["can"] = *can;
-  if (wire != DType::kF32) json["wire"] = format_name(wire);
+  write_common(json, wire, digest);
   return json.dump();
 }
 
-std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted, DType wire) {
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted, DType wire,
+                      std::optional<uint64_t> digest) {
   Json json = {{"count", count},
                {"fill", true},
                {"past", past},
                {"rows", wanted_name(wanted)},
                {"to", json_of(to)}};
-  if (wire != DType::kF32) json["wire"] = format_name(wire);
+  write_common(json, wire, digest);
   return json.dump();
 }
 
@@ -242,6 +265,7 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
   if (fields.has("to")) step.to = read_to(fields, config);
   if (fields.has("can")) step.can = static_cast<int>(fields.integer("can", 0, config.layers));
   step.wire = parse_format("wire", fields.text_or("wire", "f32"));
+  if (fields.has("digest")) step.digest = parse_digest(fields.text("digest"));
   fields.finish();
   return step;
 }

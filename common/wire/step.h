@@ -49,21 +49,27 @@ struct StepRequest {
   // blocks before `to` have them: it knows their tokens, and none are sent.
   bool fill = false;
   uint32_t count = 0;
+  // Of the ids that the sender has before these rows, and in a fill's case in these too
+  // (SequenceHistory::digest): the session's are to be the same.
+  std::optional<uint64_t> digest;
   DType wire = DType::kF32;  // of the answer's hidden states (wire/row_format.h)
 };
-// {"past","phase","rows","tokens"}, "to" where that is not the session's, "can", and "wire" where
-// that is not f32.
+// {"past","phase","rows","tokens"}, "to" where that is not the session's, "can", "wire" where that
+// is not f32, and "digest" in 16 hex digits.
 std::string step_json(const SequenceRows& rows, std::optional<Point> to = {},
-                      std::optional<int> can = {}, DType wire = DType::kF32);
-// {"count","fill","past","rows","to"}, and "wire" likewise.
+                      std::optional<int> can = {}, DType wire = DType::kF32,
+                      std::optional<uint64_t> digest = {});
+// {"count","fill","past","rows","to"}, "wire" and "digest" likewise.
 std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted,
-                      DType wire = DType::kF32);
+                      DType wire = DType::kF32, std::optional<uint64_t> digest = {});
 // `memory` pays for the parsed JSON.
 StepRequest parse_step(std::string_view json, const ModelConfig& config,
                        MemoryShare* memory = nullptr);
 // `body`: one frame "hidden", at most a context of rows.
 StepRequest parse_step(Query query, Bytes body, const ModelConfig& config);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
+// Stands among the features of a server that reads a digest.
+inline constexpr std::string_view kDigestFeature = "digest";
 
 // --- a step without a session: a range and which rows
 struct ForwardRequest {

@@ -2,6 +2,7 @@
 
 #include "edge_client/cloud/cloud_completion.h"
 #include "wire/codes.h"
+#include "wire/step.h"
 
 namespace split::edge {
 
@@ -43,7 +44,8 @@ std::vector<float> ModelLink::ask(const Send& send) {
                          .channels = static_cast<uint32_t>(options_.config.channels),
                          .vocab = static_cast<uint32_t>(options_.config.vocab),
                          .wire = options_.wire,
-                         .moves = options_.moves};
+                         .moves = options_.moves,
+                         .digests = options_.info.knows(wire::kDigestFeature)};
   const bool begins = send.call == Send::kOpen;
   std::vector<float> values = begins ? room_for_session([&] { return remote_->ask(send, model); })
                                      : remote_->ask(send, model);

@@ -269,6 +269,7 @@ std::string Remote::file(const std::string& id, const std::string& name) {
 
 http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes) {
   const SequenceRows& rows = send.rows;
+  const auto digest = model.digests ? send.digest : std::nullopt;
   const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
   std::string path = wire::model_forward_path(path_segment(model.id)), body;
   std::string_view type = wire::kJsonType;
@@ -276,11 +277,12 @@ http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t
     case Send::kStep:
       path = wire::session_forward_path(send.session);
       body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
-                             model.moves ? send.can : std::nullopt, model.wire);
+                             model.moves ? send.can : std::nullopt, model.wire, digest);
       break;
     case Send::kFill:
       path = wire::session_forward_path(send.session);
-      body = wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire);
+      body =
+          wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire, digest);
       break;
     case Send::kForward:
       if (rows.hidden.empty()) {

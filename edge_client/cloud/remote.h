@@ -55,6 +55,7 @@ struct AskedModel {
   uint32_t channels = 0, vocab = 0;
   DType wire = DType::kF32;  // of hidden states on their way
   bool moves = false;        // a step says where it goes, and where its text could go on
+  bool digests = false;      // and by which ids its session's rows are to be
 };
 
 // One thread at a time, but for cancel().

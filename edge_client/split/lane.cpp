@@ -348,7 +348,10 @@ Task<void> Lane::fill_cloud(SequenceRows piece) {
 Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
   const std::string session = cloud().session;
   const bool alone = sides_.cut == 0;
-  const Send asked{call, session, rows, &flying_.traffic};
+  Send asked{call, session, rows, &flying_.traffic};
+  if (call != Send::kOpen) {
+    asked.digest = sides_.history.digest(rows.past + (call == Send::kFill ? rows.count() : 0));
+  }
   std::vector<float> values;
   std::exception_ptr error;
   appending_ = call != Send::kFill;

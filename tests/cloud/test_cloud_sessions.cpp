@@ -129,6 +129,36 @@ TEST_F(CloudSessions, APastBelowHaveCutsBackAndOneAboveIsRefused) {
   }
 }
 
+// The digest's values were computed by hand: FNV-1a's, an id at a time.
+TEST_F(CloudSessions, RowsOfOtherIdsAreRefusedWhereADigestSaysWhichAreMeant) {
+  constexpr const char* kNone = "cbf29ce484222325";   // of no id
+  constexpr const char* kFirst = "af63ba4c8601b2c6";  // of 7
+  constexpr const char* kBoth = "08285e07b4e2d40a";   // of 7 and 8
+  ASSERT_EQ(put(1, {{"cut", 3}}).status, 201);
+  const auto ask = [&](Json body) {
+    body["rows"] = "all";
+    return cloud.ask().post(wire::session_forward_path(session_id(1)), body);
+  };
+  const std::vector<int32_t> three = {7, 8, 9}, other = {7, 9};
+  EXPECT_EQ(ask({{"past", 0}, {"tokens", three}, {"digest", kNone}}).status, 200);
+  const http::Reply wrong = ask({{"past", 2}, {"tokens", {9}}, {"digest", kFirst}});
+  expect_error(wrong, 409, "position_mismatch", "digest");
+  EXPECT_EQ(json_of(wrong, 409)["error"]["have"], 0);
+  EXPECT_EQ(have(1), 3);  // and nothing was lost
+  const Json fill = {{"fill", true}, {"past", 0}, {"count", 2}, {"to", 3}};
+  Json named = fill;
+  named["digest"] = kFirst;
+  expect_error(ask(named), 409, "position_mismatch", "digest");
+  named["digest"] = kBoth;
+  EXPECT_EQ(ask(named).status, 200);
+  EXPECT_EQ(hidden(ask({{"past", 2}, {"tokens", {9}}, {"digest", kBoth}})),
+            tail(fresh(three, 3), 1));
+  EXPECT_EQ(hidden(ask({{"past", 1}, {"tokens", {9}}, {"digest", kFirst}})),
+            tail(fresh(other, 3), 1));
+  expect_error(ask({{"past", 2}, {"tokens", {9}}, {"digest", kBoth}}), 409, "position_mismatch",
+               "digest");
+}
+
 TEST_F(CloudSessions, FillTheContextAndNoMore) {
   ASSERT_EQ(put(1, {{"cut", 1}}).status, 201);
   const std::vector<int32_t> full(64, 3), more(65, 3);

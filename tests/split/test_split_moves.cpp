@@ -112,6 +112,29 @@ TEST_F(SplitMoves, RowsOfWrongGuessesAreGoneWhenATextComesBack) {
   }
 }
 
+// A balancer hands a text to another server and back, which still has the rows of the guesses that
+// it computed last.
+TEST_F(SplitMoves, AServerThatATextComesBackToHasNoRowsOfItsOwn) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 24;
+  options.drafts = {.most = kMostDrafts, .always = true};
+  options.sampling.logit_bias = {{0, 100}, {1, 100}, {2, 100}};
+  std::minstd_rand random(7);
+  uint64_t replays = 0;
+  ends_lost = true;
+  cloud.before_call = [&](int) {
+    if (random() % 4 == 0) cloud.change_server();
+  };
+  for (unsigned n = 0; n < 60; ++n) {
+    options.sampling.seed = n;
+    Schedule schedule{.start = 1, .moves = {}, .asked = true};
+    if (n % 2 == 1) schedule = Schedule::random(random, layers(), options.max_tokens);
+    replays += run(schedule, options, n).counts.replays;
+    ASSERT_FALSE(HasFailure()) << n;
+  }
+  EXPECT_GT(replays, 60u);
+}
+
 // Without a wait, and whether a move is on its way or not.
 TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
   leaves_lost_cloud = true;

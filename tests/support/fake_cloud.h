@@ -10,6 +10,7 @@
 
 #include "edge_client/split/cloud_link.h"
 #include "golden_model.h"
+#include "run/sequence.h"
 #include "run/text/generate.h"
 #include "wire/codes.h"
 
@@ -32,9 +33,9 @@ class FakeCloud : public edge::CloudLink {
         open(send.session, send.rows.range);
         return {};
       case edge::Send::kStep:
-        return step(send.session, send.rows);
+        return step(send);
       case edge::Send::kFill:
-        return fill(send.session, send.rows, *send.traffic);
+        return fill(send);
       case edge::Send::kForward:
         return forward(send.rows);
       case edge::Send::kLook:
@@ -108,8 +109,14 @@ class FakeCloud : public edge::CloudLink {
   }
 
   void forget_all() {
-    while (!sessions_.empty()) forget(sessions_.begin()->first);
+    for (auto* sessions : {&sessions_, &elsewhere_}) {
+      for (const auto& [id, session] : *sessions) shard_.pages().close(session.sequence);
+      sessions->clear();
+    }
   }
+  // Another server of the same model answers from now on, or the first one again: each has kept
+  // its sessions.
+  void change_server() { sessions_.swap(elsewhere_); }
   size_t sessions() const { return sessions_.size(); }
   int calls() const { return calls_; }
   Batcher& batcher() { return batcher_; }
@@ -144,10 +151,12 @@ class FakeCloud : public edge::CloudLink {
     if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range, {}};
     call.done();
   }
-  std::vector<float> step(const std::string& session, const SequenceRows& rows) {
+  std::vector<float> step(const edge::Send& send) {
+    const SequenceRows& rows = send.rows;
     const Call call(*this);
     if (before_step) before_step(++steps_);
-    Session& own = find(session, rows);
+    Session& own = find(send.session, rows);
+    check(own, rows.past, send.digest);
     EXPECT_LE(rows.range.to, own.range.to);
     rows_stepped += rows.count();
     shard_.pages().truncate(own.sequence, rows.past);
@@ -157,19 +166,20 @@ class FakeCloud : public edge::CloudLink {
     call.done();
     return out;
   }
-  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
-                          edge::Traffic& traffic) {
+  std::vector<float> fill(const edge::Send& send) {
+    const SequenceRows& rows = send.rows;
     const Call call(*this);
     ++fills;
-    Session& own = find(session, rows);
+    Session& own = find(send.session, rows);
     const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
     if (rows.past + rows.count() > there) {
       throw RemoteError("not there", 409, wire::codes::kPositionMismatch);
     }
+    check(own, rows.past + rows.count(), send.digest);
     EXPECT_TRUE(
         std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
     std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
-    traffic.bytes_down += out.size() * sizeof(float);
+    send.traffic->bytes_down += out.size() * sizeof(float);
     Job job{.sequence = own.sequence, .rows = rows, .out = out.data(), .fill = true};
     batcher_.run(job);
     call.done();
@@ -197,6 +207,13 @@ class FakeCloud : public edge::CloudLink {
       throw error;
     }
     return at->second;
+  }
+  // As the cloud does (cloud_server/routes/session_steps.cpp).
+  static void check(const Session& session, uint32_t rows, std::optional<uint64_t> digest) {
+    SequenceHistory ids;
+    ids.append(session.ids, Phase::kPrompt);
+    if (digest && ids.size() >= rows && ids.digest(rows) == *digest) return;
+    throw RemoteError("of other ids", 409, wire::codes::kPositionMismatch);
   }
   // Behind ids of which the first `prompt` were given; the session gets the rows that it lacks.
   std::vector<float> last_logits(const std::string& session, std::span<const int32_t> ids,
@@ -234,7 +251,7 @@ class FakeCloud : public edge::CloudLink {
   std::unique_ptr<Device> device_;
   Shard shard_;
   Batcher batcher_;
-  std::map<std::string, Session> sessions_;
+  std::map<std::string, Session> sessions_, elsewhere_;
   int steps_ = 0, calls_ = 0;
 };
 

@@ -63,6 +63,13 @@ TEST(WireStep, IsTheJsonThatServersKnow) {
             R"({"past":4,"phase":"generate","rows":"last","to":2,"tokens":[5,9,31]})");
   EXPECT_EQ(fill_json(16, 256, 3, Wanted::kAll),
             R"({"count":256,"fill":true,"past":16,"rows":"all","to":3})");
+  EXPECT_EQ(step_json(rows, {}, {}, DType::kF32, 0x0123456789abcdef),
+            R"({"digest":"0123456789abcdef","past":4,"phase":"generate","rows":"last",)"
+            R"("tokens":[5,9,31]})");
+  EXPECT_EQ(parse_step(step_json(rows, {}, {}, DType::kF32, 0xf), config()).digest, 0xfu);
+  EXPECT_EQ(parse_step(fill_json(0, 1, 2, Wanted::kAll, DType::kF32, UINT64_MAX), config()).digest,
+            UINT64_MAX);
+  EXPECT_EQ(parse_step(step_json(rows), config()).digest, std::nullopt);
 }
 
 constexpr DType kRounded[] = {DType::kF16, DType::kQ8_0};
@@ -335,6 +342,9 @@ TEST(WireStep, NamesTheFieldThatIsWrong) {
       {R"({"past":0,"count":1,"fill":true,"tokens":[1]})", "tokens"},
       {R"({"past":0,"count":1,"fill":true,"phase":"prompt"})", "phase"},
       {R"({"past":0,"count":1,"fill":true,"rows":[0]})", "rows"},
+      {R"({"past":0,"tokens":[1],"digest":7})", "digest"},
+      {R"({"past":0,"tokens":[1],"digest":"0123456789abcde"})", "digest"},
+      {R"({"past":0,"tokens":[1],"digest":"0123456789ABCDEF"})", "digest"},
   };
   for (const auto& [body, field] : bodies) {
     expect_refusal(refused_field([&, text = body] { parse_step(text, config()); }), field);
