@@ -135,17 +135,22 @@ test('the same seed gives the same text, and the cloud alone gives it too', asyn
   await ended();
 });
 
-// The cloud runs in short pieces, so that the answer is not over before a slow browser has clicked.
-test('Escape ends an answer and leaves the page usable', async () => {
+// Asks for a text, and stops the cloud in the middle of it: it runs in short pieces, so that the answer is not over before a slow
+// browser has looked.
+async function generate_half(asked) {
   cloud.child.kill('SIGSTOP');
+  await generate(asked);
+  await page.locator('#halt:visible').waitFor();
+  while ((await text('#text')).length <= 60) {
+    cloud.child.kill('SIGCONT');
+    await new Promise((done) => setTimeout(done, 20));
+    cloud.child.kill('SIGSTOP');
+  }
+}
+
+test('Escape ends an answer and leaves the page usable', async () => {
   try {
-    await generate({tokens: 900});
-    await page.locator('#halt:visible').waitFor();
-    while ((await text('#text')).length <= 60) {
-      cloud.child.kill('SIGCONT');
-      await new Promise((done) => setTimeout(done, 20));
-      cloud.child.kill('SIGSTOP');
-    }
+    await generate_half({tokens: 900});
     await page.keyboard.press('Escape');
     await page.locator('#parity', {hasText: 'Stopped'}).waitFor();
   } finally {
@@ -316,14 +321,17 @@ test('a wrong wish is answered in words', async () => {
 
 test('the cloud is killed while an answer streams and started again: the same text', async () => {
   const calm = await generated({tokens: 200});
-  await generate({tokens: 200});
-  await page.waitForFunction(() => document.getElementById('text').innerText.length > 60);
   const port = new URL(cloud.url).port;
-  await stop(cloud, 'SIGKILL');
-  await page.locator('#cloud.lost').waitFor();
-  await page.locator('#cloud-work', {hasText: /no answer for [1-9]\d* s; waiting/}).waitFor();
-  await page.screenshot({path: join(shots, 'lost.png')});
-  cloud = await start_cloud(port);
+  try {
+    await generate_half({tokens: 200});
+    await stop(cloud, 'SIGKILL');
+    await page.locator('#cloud.lost').waitFor();
+    await page.locator('#cloud-work', {hasText: /no answer for [1-9]\d* s; waiting/}).waitFor();
+    await page.screenshot({path: join(shots, 'lost.png')});
+  } finally {
+    await stop(cloud, 'SIGKILL');
+    cloud = await start_cloud(port);
+  }
   await ended({timeout: 60000});
   assert.equal(await text('#text'), calm);
 });
