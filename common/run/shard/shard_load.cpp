@@ -244,19 +244,30 @@ std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program&
   return bindings;
 }
 
+// The largest part goes first: in a tab, where a mapped file is memory too, its matrices lie beside
+// their packed copies before those of the others do.
 void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
-  // The weights of each program, as far as they are there: those of the next are asked for while
-  // one's are taken.
-  std::vector<std::vector<Bytes>> ahead(programs.size() + 1);
+  struct Part {
+    size_t i;
+    std::vector<Bytes> weights;  // as far as they are there
+    size_t bytes;
+  };
+  std::vector<Part> order;
   for (size_t i = first_part(); i < programs.size(); ++i) {
+    Part& part = order.emplace_back(Part{i, {}, 0});
     for (const Slot& slot : programs[i].slots) {
       if (slot.kind == SlotKind::kWeight && model_.constant(slot.name) == nullptr) {
-        ahead[i].push_back(weights_.declared(slot.name).bytes);
+        part.bytes += part.weights.emplace_back(weights_.declared(slot.name).bytes).size();
       }
     }
   }
-  for (size_t i = first_part(); i < programs.size(); ++i) {
-    std::ranges::for_each(ahead[i + 1], MappedFile::will_need);
+  std::ranges::stable_sort(order, std::greater(), &Part::bytes);
+  for (size_t at = 0; at < order.size(); ++at) {
+    const size_t i = order[at].i;
+    // Those of the next are asked for while one's are taken.
+    if (at + 1 < order.size()) {
+      std::ranges::for_each(order[at + 1].weights, MappedFile::will_need);
+    }
     loaded.parts[i].executable =
         device().load(programs[i], *loaded.workspace, bindings_of(loaded, i, programs[i]));
     loaded.weights.tell_taken();

@@ -230,10 +230,12 @@ if (wanted.includes('qwen')) {
   await against('Qwen2.5 0.5B', qwen, 'q8_0', 'wllama', 'q8_0.gguf');
 }
 if (wanted.includes('words')) {
-  const half = model('gpt2', 'gpt2', 'f16');
+  const half = model('gpt2', 'gpt2', 'f16'), wide = model('gpt2', 'gpt2', 'f32', '--onnx');
   gguf(half, 'q8_0');
   await first_word_of_ours('GPT-2 124M, q8_0', half, 'q8_0');
   await first_word_of_peer('GPT-2 124M, q8_0', half, 'wllama', 'q8_0.gguf');
+  await first_word_of_ours('GPT-2 124M, f32', wide, 'f32');
+  await first_word_of_peer('GPT-2 124M, f32', wide, 'onnx', 'model.onnx');
 }
 await browser.close();
 process.exit(0);
