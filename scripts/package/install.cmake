@@ -10,11 +10,13 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/edge_client/api/examples DESTINATION ${CMA
 # Its paths begin where the file is, so that the prefix may be any.
 file(RELATIVE_PATH up /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 file(WRITE ${CMAKE_BINARY_DIR}/splitcompute.pc "prefix=\${pcfiledir}/${up}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
 Name: splitcompute
 Description: One language model run by a server and an edge together: the edge as a library
 Version: ${PROJECT_VERSION}
-Cflags: -I\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
-Libs: -L\${prefix}/${CMAKE_INSTALL_LIBDIR} -lsplitcompute
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -lsplitcompute
 ")
 install(FILES ${CMAKE_BINARY_DIR}/splitcompute.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/weights/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/splitcompute)

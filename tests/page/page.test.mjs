@@ -352,11 +352,14 @@ test('the select says who chooses, the subtitle what runs, and a move that nobod
   await page.route('**/split/status', async (route) => {
     const response = await route.fetch(), json = await response.json();
     for (const stage of json.stages) stage.runs = 'here';
+    const cuts = [0, 5].map((cut) => ({cut, fits: true, first_token_ms: null, token_ms: null, cloud_percent: 50, missing_bytes: 0}));
+    json.plan = {cuts, pick: {cut: 5, why: 'only_fit'}};  // before anything was measured
     await route.fulfill({response, json});
   });
   await page.locator('#summary', {hasText: /^all on this computer$/}).waitFor();
   assert.equal(await text('#plan tr.now button'), 'all here (now)');
   assert.equal(await page.inputValue('#place'), '5');
+  await page.locator('#plan-why', {hasText: /: nothing else is measured yet\.$/}).waitFor();
   await page.unroute('**/split/status');
   await page.locator('#summary', {hasText: 'blocks 0 to 4'}).waitFor();
   // Of an answer that is made up: it went on here, and nobody asked.

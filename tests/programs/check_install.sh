@@ -45,6 +45,8 @@ start "$dir/usr/bin/cloud_server"
 pkgconfig=$(dirname "$(find "$dir/usr" -name splitcompute.pc)")
 if command -v pkg-config > /dev/null; then
   flags=$(PKG_CONFIG_PATH=$pkgconfig pkg-config --cflags --libs splitcompute)
+  libdir=$(PKG_CONFIG_PATH=$pkgconfig pkg-config --variable=libdir splitcompute)
+  [ "$(realpath "$libdir")" = "$(realpath "$(dirname "$pkgconfig")")" ] || fail "splitcompute.pc: libdir is '$libdir'"
 else
   flags="-I$dir/usr/include -L$(dirname "$pkgconfig") -lsplitcompute"
 fi

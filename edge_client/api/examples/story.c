@@ -26,7 +26,8 @@ int main(int count, char** arguments) {
   char options[512], error[256], failed = 0;
   const char body[] = "{\"prompt\":\"The king\",\"max_tokens\":400,\"temperature\":0,"
                       "\"ignore_eos\":true,\"stream\":true}";
-  snprintf(options, sizeof options, "{\"server\":\"%s\",\"goal\":\"offload\"}", count > 1 ? arguments[1] : "http://127.0.0.1:8080");
+  snprintf(options, sizeof options, "{\"server\":\"%s\",\"goal\":\"offload\",\"retry-for\":\"5\"}",
+           count > 1 ? arguments[1] : "http://127.0.0.1:8080");
   sc_edge* edge = sc_open(options, error, sizeof error);
   if (edge == NULL) return fprintf(stderr, "%s\n", error), 2;
   sc_answer* answer = sc_ask(edge, "POST", "/v1/completions", body, strlen(body));

@@ -22,7 +22,7 @@ def ask(edge, method, path, body=None):
 
 error = ctypes.create_string_buffer(256)
 server = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080"
-edge = sc.sc_open(json.dumps({"server": server, "goal": "offload"}).encode(), error, len(error))
+edge = sc.sc_open(json.dumps({"server": server, "goal": "offload", "retry-for": "5"}).encode(), error, len(error))
 if not edge:
     sys.exit(error.value.decode())
 told = False

@@ -76,15 +76,15 @@ export function draw(body, sentence, state, seen, pick) {
     if (index >= 0) body.children[index]?.querySelector('button').focus();
   }
   sentence.textContent = encoder ? 'However many texts there are, a cut adds one round trip of your line to them all.'
-    : chosen && Number.isInteger(best) ? plan_words(state, best, chosen.why, eachs, planned.get(best)?.missing_bytes ?? to_fetch(state, best))
+    : chosen && Number.isInteger(best) ? plan_words(state, best, chosen.why, [...planned.values()].filter(({fits}) => fits).length, eachs, planned.get(best)?.missing_bytes ?? to_fetch(state, best))
     : seen.cuts.size === 0 ? 'Times appear here as answers are measured.' : 'Measured by this page.';
 }
 
 // What the plan would have, and where the rows say otherwise, that too.
-function plan_words(state, best, reason, eachs, missing) {
+function plan_words(state, best, reason, fitting, eachs, missing) {
   const name = name_of(state, best), now = best === boundary(state);
   const [fastest, ms] = [...eachs].reduce((least, row) => row[1] < least[1] ? row : least, [best, eachs.get(best) ?? Infinity]);
   if (reason === 'fastest' && fastest !== best && ms < Infinity)
     return `The plan foresees that nothing is faster than ${name}; as measured here, ${name_of(state, fastest)} is.`;
-  return `${now ? 'The plan stays' : state.auto ? 'The plan is going' : 'The plan would go'} ${now ? 'at' : 'to'} “${name}”: ${why(reason)}${reason === 'fastest' && missing > 0 ? ' once its weights are here' : ''}.`;
+  return `${now ? 'The plan stays' : state.auto ? 'The plan is going' : 'The plan would go'} ${now ? 'at' : 'to'} “${name}”: ${reason === 'only_fit' && fitting > 1 ? 'nothing else is measured yet' : why(reason)}${reason === 'fastest' && missing > 0 ? ' once its weights are here' : ''}.`;
 }
