@@ -13,13 +13,13 @@ let pair, browser, page, complaints;
 
 before(async () => {
   mkdirSync(shots, {recursive: true});
-  pair = await start_pair({model: 'qwen2', cut: 1, more: ['--stay']});  // a stopped cloud is waited for
+  // A stopped cloud is waited for, and each token takes a trip: no answer is over before a slow browser has looked.
+  pair = await start_pair({model: 'qwen2', cut: 1, line: ['--rtt', '20ms'], more: ['--stay']});
   browser = await launch();
 });
 after(async () => {
   await browser?.close();
-  if (pair) await stop(pair.edge);
-  if (pair) await stop(pair.cloud);
+  for (const one of pair ? [pair.edge, pair.link, pair.cloud] : []) await stop(one);
 });
 beforeEach(async () => {
   page = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
@@ -129,15 +129,10 @@ test('the last turn is edited, Esc leaves it as it was, and Again asks it again'
 test('an answer is stopped and stays', async () => {
   await page.locator('#sampling').evaluate((fold) => { fold.open = true; });
   await page.fill('#max-tokens', '90');
-  // The cloud runs in short pieces, so that the answer is not over before a slow browser has clicked.
-  pair.cloud.child.kill('SIGSTOP');
   try {
     await say('The king');
-    while (await page.locator('#text .turn.answer [data-index]').count() < 3) {
-      pair.cloud.child.kill('SIGCONT');
-      await new Promise((done) => setTimeout(done, 5));
-      pair.cloud.child.kill('SIGSTOP');
-    }
+    await page.locator('#text .turn.answer [data-index]').nth(2).waitFor();
+    pair.cloud.child.kill('SIGSTOP');
     await page.click('#halt');
     await page.locator('#parity', {hasText: 'Stopped'}).waitFor();
   } finally {

@@ -320,10 +320,10 @@ test('a wrong wish is answered in words', async () => {
 });
 
 test('the cloud is killed while an answer streams and started again: the same text', async () => {
-  const calm = await generated({tokens: 200});
+  const calm = await generated({tokens: 600});
   const port = new URL(cloud.url).port;
   try {
-    await generate_half({tokens: 200});
+    await generate_half({tokens: 600});
     await stop(cloud, 'SIGKILL');
     await page.locator('#cloud.lost').waitFor();
     await page.locator('#cloud-work', {hasText: /no answer for [1-9]\d* s; waiting/}).waitFor();
