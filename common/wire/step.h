@@ -49,7 +49,7 @@ struct StepRequest {
   // blocks before `to` have them: it knows their tokens, and none are sent.
   bool fill = false;
   uint32_t count = 0;
-  // Of the ids that the sender has before these rows, and in a fill's case in these too
+  // It names the ids that the sender has before these rows, in a fill's case in these too
   // (SequenceHistory::digest): the session's are to be the same.
   std::optional<uint64_t> digest;
   DType wire = DType::kF32;  // of the answer's hidden states (wire/row_format.h)

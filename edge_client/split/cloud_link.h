@@ -53,8 +53,8 @@ struct Send {
   SequenceRows rows = {};
   Traffic* traffic = nullptr;   // its cost, also where it fails
   std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
-  // Of the ids that the text has before these rows, of kFill in them too: a session that has other
-  // ones, which another server kept from before, is refused.
+  // It names the ids that the text has before these rows, for kFill in them too: a session that has
+  // other ones, which another server kept from before, is refused.
   std::optional<uint64_t> digest = {};
   TextRows texts = {};
   uint32_t width = 0;

@@ -294,7 +294,7 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
   EXPECT_EQ(edge.status()["goal"], "fast");
   blobs_come = true;
   blobs_come.notify_all();
-  for (int tries = 0; tries < 20000 && edge.status()["cut"] != 0; ++tries) continue;
+  EXPECT_TRUE(soon([&] { return edge.status()["cut"] == 0; }));
   const Json alone = answer(0);
   EXPECT_EQ(alone["trips"], 0);
   EXPECT_EQ(alone["bytes_up"], 0);
@@ -348,11 +348,10 @@ TEST(EdgeAuto, AServersAnswersStayOnAFasterCloudAndAreHereWhenItIsLost) {
     return json["usage"]["splitcompute"];
   };
   // By whoever asks where the next one begins.
-  for (int tries = 0;
-       tries < 20000 && edge.until("").find("staying on the cloud\n") == std::string::npos;
-       ++tries) {
-    ASSERT_EQ(edge.status()["cut"], "cloud");
-  }
+  EXPECT_TRUE(soon([&] {
+    EXPECT_EQ(edge.status()["cut"], "cloud");
+    return HasFailure() || edge.until("").find("staying on the cloud\n") != std::string::npos;
+  }));
   EXPECT_NE(edge.until("").find("--cut auto: all here would take "), std::string::npos)
       << edge.until("");
   const Json there = answer(1);
@@ -427,7 +426,7 @@ TEST(EdgeAuto, APartThatFitsTakesAnswersOver) {
     arguments.push_back(cat("--cache=", fresh.path.string()));
     EdgeServer edge(arguments);
     edge.ready().until("2/3 layers here\n");
-    for (int tries = 0; tries < 20000 && edge.status()["cut"] != row.cut; ++tries) continue;
+    EXPECT_TRUE(soon([&] { return edge.status()["cut"] == row.cut; }));
     const Json json = edge.ask("/v1/completions", body);
     EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
     const Json& receipt = json["usage"]["splitcompute"];
@@ -503,11 +502,11 @@ TEST(EdgeMoves, WhatIsNoScheduleIsRefusedInOneLine) {
 
 // Waits, on a thread of the cloud, until the only text there has done so; the lane goes on.
 void expect_answer(EdgeServer& edge, const std::function<bool(const Json& answer)>& done) {
-  for (int tries = 0; tries < 20000; ++tries) {
+  const bool is_done = soon([&] {
     const Json answers = edge.status()["answers"];
-    if (answers.size() == 1 && done(answers[0])) return;
-  }
-  ADD_FAILURE() << edge.status()["answers"];
+    return answers.size() == 1 && done(answers[0]);
+  });
+  EXPECT_TRUE(is_done) << edge.status()["answers"];
 }
 
 TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {

@@ -50,7 +50,7 @@ TEST(EdgeStatus, SaysThatTheCloudRunsWhatIsOnItsWayHere) {
   const auto is_here = [&](const char* name) {
     return stage_of(edge.status(), name)["landing"]["percent"] == 100;
   };
-  for (int tries = 0; tries < 20000 && !is_here("head"); ++tries) continue;
+  ASSERT_TRUE(soon([&] { return is_here("head"); }));
   edge.ask("/v1/completions", {{"prompt", pair.prompt()}, {"max_tokens", 8}});
   Json status = edge.status();
   EXPECT_EQ(status["cut"], "cloud");
@@ -73,7 +73,7 @@ TEST(EdgeStatus, SaysThatTheCloudRunsWhatIsOnItsWayHere) {
   }
   all_come = true;
   all_come.notify_all();
-  for (int tries = 0; tries < 20000 && !is_here("embed"); ++tries) continue;
+  ASSERT_TRUE(soon([&] { return is_here("embed"); }));
   // It may stay there with all weights here.
   for (const Json& stage : edge.status()["stages"]) {
     EXPECT_EQ(stage["runs"], "cloud") << stage;

@@ -1,12 +1,25 @@
 // edge_client --serve in this process, and somebody to ask it.
 #pragma once
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "edge_world.h"
 #include "http/sse.h"
 
 namespace split::test {
+
+// Asks again until it is so, on a loaded machine for a minute at most. Returns whether it is.
+template <typename IsSo>
+bool soon(const IsSo& is_so) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // On its own thread, from the command line to the exit code.
 class EdgeServer {
