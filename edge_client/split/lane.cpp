@@ -348,10 +348,8 @@ Task<void> Lane::fill_cloud(SequenceRows piece) {
 Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
   const std::string session = cloud().session;
   const bool alone = sides_.cut == 0;
-  Send asked{call, session, rows, &flying_.traffic};
-  if (call != Send::kOpen) {
-    asked.digest = sides_.history.digest(rows.past + (call == Send::kFill ? rows.count() : 0));
-  }
+  const uint32_t known = rows.past + (call == Send::kFill ? rows.count() : 0);
+  const Send asked{call, session, rows, &flying_.traffic, {}, sides_.history.digest(known)};
   std::vector<float> values;
   std::exception_ptr error;
   appending_ = call != Send::kFill;
