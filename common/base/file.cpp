@@ -291,6 +291,8 @@ bool MappedFile::let_go(Bytes bytes) {
   return true;
 }
 
+bool MappedFile::is_memory() { return false; }
+
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   const OpenedFile file = open_regular(path);
   if (file.size > limit) {

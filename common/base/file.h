@@ -102,6 +102,8 @@ class MappedFile {
   // Part of a map that will hardly be read again: it takes no memory of this process until it is.
   // False where only the map's end gives memory back.
   static bool let_go(Bytes bytes);
+  // Whether a map takes memory of this process for as long as it is there: in a tab.
+  static bool is_memory();
 
  private:
   MappedFile(const Fd& fd, size_t size, std::string_view what);

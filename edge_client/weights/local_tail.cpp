@@ -89,6 +89,7 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   weights.declared = [this](const std::string& name) { return weights_.tensor(name, false); };
   weights.view = [this](const std::string& name) { return weights_.tensor(name, true); };
   weights.taken = [this](const TensorView& view) { weights_.taken(view); };
+  weights.largest_first = MappedFile::is_memory();
   checked([&] { shard_ = std::make_unique<Shard>(*device_, model, weights, options); });
   batcher_ = std::make_unique<Batcher>(*shard_);
   batcher_->keep_prefixes();

@@ -63,6 +63,9 @@ struct WeightSource {
   Find view;      // the bytes must outlive the Shard
   // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
   std::function<void(const TensorView& view)> taken;
+  // The stage with the most bytes is asked for first, whatever is on its way: where these are in
+  // memory, they lie beside their packed copies before those of the others do.
+  bool largest_first = false;
 };
 // The tensor that the checkpoint has for a weight: its own in blocks, else the one that it is a
 // copy of, if any. Throws Error(kNotFound).

@@ -244,8 +244,6 @@ std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program&
   return bindings;
 }
 
-// The largest part goes first: in a tab, where a mapped file is memory too, its matrices lie beside
-// their packed copies before those of the others do.
 void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
   struct Part {
     size_t i;
@@ -261,7 +259,7 @@ void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
       }
     }
   }
-  std::ranges::stable_sort(order, std::greater(), &Part::bytes);
+  if (weights_.largest_first) std::ranges::stable_sort(order, std::greater(), &Part::bytes);
   for (size_t at = 0; at < order.size(); ++at) {
     const size_t i = order[at].i;
     // Those of the next are asked for while one's are taken.

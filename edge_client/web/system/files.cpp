@@ -219,6 +219,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 void MappedFile::will_need(Bytes) {}
 bool MappedFile::let_go(Bytes) { return false; }
+bool MappedFile::is_memory() { return true; }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   const Fd fd = open_regular_only(path, O_RDONLY);
