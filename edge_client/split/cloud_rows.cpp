@@ -45,8 +45,8 @@ Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
         const uint32_t there = cloud.rows.below(sides_.cut);
         if (there < rows.past && !behind_) begins_again_ |= !std::exchange(again, true);
         const SequenceRows next = next_of(rows, there);
-        const Send asked{Send::kStep,      cloud.session, next,
-                         &counts_.traffic, can(),         sides_.history.digest(next.past)};
+        const uint64_t digest = sides_.history.digest(next.past);
+        const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can(), digest};
         std::vector<float> hidden = co_await asked;
         const uint32_t cached = flow_.load() ? flow_.load()->cached : 0;
         if (rows.phase == Phase::kPrompt && !begins_again_) cached_ += cached;

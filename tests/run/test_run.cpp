@@ -96,6 +96,24 @@ TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
   EXPECT_FALSE(has("wte.weight"));
 }
 
+// A block of this model is larger than its vocabulary.
+TEST(ShardLoading, AsksForTheLargestStageFirstWhereItsBytesAreInMemory) {
+  const Golden golden("rand-a");
+  const auto device = make_device({"cpu", 1});
+  std::vector<std::string> views;
+  WeightSource weights = golden.weights();
+  const auto at = weights.view;
+  weights.view = [&](const std::string& name) {
+    views.push_back(name);
+    return at(name);
+  };
+  weights.largest_first = true;
+  Shard shard(*device, *golden.model, weights, options_for(*golden.model));
+  ASSERT_FALSE(views.empty());
+  EXPECT_TRUE(views.front().starts_with("h.0.")) << views.front();
+  EXPECT_EQ(std::ranges::count(views, "wte.weight"), 1);
+}
+
 // Has two heads of 32 in one block and one in the other, beside 256 channels.
 struct GroupedHeads : Model {
   GroupedHeads() {

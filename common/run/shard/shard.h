@@ -63,7 +63,7 @@ struct WeightSource {
   Find view;      // the bytes must outlive the Shard
   // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
   std::function<void(const TensorView& view)> taken;
-  // The stage with the most bytes is asked for first, whatever is on its way: where these are in
+  // The stage with the most bytes that are there goes first, not the first one: where these are in
   // memory, they lie beside their packed copies before those of the others do.
   bool largest_first = false;
 };
