@@ -335,7 +335,13 @@ EngineState Engine::state() const {
   state.exact = answers_.exact();
   if (!state.exact && split) state.exact = split->exact;
   if (split && split->rounds()) state.exact = false;
-  if (forecasts != nullptr) state.plan = to_json(forecasts->plan(split->info.id, state.exact));
+  if (forecasts != nullptr) {
+    const std::optional<Landed> landed = answers_.here();
+    const Placement& here = landed ? landed->at->place : split->place;
+    const bool some = !here.all_on_cloud && !here.head_on_cloud;
+    const std::optional<int> lowest = some ? std::optional(here.cut) : std::nullopt;
+    state.plan = to_json(forecasts->plan(split->info.id, state.exact, lowest));
+  }
   return state;
 }
 

@@ -230,6 +230,20 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
       << to_text(receipt);
 }
 
+// A disk that is slow to keep them has no say in what is here.
+TEST(Forecasts, PlanMissesNoWeightsThatAreLoaded) {
+  const test::TemporaryFolder folder;
+  PlanInput input = shape();
+  input.missing_bytes = input.download_bytes = {50, 40, 30, 20, 10};
+  input.layers = 4;
+  const Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), input,
+                            {});
+  EXPECT_EQ(forecasts.plan("m", true).input.missing_bytes, input.missing_bytes);
+  EXPECT_EQ(forecasts.plan("m", true, 2).input.missing_bytes,
+            (std::vector<uint64_t>{50, 40, 0, 0, 0}));
+  EXPECT_EQ(forecasts.plan("m", true, 0).input.missing_bytes, std::vector<uint64_t>(5));
+}
+
 TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   const test::TemporaryFolder folder;
   Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),

@@ -1,5 +1,7 @@
 #include "edge_client/weights/plan/forecasts.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 
 namespace split::edge {
@@ -120,8 +122,10 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
   return foreseen.forecast->error();
 }
 
-PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact) const {
-  const std::vector<uint64_t> missing = missing_ ? missing_() : shape_.missing_bytes;
+PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact,
+                           std::optional<int> here) const {
+  std::vector<uint64_t> missing = missing_ ? missing_() : shape_.missing_bytes;
+  if (here) std::fill(missing.begin() + *here, missing.end(), 0);
   const std::lock_guard lock(mutex_);
   PlanInput next = input(kPlannedPrompt, true);
   next.missing_bytes = missing;

@@ -44,8 +44,10 @@ class Forecasts {
   // Chooses where texts run that are to be fast, now that the weights from this cut on are here;
   // none where another goal was asked for, or too little is known.
   std::optional<FastChoice::Now> choose(int lowest, bool head_on_cloud = false);
-  // A plan for the next one, as far as it is known; the weights may have come meanwhile.
-  PlanReport plan(const std::string& model, std::optional<bool> exact) const;
+  // A plan for the next one, as far as it is known; the weights may have come meanwhile: those from
+  // the cut `here` on are loaded, also where the disk does not keep them by their names yet.
+  PlanReport plan(const std::string& model, std::optional<bool> exact,
+                  std::optional<int> here = {}) const;
 
  private:
   PlanInput input(size_t prompt_tokens, bool drafts) const;
