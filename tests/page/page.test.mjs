@@ -186,6 +186,11 @@ test('a text streams piece by piece, and the page goes on drawing and answering'
 });
 
 const first_here = (name) => page.waitForFunction((name) => document.querySelector('#stages li.first-of-edge span')?.innerText === name, name);
+const gate = () => {
+  const made = {};
+  made.opened = new Promise((open) => { made.open = open; });
+  return made;
+};
 const settled = (cut) => page.waitForFunction((cut) => document.querySelector('#place').value === cut && document.querySelector('#cut').ariaDisabled === 'false' &&
   !document.querySelector('#summary').innerText.startsWith('moving'), cut);
 
@@ -344,8 +349,21 @@ test('the select says who chooses, the subtitle what runs, and a move that nobod
   await page.locator('#cut-value', {hasText: /^(Chosen for you|Now )/}).waitFor();
   await page.reload();
   await page.waitForFunction(() => document.querySelector('#place').value === 'auto');
+  // A status that was asked for before the move comes behind it.
+  const late = gate(), held = gate();
+  await page.route('**/split/status', async (route) => {
+    const response = await route.fetch();
+    held.open();
+    await late.opened;
+    await route.fulfill({response});
+  }, {times: 1});
+  await held.opened;
   await page.selectOption('#place', '5');
   await settled('5');
+  const told = page.waitForResponse('**/split/status');
+  late.open();
+  await (await told).finished();
+  await page.evaluate(() => new Promise(requestAnimationFrame));
   assert.match(await text('#cut-value'), /^Drag the boundary/);
   assert.equal(await text('#summary'), 'blocks 0 to 4 on the cloud, 5 to 7 here');
   // All of a text runs here where the cloud is lost; what was chosen stays chosen.

@@ -172,8 +172,14 @@ function take_status(now) {
   if (now.layers && (landed || (kept_here?.bytes ?? 0) < now.bytes_downloaded)) look_at_disk().catch(() => {});
 }
 
+// Answers may overtake each other: a status that was asked for before the one on the page is of no use.
+let statuses_asked = 0, status_taken = 0;
+
 async function refresh() {
-  take_status(await source.status());
+  const turn = ++statuses_asked, now = await source.status();
+  if (turn < status_taken) return;
+  status_taken = turn;
+  take_status(now);
   const {model} = state;
   if (state.state !== 'ready' || about?.model === model) return;
   about = {model, ...await source.about()};
@@ -209,7 +215,9 @@ async function move(wish) {
   for (const id of ['place', 'model', 'head', 'format', 'device']) $(id).disabled = true;
   const following = setInterval(() => refresh().catch(() => {}), 250);
   try {
-    take_status(await source.move(wish));
+    const now = await source.move(wish);
+    status_taken = ++statuses_asked;
+    take_status(now);
     trouble('');
   } catch (error) {
     tell(error);
