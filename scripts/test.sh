@@ -42,6 +42,12 @@ build() {
   if command -v clang++-19 > /dev/null; then scripts/build.sh web web_tests || return; fi
   scripts/build.sh all
 }
+# The first lines of each failure again: a log is read from its end.
+failures() {
+  awk '/ Test +#[0-9]+: /{on = /\*\*\*(Failed|Timeout|Exception)/; left = 0; if (on) {print; left = -1}}
+    on && left == -1 && /: Failure$|^ *not ok|^[Ee]rror|^FAIL|terminate called|Sanitizer:/ {left = 12}
+    on && left > 0 {print substr($0, 1, 200); left--}' "$log"
+}
 sanitized() {  # NAME ARGUMENTS...
   scripts/build.sh "--$1" all && run "build-$1" "${@:2}"
 }
@@ -66,6 +72,7 @@ else
   phase 'fuzz targets' 2000 scripts/fuzz.sh --seconds 120
 fi
 
+failures
 for each in "${failed[@]}"; do say "test.sh: failed: $each"; done
 sed -n '/^[0-9]*% tests passed/,$p' "$log"
 [ ${#failed[@]} = 0 ]
