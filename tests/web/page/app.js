@@ -5,7 +5,7 @@ export async function run({check, same, expect, asked}) {
   const frame = document.createElement('iframe');
   const page = () => frame.contentDocument;
   const until = async (what, holds) => {
-    for (const end = performance.now() + 60_000; !holds(); await pause(5)) if (performance.now() > end) throw new Error(`${what}: not in a minute`);
+    for (const end = performance.now() + 240_000; !holds(); await pause(5)) if (performance.now() > end) throw new Error(`${what}: not in four minutes`);
   };
   const visit = async () => {
     await new Promise((loaded) => {
