@@ -36,10 +36,10 @@ class Buffer {
   virtual bool borrows() const { return true; }
 };
 
-// The largest step of a workspace.
 // The rows that products by quantised weights round to int8; the others are rounded to bf16.
 enum class Int8Rows : uint8_t { kNone, kGenerated, kAll };
 
+// The largest step of a workspace.
 struct Limits {
   uint32_t rows = 0;
   uint32_t sequences = 0;  // different ones in one step

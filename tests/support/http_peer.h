@@ -20,7 +20,7 @@ namespace split::http {
 
 class Peer {
  public:
-  static constexpr int kPatience = 20;  // seconds: a test that waits this long has failed
+  static constexpr int kPatience = 60;  // seconds: a test that waits this long has failed
 
   explicit Peer(Fd fd) : fd_(std::move(fd)) {
     const timeval limit{kPatience, 0};
