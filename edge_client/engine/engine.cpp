@@ -338,8 +338,8 @@ EngineState Engine::state() const {
   if (forecasts != nullptr) {
     const std::optional<Landed> landed = answers_.here();
     const Placement& here = landed ? landed->at->place : split->place;
-    const bool some = !here.all_on_cloud && !here.head_on_cloud;
-    const std::optional<int> lowest = some ? std::optional(here.cut) : std::nullopt;
+    std::optional<int> lowest;
+    if (!here.all_on_cloud && !here.head_on_cloud) lowest = here.cut;
     state.plan = to_json(forecasts->plan(split->info.id, state.exact, lowest));
   }
   return state;
