@@ -2,7 +2,7 @@
 // Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK and CHROMIUM (programs), PAGE_MODULES (where playwright-core and axe-core are).
 
 import {spawn} from 'node:child_process';
-import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
+import {mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -38,14 +38,26 @@ export const start_cloud = (port = 0, more = []) => start(process.env.CLOUD_SERV
 // A line of split_link's flags to a program.
 export const start_link = ({url}, line) => start(process.env.SPLIT_LINK, ['--to', new URL(url).host, ...line]);
 
-// Lets a program run in short pieces until the function that this returns is called: an answer is not over before a slow
-// browser has done something.
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Nanoseconds of processor time that a program's threads have taken.
+const taken = ({pid}) => readdirSync(`/proc/${pid}/task`)
+  .reduce((sum, thread) => sum + Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]), 0);
+
+// Lets a program run in pieces of 5 ms of its processor time until the function that this returns is called: an answer is not
+// over before a slow browser has done something, and goes on where the machine is busy with others.
 export function slowed({child}) {
-  const pieces = setInterval(() => {
-    child.kill('SIGSTOP');
-    setTimeout(() => child.kill('SIGCONT'), 75);
-  }, 80);
-  return () => clearInterval(pieces);
+  let slow = true;
+  (async () => {
+    while (slow) {
+      child.kill('SIGSTOP');
+      await pause(75);
+      const before = taken(child), latest = performance.now() + 100;
+      child.kill('SIGCONT');
+      do await pause(1); while (slow && taken(child) < before + 5e6 && performance.now() < latest);
+    }
+  })();
+  return () => { slow = false; };
 }
 
 // Trains a tail of a cloud's model, its last block, on some sentences; resolves to the file.
