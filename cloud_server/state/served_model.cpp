@@ -86,6 +86,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.wide = options.wide;
   shard.kv = options.kv;
   shard.kv_bytes = options.kv_budget;
+  if (device_->is_gpu() && !config().encodes()) shard.long_rows = kLongRows;
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);

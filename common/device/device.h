@@ -9,6 +9,7 @@
 // are independent.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ enum class Int8Rows : uint8_t { kNone, kGenerated, kAll };
 // The largest step of a workspace.
 struct Limits {
   uint32_t rows = 0;
+  uint32_t long_rows = 0;  // of a step of one prompt alone, where these are more
   uint32_t sequences = 0;  // different ones in one step
   uint32_t pages_per_sequence = 0;
   uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
@@ -50,6 +52,7 @@ struct Limits {
                                // always, and products by BF16 weights round their rows to bf16
   bool wide = false;           // generated rows too
   Int8Rows int8 = Int8Rows::kNone;
+  uint32_t most_rows() const { return std::max(rows, long_rows); }
 };
 
 // The memory that the programs of one shard share: the arena for temporaries and the symbols of the
@@ -123,6 +126,8 @@ class Device {
   }
   // Whether there are products by matrices of this type, else they become halves.
   virtual bool multiplies(DType matrix) const { return !is_k_quant(matrix); }
+  // Whether steps may have limits.long_rows: where they are the faster ones, and there is memory.
+  virtual bool takes_long_rows(const Limits& /*limits*/) const { return true; }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, kv_width], which is all heads of

@@ -291,6 +291,16 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
   }
 }
 
+// Rows of a prompt that nobody waits beside.
+uint32_t Batcher::rows_alone(const Job& job) const {
+  const uint32_t least = shard_.options().max_rows, most = shard_.long_rows();
+  if (job.rows.phase != Phase::kPrompt || job.fill || layer_row_ms_ <= 0) return least;
+  const auto layers = static_cast<double>(shard_.layer_rows(job.rows.range, 1, 0));
+  const double rows =
+      static_cast<double>(long_step_.count()) / (layer_row_ms_ * std::max(1.0, layers));
+  return rows >= most ? most : std::max(least, static_cast<uint32_t>(rows));
+}
+
 std::vector<Batcher::Share> Batcher::pick() {
   const auto fills = static_cast<size_t>(
       std::ranges::count_if(queue_, [](const Ticket* ticket) { return ticket->job->fill; }));
@@ -299,7 +309,8 @@ std::vector<Batcher::Share> Batcher::pick() {
   if (first == nullptr) first = next_job(true);
   if (first == nullptr) return {};
   const bool company = queue_.size() - fills > 1, slices = bounded();
-  const uint32_t rows = shard_.options().max_rows;
+  const bool alone = queue_.size() == 1 && !slices;
+  const uint32_t rows = alone ? rows_alone(*first) : shard_.options().max_rows;
   Room room{.rows = rows,
             .long_rows = slices ? slice_ : rows,
             .logits = shard_.max_wanted(Point::head()),

@@ -83,9 +83,11 @@ struct StepSeen {
 class Batcher {
  public:
   // `slice`: rows of a prompt that run together while others wait. `patience`: with who is expected
-  // straight back; else a quarter of the last step.
-  explicit Batcher(Shard& shard, uint32_t slice = 64, std::optional<Clock::duration> patience = {})
-      : shard_(shard), slice_(slice), habits_(patience) {}
+  // straight back; else a quarter of the last step. `long_step`: the longest step that a prompt
+  // alone has with more rows than others have together, so that nobody who comes waits longer.
+  explicit Batcher(Shard& shard, uint32_t slice = 64, std::optional<Clock::duration> patience = {},
+                   std::chrono::milliseconds long_step = std::chrono::milliseconds(50))
+      : shard_(shard), slice_(slice), long_step_(long_step), habits_(patience) {}
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
@@ -165,12 +167,14 @@ class Batcher {
   Share share_of(Ticket& ticket, const Room& room) const;
   static uint64_t work_of(const Share& share, uint64_t layer_rows);
   bool bounded() const;
+  uint32_t rows_alone(const Job& job) const;
 
   bool make_room();
 
   Shard& shard_;
   std::optional<PrefixCache> prefixes_;
   const uint32_t slice_;
+  const std::chrono::milliseconds long_step_;
   std::function<bool()> make_room_;
   std::vector<std::function<void(const StepSeen&)>> seen_;
   mutable std::mutex mutex_;
@@ -179,6 +183,7 @@ class Batcher {
   Caller* finished_ = nullptr;  // whom the leader has yet to tell
   size_t running_ = 0;          // jobs in that step
   FairTurns turns_;
+  double layer_row_ms_ = 0;   // of a prompt's row in a block, in the last step that one had alone
   uint32_t passed_over_ = 0;  // steps lately in which a fill waited and none had a part
   CallerHabits habits_;
   Clock::time_point few_seen_;  // when a job of few rows ended

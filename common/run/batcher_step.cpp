@@ -130,6 +130,10 @@ void Batcher::step(const std::vector<Share>& shares) {
     const bool prompt = job.rows.phase == Phase::kPrompt;
     (job.fill ? seen.fill_rows : prompt ? seen.prompt_rows : seen.generated_rows) += share.rows;
   }
+  const bool tells = seen.prompt_rows >= shard_.options().max_rows / 2;
+  if (parts.size() == 1 && tells && seen.layer_rows > 0) {
+    layer_row_ms_ = seen.ms / static_cast<double>(seen.layer_rows);
+  }
   for (const auto& told : seen_) told(seen);
 }
 

@@ -27,7 +27,7 @@ std::span<const float> LocalForward::run(const SequenceRows& rows) {
   float* out = out_.data();
   while (history_.size() - rows.past < rows.count()) {
     const uint32_t done = history_.size() - rows.past, left = rows.count() - done;
-    const uint32_t most = shares ? batcher_.shard().options().max_rows : left;
+    const uint32_t most = shares ? batcher_.shard().long_rows() : left;
     const SequenceRows piece = rows.slice(done, std::min(left, most));
     computes(piece);
     run_piece(piece, out);

@@ -7,10 +7,12 @@
 namespace split::bench {
 namespace {
 
-ShardOptions options_of(const Model& model, Profile profile, std::optional<DType> kv, bool wide,
+ShardOptions options_of(const Device& device, const Model& model, Profile profile,
+                        std::optional<DType> kv, bool wide,
                         const std::optional<StageFormats>& formats) {
   ShardOptions options;
   options.wide = wide;
+  if (device.is_gpu()) options.long_rows = kLongRows;
   const ModelConfig& config = model.config();
   options.profile = profile;
   options.formats = formats.value_or(profile_formats(profile));
@@ -27,7 +29,7 @@ ShardOptions options_of(const Model& model, Profile profile, std::optional<DType
 Steps::Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
              std::optional<DType> kv, bool wide, std::optional<StageFormats> formats)
     : config_(model.config()),
-      shard_(device, model, weights, options_of(model, profile, kv, wide, formats)),
+      shard_(device, model, weights, options_of(device, model, profile, kv, wide, formats)),
       tokens_(random_tokens(config_, static_cast<size_t>(config_.context))) {}
 
 uint32_t Steps::long_context() const {
@@ -79,7 +81,7 @@ SequenceRows Steps::rows(uint32_t past, uint32_t count, Phase phase, const Wante
 void Steps::feed(SequenceId id, uint32_t length) {
   while (shard_.pages().length(id) < length) {
     const uint32_t past = shard_.pages().length(id);
-    const uint32_t count = std::min(length - past, shard_.options().max_rows);
+    const uint32_t count = std::min(length - past, shard_.long_rows());
     const ShardRows part{id, rows(past, count, Phase::kPrompt, Wanted::kNone)};
     step(std::span(&part, 1));
   }
@@ -124,7 +126,7 @@ double Steps::prefill(uint32_t length) {
   const SequenceId id = shard_.pages().open();
   double seconds = 0;
   for (uint32_t past = 0; past < length;) {
-    const uint32_t count = std::min(length - past, shard_.options().max_rows);
+    const uint32_t count = std::min(length - past, shard_.long_rows());
     const Wanted wanted = past + count == length ? Wanted::kLast : Wanted::kNone;
     const ShardRows part{id, rows(past, count, Phase::kPrompt, wanted)};
     seconds += step(std::span(&part, 1));

@@ -63,14 +63,17 @@ class GatedDevice : public test::ForwardingDevice {
 class BatcherSteps : public testing::Test {
  protected:
   static constexpr uint32_t kSlice = 16;
+  static constexpr std::chrono::hours kLongStep{1};  // than which no machine's step is longer
 
   void make(Profile profile = Profile::kF32, uint32_t max_rows = 32,
-            std::optional<Clock::duration> patience = std::chrono::seconds(0), Point to = 2) {
+            std::optional<Clock::duration> patience = std::chrono::seconds(0), Point to = 2,
+            uint32_t long_rows = 0) {
     ShardOptions options = test::options_for(*golden_.model, {.to = to});
     options.profile = profile;
     options.max_rows = max_rows;
+    options.long_rows = long_rows;
     shard_ = std::make_unique<Shard>(device_, *golden_.model, golden_.weights(), options);
-    batcher_ = std::make_unique<Batcher>(*shard_, kSlice, patience);
+    batcher_ = std::make_unique<Batcher>(*shard_, kSlice, patience, kLongStep);
     batcher_->on_step([&](const StepSeen& seen) {
       const std::lock_guard lock(mutex_);
       seen_.push_back(seen);
@@ -235,6 +238,36 @@ TEST_F(BatcherSteps, PromptsAloneFillAStepInEqualParts) {
   EXPECT_EQ(steps[0].size(), 20u);
   EXPECT_EQ(rows_of(2, steps[1]), kSlice);
   EXPECT_EQ(rows_of(3, steps[1]), kSlice);
+}
+
+// A step that is known to be short may have more rows of a prompt that nobody waits beside.
+TEST_F(BatcherSteps, APromptAloneHasLongSteps) {
+  make(Profile::kF32, 32, std::chrono::seconds(0), 2, 64);
+  const SequenceId sequence = shard_->pages().open();
+  const auto prompt = [&] {
+    const size_t before = device_.steps().size();
+    shard_->pages().truncate(sequence, 0);
+    run(1, sequence, 60, Phase::kPrompt);
+    std::vector<size_t> sizes;
+    for (const auto& step : device_.steps()) sizes.push_back(step.size());
+    return std::vector(sizes.begin() + static_cast<ptrdiff_t>(before), sizes.end());
+  };
+  EXPECT_EQ(prompt(), (std::vector<size_t>{32, 28}));
+  EXPECT_EQ(prompt(), std::vector<size_t>{60});
+  shard_->pages().truncate(sequence, 0);
+  run(1, sequence, 60, Phase::kGenerate);
+  EXPECT_EQ(device_.steps().back().size(), 28u);
+
+  device_.shut();
+  const size_t before = device_.steps().size();
+  start(2, 60, Phase::kPrompt);
+  device_.await_steps(before + 1);
+  start(3, 40, Phase::kPrompt);
+  start(4, 40, Phase::kPrompt);
+  join();
+  EXPECT_EQ(device_.steps()[before].size(), 60u);
+  EXPECT_EQ(rows_of(3, device_.steps()[before + 1]), kSlice);
+  EXPECT_EQ(rows_of(4, device_.steps()[before + 1]), kSlice);
 }
 
 // One owner with many jobs and one with few: the few do not wait behind the many.

@@ -47,13 +47,15 @@ class RowInvariance : public testing::TestWithParam<Case> {
     std::unique_ptr<Device> device;
     std::unique_ptr<Shard> shard;
   };
-  Loaded load(unsigned threads) const {
+  Loaded load(unsigned threads, uint32_t max_rows = 512, uint32_t long_rows = 0) const {
     Loaded loaded;
     loaded.device = make_cpu_device(threads);
     ShardOptions options = options_for(*golden_.model);
     options.profile = GetParam().profile;
     options.formats = profile_formats(options.profile);
     options.kv = GetParam().kv;
+    options.max_rows = max_rows;
+    options.long_rows = long_rows;
     loaded.shard =
         std::make_unique<Shard>(*loaded.device, *golden_.model, golden_.weights(), options);
     return loaded;
@@ -78,6 +80,19 @@ TEST_P(RowInvariance, SlicesOfAnySize) {
   const Loaded loaded = load(2);
   for (const Point to : points()) {
     for (const size_t slice : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 64, 140}) {
+      Sequence sequence(*loaded.shard);
+      expect_same(sequence.run(to, tokens_, slice, phase_), reference_[to],
+                  cat("slices of ", slice));
+    }
+  }
+}
+
+TEST_P(RowInvariance, MoreRowsOfAPromptAlone) {
+  if (phase_ != Phase::kPrompt) return;
+  const Loaded loaded = load(2, 16, 140);
+  ASSERT_EQ(loaded.shard->long_rows(), 140u);
+  for (const Point to : points()) {
+    for (const size_t slice : {16, 100, 140}) {
       Sequence sequence(*loaded.shard);
       expect_same(sequence.run(to, tokens_, slice, phase_), reference_[to],
                   cat("slices of ", slice));

@@ -98,7 +98,7 @@ class CpuDevice : public Device {
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     const Limits& limits = static_cast<CpuWorkspace&>(workspace).limits();
-    CHECK(batch.rows <= limits.rows && batch.out_rows.size() <= limits.rows);
+    CHECK(batch.rows <= limits.most_rows() && batch.out_rows.size() <= batch.rows);
     CHECK(batch.positions.size() == batch.rows && batch.sequences.size() == batch.rows);
     const ThreadPool::Step step(pool_);
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);

@@ -55,9 +55,10 @@ SlotPlace CpuExecutable::place(const Slot& slot, std::span<const Binding> bindin
   result.dtype = slot.dtype;
   result.columns = static_cast<size_t>(slot.dims.back());
   if (slot.dims.size() == 2) result.rows_of_table = static_cast<size_t>(slot.dims[0]);
-  if (slot.dims.size() == 2 && slot.dims[0] < 0) result.rows_of_table = workspace_.limits().rows;
+  if (slot.dims.size() == 2 && slot.dims[0] < 0)
+    result.rows_of_table = workspace_.limits().most_rows();
   if (slot.kind == SlotKind::kTemp) {
-    result.base = workspace_.arena() + slot.offset * workspace_.limits().rows;
+    result.base = workspace_.arena() + slot.offset * workspace_.limits().most_rows();
     return result;
   }
   if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run

@@ -24,13 +24,13 @@ inline float* thread_scratch(size_t floats) {
 class CpuWorkspace : public Workspace {
  public:
   explicit CpuWorkspace(const Limits& limits)
-      : limits_(limits), arena_(limits.arena_row_bytes * limits.rows) {}
+      : limits_(limits), arena_(limits.arena_row_bytes * limits.most_rows()) {}
   const Limits& limits() const { return limits_; }
   std::byte* arena() const { return arena_.data(); }
 
   // Room for the rows of a product by `inner` rows of a matrix, rounded. Moves what was there.
   void reserve_rounded(int buffer, size_t inner) {
-    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, kMostRounded);
+    const size_t bytes = rounded_bytes((limits_.most_rows() + 15) / 16 * 16, inner, kMostRounded);
     std::unique_ptr<CpuBuffer>& rounded = rounded_[buffer];
     if (rounded == nullptr || rounded->size() < bytes) {
       rounded = std::make_unique<CpuBuffer>(bytes);

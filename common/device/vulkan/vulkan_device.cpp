@@ -54,6 +54,12 @@ class VulkanDevice final : public Device {
                core_->context.capabilities().addresses ? ", by addresses" : "");
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
+  bool takes_long_rows(const Limits& limits) const override {
+    constexpr uint64_t kLeastShare = 32;
+    const Capabilities& device = core_->context.capabilities();
+    const uint64_t bytes = uint64_t{limits.arena_row_bytes} * limits.long_rows;
+    return device.matrix && limits.matrix && bytes <= device.local_bytes() / kLeastShare;
+  }
   FuseRules fuse_rules() const override { return kFuseRules; }
   bool settled() override {
     const bool filled = core_->memory.all_filled();

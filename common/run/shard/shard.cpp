@@ -220,7 +220,7 @@ double Shard::whole_rows(const SequenceRows& rows) const {
 }
 
 uint32_t Shard::max_wanted_of(bool logits) const {
-  return logits ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
+  return logits ? std::min(kMaxLogitRows, options_.max_rows) : long_rows();
 }
 
 uint32_t Shard::max_wanted(Point point) const {

@@ -103,6 +103,7 @@ void Shard::load() {
   auto loaded = std::make_shared<Loaded>(device(), model_, weights_);
   const std::vector<Program> programs = trace();
   loaded->limits = limits_of(programs);
+  long_rows_ = loaded->limits.most_rows();
   same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
     return has_same_bits_in_both_phases(program, loaded->limits);
   });
@@ -182,6 +183,8 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
   for (const Program& program : programs) {
     limits.arena_row_bytes = std::max(limits.arena_row_bytes, program.arena_row_bytes);
   }
+  limits.long_rows = options_.long_rows;
+  if (!device().takes_long_rows(limits)) limits.long_rows = 0;
   return limits;
 }
 
@@ -191,8 +194,8 @@ void Shard::allocate(Loaded& loaded) const {
   for (const Stage& stage : stages_) loaded.parts.emplace_back().name = stage.name;
   if (loaded.parts.size() < parts()) loaded.parts.emplace_back().name = "topk";
   for (auto& hidden : loaded.hidden) {
-    hidden = device().alloc(options_.max_rows * static_cast<size_t>(model_.config().channels) *
-                            sizeof(float));
+    hidden = device().alloc(loaded.limits.most_rows() *
+                            static_cast<size_t>(model_.config().channels) * sizeof(float));
   }
   for (size_t i = first_part(); i < parts(); ++i) allocate_part(loaded, i);
 }

@@ -167,7 +167,8 @@ void Shard::forward(std::span<const ShardRows> parts, float* out) {
   gather(parts);
   const Phase phase = parts[0].rows.phase;
   size_t rows = loaded.rows.positions.size(), wanted = loaded.rows.out_rows.size();
-  CHECK(rows <= options_.max_rows);
+  const bool alone = parts.size() == 1 && phase == Phase::kPrompt;
+  CHECK(rows <= (alone ? long_rows() : options_.max_rows));
   const bool small = phase == Phase::kGenerate && rows <= kSmallRows && farthest > from;
   // A GPU would take a submission and a wait for each stage.
   const bool timed = small && !device().can_be_lost() && small_steps_++ % kMeasureEvery == 1;

@@ -25,8 +25,6 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   const auto limit_to = [](int64_t& limit, const Slot& table) {
     limit = limit < 0 ? table.dims[0] : std::min(limit, table.dims[0]);
   };
-  max_rows_ = workspace_.limits().rows;
-  max_out_rows_ = workspace_.limits().rows;
   for (const Step& step : program_.steps) {
     (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
     if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {

@@ -63,7 +63,7 @@ class VulkanExecutable final : public Executable {
 
   uint64_t id() const { return id_; }                // no other of this device has it, ever
   uint64_t last_fill() const { return last_fill_; }  // of Memory's, that it reads from
-  uint32_t capacity() const { return workspace_.capacity(); }
+  uint32_t most_rows(size_t variant) const;          // that a variant runs
   // Rows that a batch has for this program.
   uint64_t rows(const RowBatch& batch) const {
     return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
@@ -203,7 +203,6 @@ class VulkanExecutable final : public Executable {
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
   bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
-  uint64_t max_rows_ = 0, max_out_rows_ = 0;
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;

@@ -69,10 +69,11 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
     const size_t variant = key.programs[p].second;
     const std::vector<VulkanExecutable::Command>& commands = programs[p]->commands(variant);
     for (size_t i = 0; i < commands.size(); ++i) {
-      const uint64_t more = variant < kWide
-                                ? (commands[i].weights << 16) / (kPartWeights >> 16)
-                                : (wide_cost(commands[i], programs[p]->capacity()).products << 16) /
-                                      (kPartProducts >> 16);
+      const uint64_t more =
+          variant < kWide
+              ? (commands[i].weights << 16) / (kPartWeights >> 16)
+              : (wide_cost(commands[i], programs[p]->most_rows(variant)).products << 16) /
+                    (kPartProducts >> 16);
       const bool starts = parts.empty() || (!key.whole && commands[i].waits && share > 0 &&
                                             share + more > uint64_t{1} << 32);
       if (starts) {

@@ -77,6 +77,17 @@ const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
   return all;
 }();
 
+uint32_t VulkanExecutable::most_rows(size_t variant) const {
+  if (variant < kWide) return kNarrowRows[variant];
+  if (variant == kFewCoopMatrix) return kFewRows;
+  if (variant >= kShortCoopMatrix && variant < kDecodeCoopMatrix) {
+    return kShortPrompts[variant - kShortCoopMatrix];
+  }
+  // Prompts go to the matrix units where there are any.
+  const bool prompts = variant == kPromptCoopMatrix || (variant == kWide && halves_.empty());
+  return prompts ? workspace_.capacity() : workspace_.limits().rows;
+}
+
 std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
   std::vector<Dispatch> all;
   bool timed = false;  // a product that is measured runs alone
@@ -97,11 +108,11 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
           std::exchange(waits, false) || uses_scratch(program_.steps[i]) || timed || was_timed;
     }
     // A narrow variant's rows are all in the first piece.
-    if (variant < kWide) {
-      all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
-                               [](const Dispatch& d) { return d.push.row_base > 0; }),
-                all.end());
-    }
+    const auto beyond = [end = variant < kWide ? 1 : most_rows(variant)](const Dispatch& dispatch) {
+      return dispatch.push.row_base >= end;
+    };
+    all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(), beyond),
+              all.end());
   }
   const auto limit =
       core_->context.capabilities().properties.limits.maxPerStageDescriptorStorageBuffers;

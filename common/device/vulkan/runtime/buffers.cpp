@@ -35,7 +35,7 @@ VulkanBuffer::VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits)
   }
   const bool cache = slot.dims.size() == 1;
   size_ = cache ? cache_bytes(limits, slot.dims[0], slot.dtype)
-                : limits.rows * static_cast<size_t>(slot.dims[1]) * dtype_size(slot.dtype);
+                : limits.most_rows() * static_cast<size_t>(slot.dims[1]) * dtype_size(slot.dtype);
   plain_.emplace(size_);
 }
 
@@ -142,7 +142,7 @@ void VulkanBuffer::split_blocks() {
 VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
     : core_(std::move(core)),
       limits_(limits),
-      capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
+      capacity_((std::max(limits.most_rows(), 1u) + 7) / 8 * 8),
       arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
       symbols_(core_->memory,
                (shader::HEADER_WORDS + size_t{shader::SYMBOL_ARRAYS} * capacity_ +
@@ -177,7 +177,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   const auto expect = [](bool good, const char* what) {
     if (!good) throw Error(ErrorKind::kDevice, cat("[vulkan] batch: ", what));
   };
-  expect(batch.rows <= limits_.rows, "more rows than the workspace has");
+  expect(batch.rows <= limits_.most_rows(), "more rows than the workspace has");
   expect(batch.tokens.empty() || batch.tokens.size() == batch.rows, "tokens: one a row");
   expect(batch.positions.empty() || batch.positions.size() == batch.rows, "positions: one a row");
   expect(batch.sequences.empty() || batch.sequences.size() == batch.rows, "sequences: one a row");

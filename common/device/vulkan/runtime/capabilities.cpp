@@ -12,6 +12,17 @@
 
 namespace split::vulkan {
 
+uint64_t Capabilities::local_bytes() const {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    const VkMemoryHeap& heap = memory.memoryHeaps[i];
+    if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0) {
+      most = std::max<uint64_t>(most, heap.size);
+    }
+  }
+  return most;
+}
+
 bool has_device_extension(VkPhysicalDevice device, const char* name) {
   uint32_t count = 0;
   check(vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr),

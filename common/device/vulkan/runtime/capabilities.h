@@ -37,6 +37,7 @@ struct Capabilities {
   VkPhysicalDeviceProperties properties{};
   size_t shared_bytes() const { return properties.limits.maxComputeSharedMemorySize; }
   VkPhysicalDeviceMemoryProperties memory{};
+  uint64_t local_bytes() const;  // of its own memory
 };
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device);
 
