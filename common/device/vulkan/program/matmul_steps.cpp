@@ -196,6 +196,8 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                       {Constant::W_TYPE, matrix_code(plan.dtype)}});
   if (plan.units) {
     add_unit_sizes(key);
+    uint32_t unroll = plan.tile.unroll;
+    while (ceil_div(static_cast<uint64_t>(step.inner), plan.tile.step) % unroll != 0) unroll /= 2;
     add_constants(key, {{Constant::TILES_M, plan.tile.tiles_m},
                         {Constant::TILES_N, plan.tile.tiles_n},
                         {Constant::PARTS_M, plan.tile.parts_m},
@@ -203,7 +205,8 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                         {Constant::PARTS_K, plan.tile.parts_k},
                         {Constant::STEP, plan.tile.step},
                         {Constant::DEPTH, plan.tile.depth},
-                        {Constant::RUN, plan.tile.run}});
+                        {Constant::RUN, plan.tile.run},
+                        {Constant::UNROLL, unroll}});
   } else {
     add_constants(
         key,

@@ -194,11 +194,9 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   last_ = kWide;
   if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
     const bool prompt = batch.phase == Phase::kPrompt;
-    last_ = prompt                   ? kPromptCoopMatrix
-            : batch.rows <= kFewRows ? kFewCoopMatrix
-                                     : kDecodeCoopMatrix;
+    last_ = prompt ? kPromptCoopMatrix : rows <= kFewRows ? kFewCoopMatrix : kDecodeCoopMatrix;
     for (size_t i = kShortPrompts.size(); i-- > 0 && prompt;) {
-      if (batch.rows <= kShortPrompts[i]) last_ = kShortCoopMatrix + i;
+      if (rows <= kShortPrompts[i]) last_ = kShortCoopMatrix + i;
     }
   } else if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = kWide; variant-- > 0;) {

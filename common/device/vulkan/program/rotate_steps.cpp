@@ -1,4 +1,4 @@
-// The dispatch of a rotation: a workgroup a head of a row.
+// The dispatch of a rotation: a workgroup a row, or where there are norms, a head of it.
 #include <bit>
 
 #include "device/vulkan/codegen/numbers.h"
@@ -7,7 +7,8 @@
 namespace split::vulkan {
 
 void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out) {
-  constexpr uint32_t kLanes = 64;  // they fix the order of a norm's sums
+  constexpr uint32_t kNormLanes = 64;  // they fix the order of a norm's sums
+  const uint32_t lanes = row_lanes(core_->context.capabilities());
   const Step& step = program_.steps[i];
   const Turn turn(step);
   const auto what = turn.normed ? Kernels::What::kNormRotate : Kernels::What::kRotate;
@@ -20,7 +21,7 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
     dispatch.what = "rotate";
-    dispatch.key = key_of(kernel, step, kLanes);
+    dispatch.key = key_of(kernel, step, turn.normed ? kNormLanes : lanes);
     add_counted(variant, dispatch.key);
     add_constants(dispatch.key, {{Constant::HEADS, static_cast<uint32_t>(turn.heads)},
                                  {Constant::D, static_cast<uint32_t>(turn.head_dim)},
@@ -44,7 +45,7 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
                                    {Constant::KV_TYPE, type_code(slot(cache).dtype)}});
     }
     dispatch.push = {base, piece, 0, 0};
-    dispatch.groups[0] = static_cast<uint32_t>(turn.heads);
+    dispatch.groups[0] = turn.normed ? static_cast<uint32_t>(turn.heads) : 1;
     dispatch.row_axis = 1;
     dispatch.out_rows = step.rows == kOutRows;
     dispatch.waits = base == 0;

@@ -51,30 +51,33 @@ void main() {
     } \
   }
   FETCH(0)
-  for (uint step = 0; step < STEPS; ++step) {
-    barrier();
-    [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
-      const uint row = first + i * ROW_STRIDE;
-      if (WHOLE_X || row < TILE_ROWS) tiles[row * STRIDE + chunk] = xs[i];
-    }
-    [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
-      const uint column = first + i * ROW_STRIDE;
-      if (WHOLE_W || column < TILE_COLUMNS) tiles[W_BASE + column * STRIDE + chunk] = halves_of(ws[i]);
-    }
-    barrier();
-    if (step + 1 < STEPS) FETCH(step + 1)
-    [[unroll]] for (uint n = 0; n < STEP / LK / PARTS_K; ++n) {
-      const uint k = (part_k * (STEP / LK / PARTS_K) + n) * (LK / 8);
-      fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M];
-      [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
-        coopMatLoadNV(a[i], tiles, (part_m * TILES_M + i) * LM * STRIDE + k, STRIDE, false);
+  for (uint base = 0; base < STEPS; base += UNROLL) {
+    [[unroll]] for (uint turn = 0; turn < UNROLL; ++turn) {
+      const uint step = base + turn;
+      barrier();
+      [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
+        const uint row = first + i * ROW_STRIDE;
+        if (WHOLE_X || row < TILE_ROWS) tiles[row * STRIDE + chunk] = xs[i];
       }
-      [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
-        const uint column = (part_n * TILES_N + j) * LN;
-        fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> b;
-        coopMatLoadNV(b, tiles, W_BASE + column * STRIDE + k, STRIDE, true);
+      [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
+        const uint column = first + i * ROW_STRIDE;
+        if (WHOLE_W || column < TILE_COLUMNS) tiles[W_BASE + column * STRIDE + chunk] = halves_of(ws[i]);
+      }
+      barrier();
+      if (turn + 1 < UNROLL || step + 1 < STEPS) FETCH(step + 1)
+      [[unroll]] for (uint n = 0; n < STEP / LK / PARTS_K; ++n) {
+        const uint k = (part_k * (STEP / LK / PARTS_K) + n) * (LK / 8);
+        fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M];
         [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
-          total[i][j] = coopMatMulAddNV(a[i], b, total[i][j]);
+          coopMatLoadNV(a[i], tiles, (part_m * TILES_M + i) * LM * STRIDE + k, STRIDE, false);
+        }
+        [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
+          const uint column = (part_n * TILES_N + j) * LN;
+          fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> b;
+          coopMatLoadNV(b, tiles, W_BASE + column * STRIDE + k, STRIDE, true);
+          [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
+            total[i][j] = coopMatMulAddNV(a[i], b, total[i][j]);
+          }
         }
       }
     }

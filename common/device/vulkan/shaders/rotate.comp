@@ -1,6 +1,6 @@
 R"glsl(
-// Rotary positions of one head of a row, behind its norm; with PUTS these are keys, which go to their
-// pages. One workgroup a head and row: lanes have pairs of channels, (i, i + D / 2).
+// Rotary positions of a row's heads; with PUTS these are keys, which go to their pages. Lanes have pairs
+// of channels, (i, i + D / 2): a workgroup has those of a row, or where norms come first, of one head.
 layout(set = 0, binding = 1) readonly buffer X { float x[]; };
 #ifndef PUTS
 layout(set = 0, binding = 2) writeonly buffer Result { float result[]; };
@@ -32,11 +32,14 @@ float scale_of(uint from, uint lane) {
 #endif
 
 void main() {
-  const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
+  const uint r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
   if (!has_row(r)) return;
-  const uint from = r * Q_STRIDE + Q_FIRST + head * D;
 #ifdef NORMED
+  const uint head = gl_WorkGroupID.x, pairs = D / 2;
+  const uint from = r * Q_STRIDE + Q_FIRST + head * D;
   const float scale = scale_of(from, lane);
+#else
+  const uint pairs = HEADS * (D / 2);
 #endif
   const uint table = symbol(POSITIONS, piece.row_base + r) * TABLE_STRIDE;
 #ifdef PUTS
@@ -45,7 +48,11 @@ void main() {
 #else
 #define TO(d, value) result[(r * HEADS + head) * D + (d)] = value
 #endif
-  for (uint i = lane; i < D / 2; i += WORKGROUP) {
+  for (uint pair = lane; pair < pairs; pair += WORKGROUP) {
+    const uint i = pair % (D / 2);
+#ifndef NORMED
+    const uint head = pair / (D / 2), from = r * Q_STRIDE + Q_FIRST + head * D;
+#endif
     const float a = NORMED_X(i), b = NORMED_X(i + D / 2);
     const float c = cosines[table + i], s = sines[table + i];
     TO(i, fma(a, c, -(b * s)));

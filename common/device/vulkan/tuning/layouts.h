@@ -41,6 +41,7 @@ struct MatrixShape {
   // The kernel for few rows; its rounds on their way, and chunks of K that a part has side by side.
   bool few = false;
   uint32_t depth = 1, run = 8;
+  uint32_t unroll = 1;  // steps of the other kernel without a branch between them
   uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
   uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
   uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
