@@ -9,7 +9,7 @@ import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, describe, test} from 'node:test';
 import {fileURLToPath} from 'node:url';
 
-import {axe, launch, start_cloud, start_link, stop} from './programs.mjs';
+import {axe, launch, new_context, new_page, start_cloud, start_link, stop} from './programs.mjs';
 
 const shots = process.env.PAGE_SHOTS, kPrompt = 'Once upon a time';
 const built = await (async () => {
@@ -38,7 +38,7 @@ describe('the page at /app/', {skip: !built && 'built without the edge for brows
     await context?.close();
     if (link) await stop(link);
     link = await start_link(cloud, ['--rate', rate, '--rtt', '10ms']);
-    context = await browser.newContext({viewport: {width: 1280, height: 900}});
+    context = await new_context(browser, {viewport: {width: 1280, height: 900}});
     weights = new Map();  // by blob: bytes that came
     context.on('response', async (response) => {
       const blob = /\/blobs\/(\w+)/.exec(response.url())?.[1];
@@ -284,7 +284,7 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
     const origin = `http://127.0.0.1:${other.address().port}`;
     cloud = await start_cloud(0, ['--cors-origin', origin, '--api-key-file', join(folder, 'keys'),
       '--chat-template', join(folder, 'template')]);
-    page = await (await browser.newContext()).newPage();
+    page = await new_page(browser);
     await page.goto(origin);
   });
   after(async () => {

@@ -6,7 +6,7 @@ import {mkdirSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, test} from 'node:test';
 
-import {axe, launch, start_pair, stop} from './programs.mjs';
+import {axe, drawn, launch, new_page, start_pair, stop} from './programs.mjs';
 
 const shots = process.env.PAGE_SHOTS;
 let pair, browser, page, complaints;
@@ -22,7 +22,7 @@ after(async () => {
   for (const one of pair ? [pair.edge, pair.link, pair.cloud] : []) await stop(one);
 });
 beforeEach(async () => {
-  page = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  page = await new_page(browser, {viewport: {width: 1280, height: 800}});
   complaints = [];
   page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
   page.on('pageerror', (error) => complaints.push(error.message));
@@ -40,7 +40,10 @@ afterEach(async () => {
   assert.deepEqual(complaints, []);
 });
 
-const ended = () => page.locator('#parity', {hasText: /^(Seed|exact by design|Stopped)/}).waitFor();
+async function ended() {
+  await page.locator('#parity', {hasText: /^(Seed|exact by design|Stopped)/}).waitFor();
+  await drawn(page);
+}
 async function say(words, keys = 'Enter') {
   await page.fill('#prompt', words);
   await page.press('#prompt', keys);

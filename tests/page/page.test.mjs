@@ -6,7 +6,7 @@ import {mkdirSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, test} from 'node:test';
 
-import {axe, launch, slowed, start_cloud, start_pair, stop} from './programs.mjs';
+import {axe, drawn, launch, new_page, slowed, start_cloud, start_pair, stop} from './programs.mjs';
 
 const shots = process.env.PAGE_SHOTS;
 let cloud, edge, browser, page, complaints;
@@ -28,7 +28,7 @@ beforeEach(async () => {
   const now = await status();
   if (now.auto || Object.keys(home).some((key) => now[key] !== home[key]))
     await fetch(`${edge.url}/split/placement`, {method: 'PUT', body: JSON.stringify(home), headers: {'Content-Type': 'application/json'}});
-  page = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  page = await new_page(browser, {viewport: {width: 1280, height: 800}});
   complaints = [];
   page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
   page.on('pageerror', (error) => complaints.push(error.message));
@@ -55,8 +55,11 @@ async function generated(asked) {
   await ended();
   return text('#text');
 }
-// Waits until the answer is whole: its seed is told, or that it is exact by design.
-const ended = (options) => page.locator('#parity', {hasText: /^(Seed|exact by design)/}).waitFor(options);
+// Waits until the answer is whole and drawn: its seed is told, or that it is exact by design.
+async function ended() {
+  await page.locator('#parity', {hasText: /^(Seed|exact by design)/}).waitFor();
+  await drawn(page);
+}
 async function no_violations(of) {
   await of.evaluate(axe);
   const found = await of.evaluate(async () => (await window.axe.run()).violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`));
@@ -283,7 +286,7 @@ test('embeddings: a text is like itself and less like another', async () => {
 
 test('an encoder: texts are compared in one trip, and nothing speaks of words or of a head', async () => {
   const pair = await start_pair({model: 'st-minilm', cut: 1});
-  const other = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  const other = await new_page(browser, {viewport: {width: 1280, height: 800}});
   try {
     other.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
     other.on('pageerror', (error) => complaints.push(error.message));
@@ -342,7 +345,7 @@ test('the cloud is killed while an answer streams and started again: the same te
     await stop(cloud, 'SIGKILL');
     cloud = await start_cloud(port);
   }
-  await ended({timeout: 60000});
+  await ended();
   assert.equal(await text('#text'), calm);
 });
 
@@ -397,7 +400,7 @@ test('the select says who chooses, the subtitle what runs, and a move that nobod
 // The automatic cut on a slow line, with nothing here: all of a text runs on the cloud while its weights come.
 test('what runs is drawn where it runs, and what lands as a ghost with its own percent', async () => {
   const pair = await start_pair({line: ['--rate', '4Mbit', '--rtt', '30ms']});
-  const other = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  const other = await new_page(browser, {viewport: {width: 1280, height: 800}});
   try {
     await other.goto(pair.edge.url);
     await other.locator('#stages li').first().waitFor();
@@ -455,7 +458,7 @@ for (const [name, options] of Object.entries({
   phone: {viewport: {width: 390, height: 844}, isMobile: true}, desktop: {viewport: {width: 1280, height: 800}},
   dark: {viewport: {width: 1280, height: 800}, colorScheme: 'dark'}})) {
   test(`fits: ${name}`, async () => {
-    const other = await (await browser.newContext(options)).newPage();
+    const other = await new_page(browser, options);
     await other.goto(edge.url);
     await other.locator('#stages li').first().waitFor();
     await other.click('#generate');

@@ -87,3 +87,13 @@ export const launch = () => modules('playwright-core').chromium.launch({
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-background-networking', '--disable-component-update',
     '--disable-sync', '--no-first-run'],
 });
+
+// A browser that has never been anywhere, whose waits are long enough for a machine that is busy with others.
+export async function new_context(browser, options) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(120000);
+  return context;
+}
+// Waits for what the page draws in its next frame: plots and Markdown.
+export const drawn = (page) => page.evaluate(() => new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)); }));
+export const new_page = async (browser, options) => (await new_context(browser, options)).newPage();

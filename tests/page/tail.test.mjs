@@ -6,7 +6,7 @@ import {mkdirSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, test} from 'node:test';
 
-import {axe, launch, start_pair, stop} from './programs.mjs';
+import {axe, launch, new_page, start_pair, stop} from './programs.mjs';
 
 const shots = process.env.PAGE_SHOTS;
 let pair, browser, page, complaints;
@@ -22,7 +22,7 @@ after(async () => {
   if (pair) await stop(pair.cloud);
 });
 beforeEach(async () => {
-  page = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  page = await new_page(browser, {viewport: {width: 1280, height: 800}});
   complaints = [];
   page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
   page.on('pageerror', (error) => complaints.push(error.message));
