@@ -89,16 +89,20 @@ inline void Pair::expect_same_text(const Arguments& extra, int times,
   const EdgeResult calm = run_edge(cloud_.url(), home_, long_text(extra));
   ASSERT_EQ(calm.code, 0) << calm.err;
   EXPECT_EQ(replays_of(calm.err), 0) << calm.err;
-  const auto edge = begin(cloud_.url(), long_text(extra));
-  for (int i = 0; i < times; ++i) {
+  // On a busy machine a text may be over before the last time: then another one is disturbed.
+  int replays = 0;
+  std::string told;
+  for (int tries = 0; replays < times && tries < 10; ++tries) {
+    const auto edge = begin(cloud_.url(), long_text(extra));
     // The first byte is the first token's, the later points are some tokens apart, more than a pipe
     // may have held.
-    ASSERT_TRUE(more(*edge, i == 0 ? 1 : 10 + random_() % 30)) << edge->err();
-    disturb();
+    for (int i = 0; i < times && more(*edge, i == 0 ? 1 : 10 + random_() % 30); ++i) disturb();
+    ASSERT_EQ(edge->wait(), 0) << edge->err();
+    ASSERT_EQ(edge->out(), calm.out);
+    told = edge->err();
+    replays = replays_of(told);
   }
-  EXPECT_EQ(edge->wait(), 0) << edge->err();
-  EXPECT_EQ(edge->out(), calm.out);
-  EXPECT_GE(replays_of(edge->err()), times) << edge->err();
+  EXPECT_GE(replays, times) << told;
 }
 
 }  // namespace split::test
