@@ -55,10 +55,10 @@ class VulkanDevice final : public Device {
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
   bool takes_long_rows(const Limits& limits) const override {
-    constexpr uint64_t kLeastShare = 32;
+    constexpr uint64_t kPart = 32;  // of its memory, that a step's temporaries may take
     const Capabilities& device = core_->context.capabilities();
     const uint64_t bytes = uint64_t{limits.arena_row_bytes} * limits.long_rows;
-    return device.matrix && limits.matrix && bytes <= device.local_bytes() / kLeastShare;
+    return device.matrix && limits.matrix && bytes <= device.local_bytes() / kPart;
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
   bool settled() override {

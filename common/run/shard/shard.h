@@ -94,8 +94,7 @@ struct ShardOptions {
   unsigned threads = 0;  // of the CPU that takes a failed device's place; 0: one for each processor
 };
 
-// Rows of a prompt for which a large GPU takes less time together than in parts: 0.92 of it for
-// 1,024 of Llama-3.2-1B on an H200, 0.88 for 2,048.
+// Rows of a prompt that a large GPU runs faster together than in parts (tests/bench/README.md).
 inline constexpr uint32_t kLongRows = 2048;
 
 // Logits that the last point has: the largest, or all of a smaller vocabulary.
