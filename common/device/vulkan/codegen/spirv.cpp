@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 
@@ -118,6 +119,27 @@ void use_khr_matrices(std::vector<uint32_t>& words) {
   words = std::move(out);
 }
 
+// Takes out what only people read, an eighth of the words: sources, and names but those of the
+// constants that a pipeline sets.
+void leave_names_out(std::vector<uint32_t>& words) {
+  constexpr uint32_t kSource = 3, kName = 5, kLine = 8, kDecorate = 71, kSpecId = 1;
+  constexpr size_t kHeaderWords = 5;
+  const std::vector<uint32_t> all = std::exchange(words, {});
+  std::set<uint32_t> set;
+  for (const bool learns : {true, false}) {
+    if (!learns) words.assign(all.begin(), all.begin() + kHeaderWords);
+    for (size_t at = kHeaderWords; at < all.size(); at += all[at] >> 16) {
+      const uint32_t op = all[at] & 0xffff, length = all[at] >> 16;
+      CHECK(length > 0 && at + length <= all.size());
+      const bool named = op >= kSource && op <= kLine;
+      if (learns && op == kDecorate && all[at + 2] == kSpecId) set.insert(all[at + 1]);
+      if (learns || (named && !(op == kName && set.count(all[at + 1]) != 0))) continue;
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(at);
+      words.insert(words.end(), from, from + length);
+    }
+  }
+}
+
 }  // namespace
 
 std::string kernel_key(const std::string& glsl) { return Sha256::hex_of(as_bytes_of(glsl)); }
@@ -145,6 +167,7 @@ std::vector<uint32_t> compile_glsl(const std::string& glsl) {
   glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), words, &options);
   forbid_contraction(words);
   if (glsl.find("GL_NV_cooperative_matrix") != std::string::npos) use_khr_matrices(words);
+  leave_names_out(words);
   return words;
 }
 
