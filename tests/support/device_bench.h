@@ -166,8 +166,8 @@ inline void expect_close(const std::vector<float>& got, const std::vector<double
 
 // Rows of one sequence, for programs without attention.
 inline RowBatch rows_only(uint32_t rows) {
-  static const std::vector<int32_t> positions(64);
-  static const std::vector<uint32_t> sequences(64);
+  static const std::vector<int32_t> positions(512);
+  static const std::vector<uint32_t> sequences(512);
   CHECK(rows <= positions.size());
   RowBatch batch;
   batch.rows = rows;

@@ -9,17 +9,23 @@ namespace split::test {
 // gelu(x w + b) over 33 rows, as one matrix and activations of noise make it.
 struct Products {
   static constexpr uint32_t kRowCount = 33;
-  Products(Device& device, int64_t inner, int64_t columns, DType dtype, bool transposed)
-      : device(device), inner(inner), columns(columns), dtype(dtype), transposed(transposed) {
+  Products(Device& device, int64_t inner, int64_t columns, DType dtype, bool transposed,
+           uint32_t rows = kRowCount)
+      : device(device),
+        inner(inner),
+        columns(columns),
+        dtype(dtype),
+        transposed(transposed),
+        rows(rows) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(inner));
-    for (uint32_t i = 0; i < kRowCount * inner; ++i) xs.push_back(noise(i));
+    for (uint32_t i = 0; i < rows * inner; ++i) xs.push_back(noise(i));
     for (uint32_t i = 0; i < inner * columns; ++i) ws.push_back(noise(i + 31, scale));
     for (uint32_t i = 0; i < columns; ++i) bs.push_back(noise(i + 77));
   }
   // Each row's product is a row of the matrix.
   void pick_elements() {
     std::fill(xs.begin(), xs.end(), 0.0f);
-    for (uint32_t row = 0; row < kRowCount; ++row) xs[row * inner + row * 65 % inner] = 1;
+    for (uint32_t row = 0; row < rows; ++row) xs[row * inner + row * 65 % inner] = 1;
   }
   std::unique_ptr<Bench> bench() const {
     const Tensor x = input("x", DType::kF32, {kRows, inner});
@@ -29,7 +35,7 @@ struct Products {
     // Units take what was made for products alone.
     const Tensor y = gelu_new(matmul(units ? relu(x) : x, w) + weight("b", vector, {columns}));
     Limits limits;
-    limits.rows = kRowCount;
+    limits.rows = rows;
     limits.matrix = limits.wide = units;
     auto bench = std::make_unique<Bench>(device, limits);
     bench->set("x", xs);
@@ -40,13 +46,14 @@ struct Products {
     return bench;
   }
   std::vector<float> run(Bench& bench, uint32_t slice, Phase phase = Phase::kPrompt) const {
-    return in_slices(bench, xs, static_cast<size_t>(inner), static_cast<size_t>(columns), kRowCount,
+    return in_slices(bench, xs, static_cast<size_t>(inner), static_cast<size_t>(columns), rows,
                      slice, phase);
   }
   Device& device;
   int64_t inner, columns;
   DType dtype;
   bool transposed;
+  uint32_t rows;
   bool units = false;  // matrix units may compute it
   std::vector<float> xs, ws, bs;
 };

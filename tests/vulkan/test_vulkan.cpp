@@ -223,6 +223,28 @@ TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
   }
 }
 
+// A prompt's rows are laid out by how many they are: K split over workgroups where it is deep, and
+// for 128 rows of few columns; large tiles of many columns; the kernel for few rows.
+TEST_F(Vulkan, MatrixUnitsGiveRowsTheSameBitsInEveryLayout) {
+  if (!has_matrix_units()) GTEST_SKIP() << "no matrix units";
+  constexpr uint32_t kMostRows = 300;
+  for (const auto& [inner, columns] :
+       {std::pair<int64_t, int64_t>{8240, 1056}, {2096, 2032}, {528, 6432}}) {
+    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+      Products products(*device_, inner, columns, dtype, true, kMostRows);
+      products.units = true;
+      const auto bench = products.bench();
+      const std::vector<float> all = products.run(*bench, kMostRows);
+      bench->run_reference(rows_only(kMostRows));
+      const std::string what = cat(inner, " x ", columns, " ", dtype_name(dtype));
+      expect_close(all, bench->reference.values.at("y"), what, 1e-3);
+      for (const uint32_t slice : {30u, 60u, 100u, 200u}) {
+        expect_equal_bits(products.run(*bench, slice), all, cat(what, " by ", slice));
+      }
+    }
+  }
+}
+
 // Matrices in pieces of 128 columns of bytes, 256 of nibbles; their scales are bound apart.
 TEST_F(Vulkan, BlocksInPiecesOrUnpackedWithoutHalvesGiveTheSameBits) {
   const auto small = device_with("SPLIT_VULKAN_MAX_RANGE", "350000");

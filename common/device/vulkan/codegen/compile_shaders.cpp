@@ -56,10 +56,14 @@ void add(Modules& modules, const NamedOutput& output) {
         // With what makes its input and stores its result, and without; its twin and its rotation
         // are other steps only in pieces, whose kernels are compiled when they are wanted.
         for (const bool few : {false, true}) {
-          for (const bool stores : {false, true}) {
-            if (!shuffle || (stores && step.rotation)) break;
-            const FusedNeighbours joined = joined_to(program, i, {.attention = stores});
-            add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
+          for (const bool turns : {false, true}) {
+            for (const bool stores : {false, true}) {
+              // A rotation apart, which many rows have, stores what it makes itself.
+              if (!shuffle || (!turns && (few || (stores && step.rotation)))) break;
+              const Takes takes{.twin = true, .rotation = turns, .attention = stores};
+              const FusedNeighbours joined = joined_to(program, i, takes);
+              add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
+            }
           }
         }
         for (const bool input : {false, true}) {

@@ -225,6 +225,10 @@ std::string weight_bindings(uint32_t w, bool blocks) {
              blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
 }
 
+bool is_in_blocks(const Program& program, const Step& step) {
+  return is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
+}
+
 // Returns what pair.glsl calls beside the tape of the step: the twin's, or the tables of a rotation
 // and the place of its result.
 std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, KernelParts& parts) {
@@ -232,7 +236,7 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
     return cat(twin->declarations(), "float twin;\n", twin->value("twin"));
   }
   const Turn turn(*joined.rotation);
-  std::string text = "#undef FETCHES\n#define FETCHES 2\n";
+  std::string text = "#undef FETCHES\n#define FETCHES (2 * FINISHES)\n";
   for (const auto& [name, slot] : {std::pair{"cosines", turn.cos}, {"sines", turn.sin}}) {
     text += cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kWhole, slot, 0}),
                 ") readonly buffer B", name, " { float ", name, "[]; };\n");
@@ -242,34 +246,60 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
              ") writeonly buffer Rotated { float rotated[]; };\n");
 }
 
+// The text that kernels of lanes and of matrix units share: their matrices, from binding w on, and
+// what is done with a sum. `tiles`: with a whole tile of sums, too.
+struct ProductText {
+  std::string matrices, ending;
+};
+ProductText product_text(const Program& program, const Step& step, const FusedNeighbours& joined,
+                         uint32_t w, bool tiles, size_t max_range, const Halves& halves,
+                         KernelParts& parts) {
+  constexpr size_t kTwinBase = 200;  // past any epilogue's names
+  const bool blocks = is_in_blocks(program, step);
+  const bool turns = joined.rotation != nullptr, puts = joined.attention != nullptr;
+  const int made = joined.twin != nullptr ? results(*joined.twin)[0] : -1;
+  const TapeWriter tape(program, step.tape, parts, 0, !turns, max_range, halves, made);
+  ProductText text{weight_bindings(w, blocks), ""};
+  std::vector<const Tape*> tapes = {&step.tape};
+  std::optional<TapeWriter> twin;
+  if (joined.twin != nullptr) {
+    const uint32_t its = w + (blocks ? 2 : 1);
+    tapes.push_back(&joined.twin->tape);
+    twin.emplace(program, joined.twin->tape, parts, kTwinBase, false, max_range, halves);
+    text.matrices += cat("#define TWIN\n#define TWIN_BINDING ", its,
+                         "\n#define TWIN_SCALES_BINDING ", its + 1, "\n");
+  }
+  if (turns) text.matrices += puts ? "#define ROTATED\n#define PUTS\n" : "#define ROTATED\n";
+  if (joined.group != nullptr) tapes.push_back(&joined.group->tape);
+  text.ending = op_functions(tapes);
+  if (joined.in_pairs()) text.ending += pair_text(joined, twin ? &*twin : nullptr, parts);
+  if (puts) {
+    text.ending += cat(joined.splits != nullptr ? "" : kPages, put_text(*joined.attention, parts));
+  }
+  text.ending += cat(tape.declarations(), turns ? tape.value("own") : tape.epilogue(puts));
+  if (tiles && !turns) text.ending += tape.tile_epilogue(puts, joined.twin);
+  return text;
+}
+
+// Bindings up to the last matrix of a product whose first is w.
+uint32_t bindings_of(uint32_t w, const FusedNeighbours& joined, bool blocks) {
+  return w + (joined.twin != nullptr ? 2 : 1) * (blocks ? 2 : 1);
+}
+
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, bool by_halves, size_t max_range, const Halves& halves) {
   constexpr std::string_view kByHalves =
       "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n";
-  constexpr size_t kPrologueBase = 100, kTwinBase = 200;  // past any epilogue's names
+  constexpr size_t kPrologueBase = 100;  // past any epilogue's names
   const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
-  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
-  const uint32_t each = blocks ? 2 : 1;
-  KernelParts parts(w + (joined.twin != nullptr ? 2 : 1) * each);
-  const bool turns = joined.rotation != nullptr, puts = joined.attention != nullptr;
-  const int made = joined.twin != nullptr ? results(*joined.twin)[0] : -1;
-  const TapeWriter tape(program, step.tape, parts, 0, !turns, max_range, halves, made);
-  std::string text = weight_bindings(w, blocks);
-  std::string stage, pair;
-  std::vector<const Tape*> tapes = {&step.tape};
-  std::optional<TapeWriter> twin;
-  if (joined.twin != nullptr) {
-    tapes.push_back(&joined.twin->tape);
-    twin.emplace(program, joined.twin->tape, parts, kTwinBase, false, max_range, halves);
-    text += cat("#define TWIN\n#define TWIN_BINDING ", w + each, "\n#define TWIN_SCALES_BINDING ",
-                w + each + 1, "\n");
-  }
-  if (turns) text += puts ? "#define ROTATED\n#define PUTS\n" : "#define ROTATED\n";
-  if (joined.in_pairs()) pair = pair_text(joined, twin ? &*twin : nullptr, parts);
+  const bool blocks = is_in_blocks(program, step);
+  KernelParts parts(bindings_of(w, joined, blocks));
+  const ProductText product =
+      product_text(program, step, joined, w, false, max_range, halves, parts);
+  std::string text = product.matrices, stage;
   if (joined.input == FusedNeighbours::Input::kGroup) {
-    tapes.push_back(&joined.group->tape);
     const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
                               halves);
     text += "#define STAGED\nshared float exchange[SUM_LANES];\n";
@@ -284,31 +314,24 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
                 "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
-  std::string put;
-  if (puts) {
-    put = cat(joined.input == FusedNeighbours::Input::kSplits ? "" : kPages,
-              put_text(*joined.attention, parts));
-  }
-  const std::string finish = turns ? tape.value("own") : tape.epilogue(puts);
   return std::move(parts).kernel(kernel_text(
       shuffle,
-      cat(text, op_functions_glsl(), op_functions(tapes), pair, put, tape.declarations(), finish,
-          kWeights, kMatmulShape, joined.in_pairs() ? kPair : "", stage, kMatmul),
+      cat(text, op_functions_glsl(), product.ending, kWeights, kMatmulShape, kPair, stage, kMatmul),
       blocks && by_halves ? kByHalves : ""));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool few, size_t max_range, const Halves& halves) {
-  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
-  KernelParts parts(blocks ? 4 : 3);
-  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  std::string text = cat(weight_bindings(2, blocks), kWeights, kUnits);
-  if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
-  const bool put = joined.attention != nullptr;
+  constexpr uint32_t kMatrixBinding = 2;
+  KernelParts parts(bindings_of(kMatrixBinding, joined, is_in_blocks(program, step)));
+  const ProductText product =
+      product_text(program, step, joined, kMatrixBinding, !few, max_range, halves, parts);
+  const std::string sums =
+      few ? "" : cat("#define SUMS_BINDING ", parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
   // Values that pass through halves have no use for the last bits of an exponential.
-  text += cat(op_functions_glsl(), "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n",
-              op_functions({&step.tape}), tape.declarations(), tape.epilogue(put),
-              few ? "" : tape.tile_epilogue(put));
+  const std::string text =
+      cat(product.matrices, sums, kWeights, kUnits, op_functions_glsl(),
+          "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n", product.ending, kPair);
   return std::move(parts).kernel(
       units_text(few ? "#define FEW\n" : "", cat(text, few ? kThinMatrix : kMatrix)));
 }

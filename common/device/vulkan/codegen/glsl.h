@@ -87,7 +87,7 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, bool by_halves, size_t max_range, const Halves& halves = {});
 // The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
-// halves. Joins no input.
+// halves, and behind these the same of a twin's. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.

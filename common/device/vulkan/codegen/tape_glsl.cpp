@@ -233,15 +233,24 @@ std::string TapeWriter::value(std::string_view name) const {
              "  return ", this->name(tape_.outputs[0].value), ";\n}\n");
 }
 
-std::string TapeWriter::tile_epilogue(bool put) const {
+std::string TapeWriter::tile_epilogue(bool put, const Step* twin) const {
   // A tile of an operand has its elements where the product's tile has them.
   std::ostringstream out, loads, each;
   std::string takes = "COLUMNS % 8 == 0";  // rows are aligned
   bool possible = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] != 1;
+  if (twin != nullptr) {
+    possible = possible && std::ranges::all_of(twin->tape.operands, [](const Operand& operand) {
+                 return operand.access.kind == Access::kResult ||
+                        operand.access.kind == Access::kImmediate;
+               });
+    each << "    twin = value_twin(0, 0, 0, other[i]);\n";
+  }
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const size_t id = base_ + i;
     const Access::Kind access = tape_.operands[i].access.kind;
-    if (access == Access::kVector) {
+    if (twin != nullptr && tape_.operands[i].slot == made_) {
+      each << "    const float v" << id << " = twin;\n";
+    } else if (access == Access::kVector) {
       const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, tape_.operands[i].slot, 0});
       for (const auto& [type, letter] : {std::pair{"float", "f"}, {"float16_t", "h"}}) {
         out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << "b"
@@ -264,7 +273,7 @@ std::string TapeWriter::tile_epilogue(bool put) const {
   }
   if (!possible) {
     return "bool takes_tile(uint r, uint c) { return false; }\n"
-           "void finish_tile(uint r, uint c, SUM total) {}\n";
+           "void finish_tile(uint r, uint c, SUM total, SUM other) {}\n";
   }
   for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
   const TapeOutput& output = tape_.outputs[0];
@@ -274,7 +283,7 @@ std::string TapeWriter::tile_epilogue(bool put) const {
         "(!is_key(c) && !is_value(c) || is_page(piece.row_base + r))";
   }
   out << "bool takes_tile(uint r, uint c) { return " << takes << "; }\n"
-      << "void finish_tile(uint r, uint c, SUM total) {\n"
+      << "void finish_tile(uint r, uint c, SUM total, SUM other) {\n"
       << loads.str() << "  for (uint i = 0; i < total.length(); ++i) {\n"
       << "    const float product = total[i];\n"
       << each.str() << "    total[i] = " << name(output.value) << ";\n  }\n";

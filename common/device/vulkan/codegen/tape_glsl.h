@@ -70,9 +70,10 @@ class TapeWriter {
   // void fetch_<name>(n, r, c), and float value_<name>(n, r, c, product), which returns the one
   // output.
   std::string value(std::string_view name) const;
-  // bool takes_tile(r, c) and void finish_tile(r, c, product): the same over a tile of matrix units
-  // that is whole, where that can be: nothing passes through lanes.
-  std::string tile_epilogue(bool put) const;
+  // bool takes_tile(r, c) and void finish_tile(r, c, product, other): the same over a tile of
+  // matrix units that is whole, where that can be: nothing passes through lanes. `other`: of its
+  // twin.
+  std::string tile_epilogue(bool put, const Step* twin) const;
   // void fetch_stage(r, lane): what the tape reads of row r; then void stage(r, lane): the tape
   // over it, whose one output goes to put_x().
   std::string prologue() const;

@@ -18,8 +18,7 @@ using Attention = inputs::attention;
 // of Llama-3.2-1B at 4,095 keys takes 0.85 of what it takes with many, one of GPT-2's 12
 // heads 1.02.
 constexpr uint32_t kManyLanes = 1024, kSplitLanes = 256, kRowLanes = 128;
-constexpr size_t kFewHeads = 16;                    // of all rows
-constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
+constexpr size_t kFewHeads = 16;  // of all rows
 
 }  // namespace
 
@@ -218,6 +217,7 @@ VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
   }
   std::vector<Range> result;
   if (bindings.result) result = {rowwise(step.out(), base, rows, halves(variant))};
+  dispatch.scratch = bindings.partial;
   if (bindings.partial) dispatch.ranges.push_back(plan.partial);
   for (const auto& ranges :
        bindings.partial ? std::array{plan.caches, result} : std::array{result, plan.caches}) {

@@ -52,6 +52,7 @@ class VulkanExecutable final : public Executable {
     size_t row_axis = 0;  // groups[row_axis] is for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
+    bool scratch = false;    // uses memory that the workspace lends to all steps
     uint32_t part_keys = 0;  // groups[1] is for an attention's parts, of so many keys; 0: it is not
     bool waits = true;       // for what comes before it
     uint64_t weights = 0;    // elements of its matrix

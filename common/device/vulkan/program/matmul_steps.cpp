@@ -30,6 +30,10 @@ size_t matrix_row_bytes(const Capabilities& device, const Step& matmul, DType dt
   return LaneOrder(dtype, matmul.inner, lanes).number_bytes();
 }
 
+UnitProduct product_of(const Step& matmul) {
+  return {matmul.inner, matmul.columns, matmul.twin ? 2u : 1u};
+}
+
 // A product's kernel as MatmulQuestion has it.
 uint32_t question_of(const FusedNeighbours& joined) {
   return static_cast<uint32_t>(joined.input) | (joined.twin != nullptr ? 4u : 0u) |
@@ -44,19 +48,21 @@ bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
   const size_t row = matrix_row_bytes(device, matmul, slot(matmul.in(Matmul::w)).dtype);
   const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
   const auto columns = static_cast<size_t>(matmul.columns);
-  return device.neighbours && !by_units(matmul, variant) &&
+  // Many rows are rotated faster by a step of its own.
+  return device.neighbours && !(variant == kPromptCoopMatrix && matmul.rotation) &&
          columns <= std::min<size_t>(device.max_range / row, most_groups);
 }
 
 // How a variant lays a product on matrix units.
 MatrixShape VulkanExecutable::tile_of(const Step& step, size_t variant) const {
   const Capabilities& device = core_->context.capabilities();
+  const UnitProduct product = product_of(step);
   if (variant >= kDecodeCoopMatrix) {
     const uint32_t rows = variant == kFewCoopMatrix ? kFewRows : 2 * kUnitTile;
     return thin_shape(device, step.inner, step.columns, rows);
   }
-  if (variant == kPromptCoopMatrix) return matrix_shape(device, step.inner, step.columns);
-  return short_shape(device, step.inner, step.columns, kShortPrompts[variant - kShortCoopMatrix]);
+  if (variant == kPromptCoopMatrix) return matrix_shape(device, product, most_rows(variant));
+  return short_shape(device, product, most_rows(variant));
 }
 
 // Whether matrix units can compute it from x as halves.
@@ -88,6 +94,7 @@ struct VulkanExecutable::MatmulPlan {
   uint32_t piece = 0;         // rows of a dispatch,
   size_t columns = 0;         // and columns
   PipelineKey key;
+  Range sums;                              // that parts of K leave
   std::optional<MatmulQuestion> question;  // that is open, and how many layouts it has
   size_t layouts = 0;
 
@@ -161,6 +168,12 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
     plan.layouts = layouts.size();
   }
   if (plan.units) plan.tile = tile_of(step, plan.variant);
+  plan.sums = symbols();  // nobody uses them
+  if (plan.tile.split_k > 1) {
+    const size_t bytes = split_bytes(plan.tile, product_of(step), most_rows(plan.variant));
+    scratch_.push_back(workspace_.scratch(bytes));
+    plan.sums = part(*scratch_.back(), 0, kCountBytes + bytes);
+  }
   if (is_quantised(plan.dtype)) {
     plan.scale_bytes = LaneOrder(plan.dtype, step.inner, plan.shape.lanes).scale_bytes();
   }
@@ -196,17 +209,16 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                       {Constant::W_TYPE, matrix_code(plan.dtype)}});
   if (plan.units) {
     add_unit_sizes(key);
-    uint32_t unroll = plan.tile.unroll;
-    while (ceil_div(static_cast<uint64_t>(step.inner), plan.tile.step) % unroll != 0) unroll /= 2;
     add_constants(key, {{Constant::TILES_M, plan.tile.tiles_m},
                         {Constant::TILES_N, plan.tile.tiles_n},
                         {Constant::PARTS_M, plan.tile.parts_m},
                         {Constant::PARTS_N, plan.tile.parts_n},
                         {Constant::PARTS_K, plan.tile.parts_k},
+                        {Constant::SPLIT_K, plan.tile.split_k},
+                        {Constant::FIRST_SUM, static_cast<uint32_t>(kCountBytes / sizeof(float))},
                         {Constant::STEP, plan.tile.step},
                         {Constant::DEPTH, plan.tile.depth},
-                        {Constant::RUN, plan.tile.run},
-                        {Constant::UNROLL, unroll}});
+                        {Constant::RUN, plan.tile.run}});
   } else {
     add_constants(
         key,
@@ -255,7 +267,8 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   }
   for (const Bind& bind : plan.kernel->binds) {
     dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
-                                  ? attention(*joined.splits).partial
+                                  ? joined.splits != nullptr ? attention(*joined.splits).partial
+                                                             : plan.sums
                                   : ranges_of(bind, base, plan.piece, half));
   }
   dispatch.push = {base, plan.piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
@@ -263,8 +276,10 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   dispatch.groups[1 - dispatch.row_axis] =
       ceil_div(plan.pairs > 0 ? 2 * plan.pairs : count, plan.group_columns());
   dispatch.rows_per_group = units ? plan.tile.rows() : plan.block;
+  dispatch.groups[2] = plan.tile.split_k;
   dispatch.out_rows = step.rows == kOutRows;
-  dispatch.waits = base == 0 && column == 0;
+  dispatch.scratch = units && plan.tile.split_k > 1;
+  dispatch.waits = (base == 0 && column == 0) || dispatch.scratch;
   dispatch.weights = static_cast<uint64_t>(step.inner) * count * plan.matrices.size();
   dispatch.units = units;
   if (plan.question) dispatch.question = {*plan.question, plan.shape};

@@ -14,9 +14,6 @@ bool stages(const Capabilities& device, int64_t inner) {
   return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) <= kSharedBytes;
 }
 
-// Steps that leave partial results in memory which the workspace lends to all of them.
-bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.op == Op::k_topk; }
-
 }  // namespace
 
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
@@ -104,8 +101,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     (this->*add)(i, variant, all);
     if (all.size() > first) {
       const bool was_timed = std::exchange(timed, all[first].question.has_value());
-      all[first].waits =
-          std::exchange(waits, false) || uses_scratch(program_.steps[i]) || timed || was_timed;
+      all[first].waits = std::exchange(waits, false) || all[first].scratch || timed || was_timed;
     }
     // A narrow variant's rows are all in the first piece.
     const auto beyond = [end = variant < kWide ? 1 : most_rows(variant)](const Dispatch& dispatch) {

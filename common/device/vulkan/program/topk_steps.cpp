@@ -33,6 +33,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
   };
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch blocks = add("block-max", Kernels::What::kBlockMax, block_max_text, base);
+    blocks.scratch = true;
     blocks.groups[0] = shader::TOP_BLOCKS / (lanes / shader::TOP_TEAM);
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));

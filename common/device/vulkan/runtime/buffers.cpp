@@ -167,7 +167,9 @@ uint32_t VulkanWorkspace::splits() const {
 
 std::shared_ptr<Allocation> VulkanWorkspace::scratch(size_t bytes) {
   if (!scratch_ || scratch_->size() < kCountBytes + bytes) {
-    scratch_ = std::make_shared<Allocation>(core_->memory, kCountBytes + bytes, MemoryUse::kDevice);
+    // One size for all that ask for much, so that none is kept beside it.
+    const size_t most = bytes > kScratchBytes / 2 ? std::max(bytes, kScratchBytes) : bytes;
+    scratch_ = std::make_shared<Allocation>(core_->memory, kCountBytes + most, MemoryUse::kDevice);
     core_->memory.zero(*scratch_);
   }
   return scratch_;

@@ -85,6 +85,7 @@ struct CopyOut {
 };
 
 inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // of rows and heads
+inline constexpr size_t kScratchBytes = size_t{64} << 20;  // that partial results take at most
 
 class VulkanWorkspace final : public Workspace {
  public:

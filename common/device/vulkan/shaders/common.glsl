@@ -2,8 +2,9 @@ R"glsl(
 // The start of every kernel, behind the constants that it names. Binding 0 is the same in all.
 const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #ifndef UNITS
-#define FETCHES 1  // elements of a product that a lane fetches for before it finishes them
+#define FINISHES 1
 #endif
+#define FETCHES FINISHES  // elements of a product, or pairs, that a lane fetches for before it finishes them
 // The elements of a row go to the lanes in fours, which a load can bring together. For each element
 // c of this lane, in order: FOR_ROW(width) { ... } END_ROW
 #define FOR_ROW(width) \

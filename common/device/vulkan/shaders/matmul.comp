@@ -146,20 +146,6 @@ struct Turns {
     [[unroll]] for (uint g = 0; g < TAKES; ++g) USE(from, u, g, CHUNK(TURN(round, u), g)) \
   }
 
-// A lane finishes one column at a time, or a pair of them. A product in pairs is in one piece.
-#if defined(TWIN) || defined(ROTATED)
-const uint EACH = 2;
-#define RESULTS ALL_PAIRS
-#define W_COLUMN(of_lane) column_of(of_lane)
-#define FETCH(r, i) fetch_pair(r, i)
-#define FINISH(r, i, sums) finish_pair(r, i, sums[0], sums[1])
-#else
-const uint EACH = 1;
-#define RESULTS piece.column_piece
-#define W_COLUMN(of_lane) min(of_lane, piece.column_piece - 1)
-#define FETCH(r, i) fetch(0, r, piece.column_base + (i))
-#define FINISH(r, i, sums) finish(0, r, piece.column_base + (i), sums[0])
-#endif
 const uint ENDS = SUMS / EACH, ENDS_OF_ROW = COLUMNS_PER_LANE / EACH;
 
 void main() {
@@ -174,7 +160,7 @@ void main() {
   uint row[BLOCK], w_column[COLUMNS_PER_LANE];
   float sums[SUMS];
   [[unroll]] for (uint n = 0; n < BLOCK; ++n) row[n] = min(row0 + n, rows - 1);
-  FOR_COLUMNS(m) w_column[m] = W_COLUMN(column0 + m);
+  FOR_COLUMNS(m) w_column[m] = column_of((column0 + m) / EACH, (column0 + m) % EACH);
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
@@ -198,7 +184,7 @@ void main() {
   const uint first_end = column0 / EACH;
   if (ENDS <= LANES) {
     const uint r = row0 + t / ENDS_OF_ROW, i = first_end + t % ENDS_OF_ROW;
-    if (t < ENDS && r < rows && i < RESULTS) FETCH(r, i);
+    if (t < ENDS && r < rows && i < RESULTS) fetch_result(0, r, i);
   }
 #ifdef STAGED
   if ((K + 3) / 4 < CHUNKS * 2 && lane == 0) put_x(CHUNKS * 2 - 1, vec4(0.0));
@@ -280,8 +266,8 @@ void main() {
     const uint r = row0 + (first + t) / ENDS_OF_ROW;
     const uint i = first_end + (first + t) % ENDS_OF_ROW;
     if (first + t < ENDS && r < rows && i < RESULTS) {
-      if (ENDS > LANES) FETCH(r, i);
-      FINISH(r, i, own);
+      if (ENDS > LANES) fetch_result(0, r, i);
+      finish_result(0, r, i, own[0], own[EACH - 1]);
     }
   }
 }

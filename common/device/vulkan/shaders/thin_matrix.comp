@@ -24,6 +24,7 @@ const uint ROW_STRIDE = SUBGROUP / STEP_CHUNKS;  // rows that a subgroup loads a
 const uint X_STRIDE = ROW_STRIDE * PARTS_N;      // and those of a part
 const uint X_LOADS = TILE_ROWS / X_STRIDE, W_LOADS = OWN_COLUMNS / ROW_STRIDE;
 const uint ELEMENTS = TILE_ROWS * TILE_COLUMNS;
+const uint TILE_RESULTS = TILE_COLUMNS / EACH, OWN_RESULTS = OWN_COLUMNS / EACH;
 // Rows and weights of each part; then their sums.
 const uint X_TILE = TILE_ROWS * STRIDE, W_TILE = OWN_COLUMNS * STRIDE;
 const uint TILES = PARTS_K * (X_TILE + PARTS_N * W_TILE), SUMS = PARTS_K * ELEMENTS / 4;
@@ -42,12 +43,12 @@ void main() {
   const uint part_k = gl_SubgroupID / PARTS_N, part_n = gl_SubgroupID % PARTS_N;
   const uint rows = row_count();
   const uint row0 = gl_WorkGroupID.y * TILE_ROWS;
-  const uint column0 = min(gl_WorkGroupID.x * TILE_COLUMNS, piece.column_piece - TILE_COLUMNS);
+  const uint result0 = min(gl_WorkGroupID.x * TILE_RESULTS, RESULTS - TILE_RESULTS);
   const uint chunk = gl_SubgroupInvocationID % STEP_CHUNKS;
   const uint own_place = (chunk / RUN * PARTS_K + part_k) * RUN + chunk % RUN;
   const uint first = gl_SubgroupInvocationID / STEP_CHUNKS;
   const uint x_first = first + part_n * ROW_STRIDE;
-  const uint w_first = column0 + part_n * OWN_COLUMNS + first;
+  const uint w_first = result0 + part_n * OWN_RESULTS + first;
   const uint x_base = part_k * X_TILE, w_base = PARTS_K * X_TILE + gl_SubgroupID * W_TILE;
 
   SUM total[TILES_M][TILES_N];
@@ -63,7 +64,9 @@ void main() {
     const uint at = ALWAYS ? min(place, CHUNKS - 1) : place; \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
       ws[d][i] = W_CHUNK(0); \
-      if (there) ws[d][i] = w_at(w_first + i * ROW_STRIDE, at); \
+      const uint which = KIND_OF(first, i * ROW_STRIDE, ROW_STRIDE, OWN_RESULTS); \
+      const uint column = column_of(w_first + i * ROW_STRIDE - which * OWN_RESULTS, which); \
+      if (there) ws[d][i] = w_at(which, column, at); \
     } \
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
       xs[d][i] = uvec4(0); \
@@ -74,9 +77,9 @@ void main() {
   if (ALWAYS) FETCH(d, step) \
   else if ((step) * TURN + part_k * RUN < CHUNKS) FETCH(d, step)
   [[unroll]] for (uint d = 0; d < DEPTH; ++d) { FETCH_AHEAD(d, d) }
-  [[unroll]] for (uint n = 0; n < FETCHES; ++n) {
-    const uint e = min(n * WORKGROUP + lane, ELEMENTS - 1);
-    fetch(n, min(row0 + e / TILE_COLUMNS, rows - 1), piece.column_base + column0 + e % TILE_COLUMNS);
+  [[unroll]] for (uint n = 0; n < FINISHES; ++n) {
+    const uint e = min(n * WORKGROUP + lane, ELEMENTS / EACH - 1);
+    fetch_result(n, min(row0 + e / TILE_RESULTS, rows - 1), result0 + e % TILE_RESULTS);
   }
   for (uint base = 0; base < ROUNDS; base += DEPTH) {
     [[unroll]] for (uint d = 0; d < DEPTH; ++d) {
@@ -117,13 +120,18 @@ void main() {
     }
   }
   barrier();
-  [[unroll]] for (uint n = 0; n < FETCHES; ++n) {
-    const uint e = n * WORKGROUP + lane;
-    const uint r = row0 + e / TILE_COLUMNS;
-    if (e < ELEMENTS && r < rows) {
-      float sum = sum_of(0, e);
-      [[unroll]] for (uint s = 1; s < PARTS_K; ++s) sum = sum + sum_of(s, e);
-      finish(n, r, piece.column_base + column0 + e % TILE_COLUMNS, sum);
+  [[unroll]] for (uint n = 0; n < FINISHES; ++n) {
+    const uint e = n * WORKGROUP + lane, result = e % TILE_RESULTS;
+    const uint r = row0 + e / TILE_RESULTS;
+    if (e < ELEMENTS / EACH && r < rows) {
+      float sums[EACH];
+      [[unroll]] for (uint which = 0; which < EACH; ++which) {
+        const uint at = e / TILE_RESULTS * TILE_COLUMNS + result / OWN_RESULTS * OWN_COLUMNS +
+                        result % OWN_RESULTS + which * OWN_RESULTS;
+        sums[which] = sum_of(0, at);
+        [[unroll]] for (uint s = 1; s < PARTS_K; ++s) sums[which] = sums[which] + sum_of(s, at);
+      }
+      finish_result(n, r, result0 + result, sums[0], sums[EACH - 1]);
     }
   }
 }

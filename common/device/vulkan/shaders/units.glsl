@@ -12,7 +12,7 @@ uint chunk_of_place(uint place) {
   const uint t = place / SIDE;
   return is_in_order(place) ? place : (t / LANES * SIDE + place % SIDE) * LANES + t % LANES;
 }
-W_CHUNK w_at(uint column, uint place) { return chunk_at(0, column, place, is_in_order(place)); }
+W_CHUNK w_at(uint which, uint column, uint place) { return chunk_at(which, column, place, is_in_order(place)); }
 uvec4 rounded_halves_of(W_CHUNK chunk) {
   const vec4 scale = vec4(scale_of(chunk)), more = vec4(-less_of(chunk));
   const vec4 low = fma(quarter_of_w(chunk, 0), scale, more);
@@ -55,14 +55,21 @@ uvec4 halves_of(W_CHUNK chunk) {
 #else
 #define W_CHUNK uvec4
 layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
+#ifdef TWIN
+layout(set = 0, binding = TWIN_BINDING) restrict readonly buffer TwinW { uvec4 twin_w[]; };
+#endif
 uint chunk_of_place(uint place) { return place; }
-W_CHUNK w_at(uint column, uint place) { return w[column * CHUNKS + place]; }
+W_CHUNK w_at(uint which, uint column, uint place) { return OF_MATRIX(which, w, column * CHUNKS + place); }
 uvec4 halves_of(W_CHUNK chunk) { return chunk; }
 #endif
 uvec4 x_at(uint row, uint place) { return x[row * CHUNKS + chunk_of_place(place)]; }
 #ifdef FEW
-const uint FETCHES = (LM * LN * TILES_M * TILES_N * PARTS_N + WORKGROUP - 1) / WORKGROUP;
+const uint FINISHES = (LM * LN * TILES_M * TILES_N * PARTS_N / EACH + WORKGROUP - 1) / WORKGROUP;
 #else
-#define FETCHES 1
+#define FINISHES 1
 #endif
+// Columns in pairs are loaded from `first` on, those of one kind before the others. This is the kind of the
+// load whose first column is `least`, known when it is compiled where no load mixes them.
+#define KIND_OF(first, least, stride, each_kind) \
+  min(((each_kind) % (stride) == 0 ? (least) : (least) + (first)) / (each_kind), EACH - 1)
 )glsl"

@@ -1,6 +1,11 @@
 R"glsl(
 // The shape of a product's matrix: rows of K numbers, cut into chunks of 8, one row a column of w.
 const uint CHUNKS = (K + 7) / 8;
+#if defined(TWIN) || defined(ROTATED)
+const uint EACH = 2;  // columns that are finished together
+#else
+const uint EACH = 1;
+#endif
 // An element of a buffer of the matrix, or, with which = 1, of that of its twin.
 #ifdef TWIN
 #define OF_MATRIX(which, name, at) ((which) == 0 ? name[at] : twin_##name[at])

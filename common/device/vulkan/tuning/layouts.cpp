@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "device/vulkan/program/dispatches.h"
+#include "device/vulkan/runtime/buffers.h"
 #include "device/vulkan/tuning/lane_order.h"
 
 namespace split::vulkan {
@@ -71,7 +73,7 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
 // Bytes of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
 size_t shared_bytes(const MatrixShape& shape) {
   const size_t row = shape.step * 2 + 16, rows = shape.rows(), columns = shape.columns();
-  const size_t tile = kUnitTile * kUnitTile * sizeof(float);
+  const size_t tile = 2 * kUnitTile * kUnitTile * sizeof(float);  // of a pair of columns
   return shape.few
              ? shape.parts_k * std::max((rows + columns) * row, rows * columns * sizeof(float))
              : std::max((rows + columns) * row, shape.parts_m * shape.parts_n * tile);
@@ -126,21 +128,19 @@ size_t exchange_bytes(const Capabilities& device) {
   return (row_lanes(device) + kMostSums) * sizeof(float);
 }
 
+namespace {
+
 // Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU. On an H200 the
 // fastest of five to ten for each matrix of GPT-2 small and XL at 512 rows, and of seventy for
 // Llama-3.2-1B's: of 8192 x 2048 in four parts of K a prompt of 256 takes 0.88 of what it takes in
-// two, and one of 512 as long, where a subgroup has all of a tile; four steps of these without a
-// branch take 0.98 of the time of a prompt of 512 to 2,048. Where there are many columns, subgroups
-// of 64 x 64 take 0.95 of it, and of fewer rows 1.09.
-MatrixShape matrix_shape(const Capabilities& device, int64_t inner, int64_t columns) {
+// two, and one of 512 as long, where a subgroup has all of a tile. Where there are many columns,
+// subgroups of 64 x 64 take 0.95 of the time of a prompt of 512 to 2,048.
+MatrixShape whole_shape(const Capabilities& device, int64_t inner, int64_t columns) {
   MatrixShape shape{2, 4, 4, 2, 1, 64};
   if (columns > 4096) shape = {3, 4, 4, 2, 1, 64};
   if (columns > kManyTiles) shape = {4, 4, 2, 2, 1, 64};
   if (columns <= 2048) shape = {2, 2, 2, 2, 2, 64};
-  if (columns <= 2048 && inner >= kDeep) {
-    shape = {4, 4, 1, 1, 4, 128};
-    shape.unroll = 4;
-  }
+  if (columns <= 2048 && inner >= kDeep) shape = {4, 4, 1, 1, 4, 128};
   if (columns <= 1024) shape = {2, 2, 2, 2, 2, 128};
   while (!fits(device, shape)) {
     if (shape.step > 2 * kUnitTile) {
@@ -152,21 +152,77 @@ MatrixShape matrix_shape(const Capabilities& device, int64_t inner, int64_t colu
   return shape;
 }
 
+uint64_t tiles_of(const MatrixShape& shape, const UnitProduct& product, uint32_t rows) {
+  return uint64_t{ceil_div(product.columns * product.matrices, shape.columns())} *
+         ceil_div(rows, shape.rows());
+}
+
+constexpr uint32_t kWorkgroups = 192;                         // that keep a large GPU busy
+constexpr uint32_t kMedium = 64, kSmall = 128, kLarge = 256;  // rows
+
+// The parts of K of a narrow matrix are given to workgroups of their own, so that larger tiles read
+// rows and weights less often. On an H200 a prompt of Llama-3.2-1B takes 0.95 of the time by it
+// where the matrix is deep. Elsewhere it pays for 128 rows alone, and there where blocks are
+// unpacked: 0.92.
+std::optional<MatrixShape> split_shape(const Capabilities& device, const MatrixShape& whole,
+                                       const UnitProduct& product, uint32_t rows) {
+  constexpr uint64_t kFewest =
+      128;  // workgroups, of which GPT-2 XL has 100 and takes 1.1 of the time
+  const bool deep = whole.parts_k > 2, narrow = whole.parts_k > 1 && product.columns > 1024;
+  if (deep ? rows < kMedium : !narrow || rows != kSmall) return {};
+  MatrixShape shape{4, 4, 2, 2, 1, 64};
+  if (rows <= kLarge) shape = {2, 4, 4, 2, 1, 64};
+  if (rows <= kSmall) shape = {2, 2, 2, 2, 1, 64};
+  if (rows <= kMedium) shape = {1, 2, 2, 1, 1, 64};
+  if (!deep) shape = {1, 2, 4, 2, 1, 64};
+  shape.split_k = whole.parts_k;
+  shape.run = whole.step / whole.parts_k / 8;
+  if (!deep && tiles_of(shape, product, rows) * shape.split_k < kFewest) return {};
+  if (!fits(device, shape) || split_bytes(shape, product, rows) > kScratchBytes) return {};
+  return shape;
+}
+
+// For up to 256 rows of a product with many columns: the largest of some tiles of which there are
+// enough, so that the weights come from the cache less often. On an H200 128 tokens of Llama-3.2-1B
+// take 0.87 of the time that they take by small tiles, of Qwen2.5-0.5B 0.89, of GPT-2 XL 0.92, and
+// 64 of the first 0.92.
+std::optional<MatrixShape> wide_shape(const Capabilities& device, const MatrixShape& whole,
+                                      const UnitProduct& product, uint32_t rows) {
+  if (whole.parts_k > 1 || rows < kMedium) return {};
+  for (const MatrixShape& shape :
+       {whole, MatrixShape{4, 2, 2, 2, 1, 64}, MatrixShape{2, 2, 2, 2, 1, 64}}) {
+    if (shape.rows() > rows || !fits(device, shape)) continue;
+    if (tiles_of(shape, product, rows) >= kWorkgroups) return shape;
+  }
+  return {};
+}
+
+}  // namespace
+
+size_t split_bytes(const MatrixShape& shape, const UnitProduct& product, uint32_t rows) {
+  return tiles_of(shape, product, rows) * shape.split_k * shape.rows() * shape.columns() *
+         sizeof(float);
+}
+
+MatrixShape matrix_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows) {
+  const MatrixShape whole = whole_shape(device, product.inner, product.columns);
+  return split_shape(device, whole, product, rows).value_or(whole);
+}
+
 // Few rows wait for weights: small tiles, so that every core has some, and long steps. On an H200
 // the fastest of twenty for Llama-3.2-1B's matrices; of few columns, tiles of 16 x 16 take 0.81 of
-// the time of 128 tokens of Qwen2.5-0.5B, 0.90 of GPT-2 and 0.96 of Llama-3.2-1B.
-MatrixShape short_shape(const Capabilities& device, int64_t inner, int64_t columns, uint32_t rows) {
-  constexpr uint32_t kWorkgroups = 192, kMostParts = 4, kSmall = 128;
-  const MatrixShape many = matrix_shape(device, inner, columns);
-  if (rows > kSmall) {
-    MatrixShape shape{2, 2, 2, 2, many.parts_k, many.step};
-    if (columns > kManyTiles) shape = {2, 4, 4, 2, many.parts_k, many.step};
-    const bool smaller = many.parts_k > 2 || columns > kManyTiles;
-    return smaller && fits(device, shape) ? shape : many;
-  }
+// the time of 128 tokens of Qwen2.5-0.5B, 0.90 of GPT-2 and 0.96 of Llama-3.2-1B. Of its many
+// columns tiles of 32 rows take 0.84 of the time of 32 tokens.
+MatrixShape short_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows) {
+  constexpr uint32_t kMostParts = 4;
+  const int64_t columns = product.columns;
+  const MatrixShape many = whole_shape(device, product.inner, columns);
+  if (const auto split = split_shape(device, many, product, rows)) return *split;
+  if (const auto wide = wide_shape(device, many, product, rows)) return *wide;
+  if (rows > kSmall) return many;
   const uint32_t widest = columns <= 1024 ? 1 : 2;
-  MatrixShape shape{
-      rows <= 32 ? 1u : widest, rows <= 64 ? 1u : widest, 1, 1, many.parts_k, 128, true};
+  const bool taller = rows > 32 || columns > kManyTiles;
+  MatrixShape shape{taller ? widest : 1u, rows <= 64 ? 1u : widest, 1, 1, many.parts_k, 128, true};
   shape.run = many.step / many.parts_k / 8;
   const bool deep = many.parts_k > 2;
   if (deep && rows == kSmall) shape.step = 64;

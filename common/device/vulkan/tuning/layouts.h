@@ -32,25 +32,33 @@ size_t exchange_bytes(const Capabilities& device);
 
 inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
-// How a tile of a product by matrix units is laid on subgroups. How K is cut, by `parts_k` and
-// `step`, fixes the order of the sums; the others only move work.
+// How a tile of a product by matrix units is laid on subgroups. How K is cut, into how many parts
+// of how long runs, fixes the order of the sums; the others only move work.
 struct MatrixShape {
   uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
   uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
   uint32_t step = 64;                              // of K at a time
-  // The kernel for few rows; its rounds on their way, and chunks of K that a part has side by side.
+  // The kernel for few rows, and its rounds on their way.
   bool few = false;
-  uint32_t depth = 1, run = 8;
-  uint32_t unroll = 1;  // steps of the other kernel without a branch between them
+  uint32_t depth = 1;
+  uint32_t run = 8;  // chunks of K that a part has side by side, where parts do not share a step
+  uint32_t split_k = 1;  // parts of K by workgroups of their own, where parts_k is 1
   uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
   uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
   uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
 };
 
-// For a prompt of any length, and for one of at most so many rows, with the same sums; for
+// The product of one matrix, or of two whose columns are made in pairs.
+struct UnitProduct {
+  int64_t inner = 0, columns = 0;
+  uint32_t matrices = 1;
+};
+// Bytes in which the parts of K of a split product leave the sums of so many rows.
+size_t split_bytes(const MatrixShape& shape, const UnitProduct& product, uint32_t rows);
+// For a prompt of at most so many rows, and for one of any length, with the same sums; for
 // generated rows, at most so many at a time.
-MatrixShape matrix_shape(const Capabilities& device, int64_t inner, int64_t columns);
-MatrixShape short_shape(const Capabilities& device, int64_t inner, int64_t columns, uint32_t rows);
+MatrixShape short_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows);
+MatrixShape matrix_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows);
 MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns, uint32_t rows);
 
 }  // namespace split::vulkan
