@@ -13,6 +13,21 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A request, and the ids with which the cloud alone answers it.
+struct Sampled {
+  Json body;
+  std::vector<int32_t> expected;
+};
+Sampled sampled_text(MovingPair& pair) {
+  return {{{"prompt", pair.prompt()},
+           {"temperature", 0.9},
+           {"seed", 5},
+           {"max_tokens", 24},
+           {"ignore_eos", true},
+           {"return_token_ids", true}},
+          pair.alone(0.9f, 1, 5, 24)};
+}
+
 // With weights that arrive at any moment of it, that are all here, and that never come; for speed
 // alone it may stay where it is.
 TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
@@ -126,13 +141,7 @@ TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
 
 TEST(EdgeAuto, ACloudThatKeepsNoRowsHasTheFixedCutAndALineSaysSo) {
   MovingPair& pair = MovingPair::of("rand-a");
-  pair.cloud.reset({}, {}, [&](const http::Request& request, int) {
-    http::Response response = pair.cloud.real(request);
-    Json model = Json::parse(response.body);
-    model.erase("features");
-    response.body = model.dump();
-    return std::optional(response);
-  });
+  pair.cloud.reset_without_features();
   const Outcome got = pair.cloud.ended(run_edge(
       pair.arguments({"--cut=auto", cat("--prompt-ids=", joined(pair.prompt())), "--seed=1",
                       "--max-tokens=8", "--ignore-eos", "--json", "--device=cpu"})));
@@ -159,12 +168,10 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
   arguments.push_back(cat("--cache=", fresh.path.string()));
   EdgeServer edge(arguments);
   edge.ready();
-  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
-                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
-  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  const Sampled text = sampled_text(pair);
   const auto answer = [&](const Json& cut) {
-    const Json json = edge.ask("/v1/completions", body);
-    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected) << cut;
+    const Json json = edge.ask("/v1/completions", text.body);
+    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), text.expected) << cut;
     EXPECT_EQ(json["usage"]["splitcompute"]["cut"], cut);
     return json["usage"]["splitcompute"];
   };
@@ -261,13 +268,11 @@ TEST(EdgeAuto, OffloadsStageByStage) {
   arguments.push_back(cat("--cache=", fresh.path.string()));
   EdgeServer edge(arguments);
   edge.ready();
-  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
-                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
-  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  const Sampled text = sampled_text(pair);
   Json cut = "cloud";
   for (int tries = 0; tries < 2000 && cut != 0; ++tries) {
-    const Json json = edge.ask("/v1/completions", body);
-    ASSERT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+    const Json json = edge.ask("/v1/completions", text.body);
+    ASSERT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), text.expected);
     const Json& receipt = json["usage"]["splitcompute"];
     cut = receipt["cut"];
     for (const Json& move : receipt["moves"]) {
@@ -286,9 +291,7 @@ TEST(EdgeAuto, APartThatFitsTakesAnswersOver) {
       http::Client(pair.cloud.url()).request("GET", "/v1/models/rand-a").body);
   const auto steps = edge::growth_steps(*pair.golden.model, info, {});
   const uint64_t most = steps[0].bytes() + steps[1].bytes() + steps[2].bytes();  // blocks 2 and 1
-  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
-                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
-  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  const Sampled text = sampled_text(pair);
   struct Row {
     const char* goal;
     double cloud_ms;  // a block there, by its own word
@@ -306,8 +309,8 @@ TEST(EdgeAuto, APartThatFitsTakesAnswersOver) {
     EdgeServer edge(arguments);
     edge.ready().until("2/3 layers here\n");
     EXPECT_TRUE(soon([&] { return edge.status()["cut"] == row.cut; }));
-    const Json json = edge.ask("/v1/completions", body);
-    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+    const Json json = edge.ask("/v1/completions", text.body);
+    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), text.expected);
     const Json& receipt = json["usage"]["splitcompute"];
     EXPECT_EQ(receipt["cut"], row.cut) << receipt;
     EXPECT_LE(receipt["bytes_downloaded"], most);

@@ -146,13 +146,7 @@ TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {
 
 TEST(EdgeMoves, ACloudThatCannotKeepsTheCutAndALineSaysSo) {
   MovingPair& pair = MovingPair::of("rand-a");
-  pair.cloud.reset({}, {}, [&](const http::Request& request, int) {
-    http::Response response = pair.cloud.real(request);
-    Json model = Json::parse(response.body);
-    model.erase("features");
-    response.body = model.dump();
-    return std::optional(response);
-  });
+  pair.cloud.reset_without_features();
   const Outcome got = pair.run("0:2,4:1", 0, 1, 16);
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), pair.alone(0, 0.95f, 1, 16));

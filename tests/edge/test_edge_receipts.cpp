@@ -214,13 +214,7 @@ TEST_F(EdgeWire, WhereNoRowTravelsNothingIsRounded) {
 
 TEST_F(EdgeWire, ACloudThatKnowsNoFormatSendsItsRowsAsTheyAreAndALineSaysSo) {
   const Json plain = answer({"--cut=4"});
-  cloud.reset({}, {}, [&](const http::Request& request, int) {
-    http::Response response = cloud.real(request);
-    Json model = Json::parse(response.body);
-    model.erase("features");
-    response.body = model.dump();
-    return std::optional(response);
-  });
+  cloud.reset_without_features();
   const Outcome got =
       run({"--cut=4", "--wire=f16", "--prompt-ids=1,2,3,4,5,6,7,8", "--max-tokens=4",
            "--temperature=0", "--ignore-eos", "--draft=off", "--json"});
