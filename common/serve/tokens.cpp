@@ -9,7 +9,7 @@ namespace {
 
 using wire::Fields;
 
-constexpr size_t kMostTokens = 1 << 20;
+constexpr size_t kMostGivenTokens = 1 << 20;
 constexpr uint64_t kBytesAToken = 16;  // its digits, in a text that has grown
 
 const Tokenizer& tokenizer_of(const TextModel& model, std::string_view field) {
@@ -38,7 +38,7 @@ http::Response detokenize(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
   const std::vector<int32_t> ids =
-      fields.integers("tokens", 0, model.config->vocab - 1, kMostTokens);
+      fields.integers("tokens", 0, model.config->vocab - 1, kMostGivenTokens);
   fields.finish();
   const Tokenizer& tokenizer = tokenizer_of(model, "tokens");
   request.memory->take(ids.size() * tokenizer.longest());

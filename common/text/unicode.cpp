@@ -36,11 +36,11 @@ constexpr Lower kLower[] = {
 #include "text/unicode_lower.inc"
 };
 
-struct Parts {
+struct CodeParts {
   uint32_t code, first, second;
   int composes;
 };
-constexpr Parts kParts[] = {
+constexpr CodeParts kParts[] = {
 #include "text/unicode_parts.inc"
 };
 
@@ -76,8 +76,9 @@ void append_parts(char32_t code, CodePoints& out) {
     if (tail > 0) out.push_back(kT + tail);
     return;
   }
-  const Parts* row = std::lower_bound(std::begin(kParts), std::end(kParts), code,
-                                      [](const Parts& a, char32_t b) { return a.code < b; });
+  const CodeParts* row =
+      std::lower_bound(std::begin(kParts), std::end(kParts), code,
+                       [](const CodeParts& a, char32_t b) { return a.code < b; });
   if (row == std::end(kParts) || row->code != code) return out.push_back(code);
   append_parts(row->first, out);  // at most four deep
   if (row->second != 0) append_parts(row->second, out);
@@ -91,18 +92,18 @@ char32_t composed(char32_t first, char32_t second) {
   if (first - kS < kSs && (first - kS) % kTs == 0 && second - kT - 1 < kTs - 1) {
     return first + (second - kT);
   }
-  static const std::vector<Parts> pairs = [] {
-    std::vector<Parts> all;
+  static const std::vector<CodeParts> pairs = [] {
+    std::vector<CodeParts> all;
     std::ranges::copy_if(kParts, std::back_inserter(all),
-                         [](const Parts& p) { return p.composes; });
-    std::ranges::sort(all, [](const Parts& a, const Parts& b) {
+                         [](const CodeParts& p) { return p.composes; });
+    std::ranges::sort(all, [](const CodeParts& a, const CodeParts& b) {
       return a.first != b.first ? a.first < b.first : a.second < b.second;
     });
     return all;
   }();
   const auto found = std::lower_bound(
       pairs.begin(), pairs.end(), std::pair(first, second),
-      [](const Parts& row, const std::pair<char32_t, char32_t>& wanted) {
+      [](const CodeParts& row, const std::pair<char32_t, char32_t>& wanted) {
         return row.first != wanted.first ? row.first < wanted.first : row.second < wanted.second;
       });
   if (found == pairs.end() || found->first != first || found->second != second) return 0;

@@ -60,7 +60,7 @@ const Json* first_message(const Json& answer) {
   return part;
 }
 
-std::string text_in(const Json& json, const char* name) {
+std::string told_text(const Json& json, const char* name) {
   const Json* const text = json.find(name);
   return text != nullptr && text->is_string() ? text->text() : "";
 }
@@ -92,7 +92,7 @@ std::string text_of(const Json& answer) {
 
 std::string thought_of(const Json& answer) {
   const Json* const part = first_message(answer);
-  return part == nullptr ? "" : text_in(*part, "reasoning_content");
+  return part == nullptr ? "" : told_text(*part, "reasoning_content");
 }
 
 std::vector<ToldCall> calls_of(const Json& answer) {
@@ -102,8 +102,8 @@ std::vector<ToldCall> calls_of(const Json& answer) {
   if (list == nullptr || !list->is_array()) return calls;
   for (const Json& one : *list) {
     const Json *index = one.find("index"), &function = one["function"];
-    calls.push_back({index == nullptr ? calls.size() : index->get<size_t>(), text_in(one, "id"),
-                     text_in(function, "name"), text_in(function, "arguments")});
+    calls.push_back({index == nullptr ? calls.size() : index->get<size_t>(), told_text(one, "id"),
+                     told_text(function, "name"), told_text(function, "arguments")});
   }
   return calls;
 }

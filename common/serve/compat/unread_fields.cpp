@@ -16,7 +16,7 @@ struct Row {
 };
 constexpr std::string_view kAny = "*";
 
-constexpr Row kRows[] = {
+constexpr Row kUnread[] = {
     // OpenAI's, which say who asks, what to keep, or how soon.
     {"user", kAny, "who asks"},
     {"safety_identifier", kAny, "who asks"},
@@ -85,9 +85,9 @@ constexpr Row kRows[] = {
 };
 
 void say_ignored(size_t row) {
-  static std::array<std::atomic<bool>, std::size(kRows)> said{};
+  static std::array<std::atomic<bool>, std::size(kUnread)> said{};
   if (said[row].exchange(true)) return;
-  log_info(cat("ignored: '", kRows[row].name, "' of a request (", kRows[row].about,
+  log_info(cat("ignored: '", kUnread[row].name, "' of a request (", kUnread[row].about,
                "); said once for each field"));
 }
 
@@ -102,12 +102,12 @@ bool is_harmless(const Row& row, const Json& value) {
 void finish_tolerant(const wire::Fields& fields) {
   fields.each_unread([](const std::string& name, const Json& value) {
     if (value.is_null()) return;
-    const Row* const row = std::ranges::find(kRows, std::string_view(name), &Row::name);
-    if (row == std::end(kRows)) wire::Fields::refuse_unknown(name);
+    const Row* const row = std::ranges::find(kUnread, std::string_view(name), &Row::name);
+    if (row == std::end(kUnread)) wire::Fields::refuse_unknown(name);
     if (!is_harmless(*row, value)) {
       wire::Fields::refuse(name, cat("is not supported here: ", row->about));
     }
-    say_ignored(static_cast<size_t>(row - kRows));
+    say_ignored(static_cast<size_t>(row - kUnread));
   });
 }
 
