@@ -1,6 +1,5 @@
 // compile_shaders OUT.cpp: a build tool. Traces the known models as the Vulkan device will see them
 // and writes the SPIR-V of every kernel that they need.
-#include <cctype>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -78,24 +77,6 @@ void add(Modules& modules, const NamedOutput& output) {
   }
 }
 
-// Words as the bytes of a literal, which a compiler reads ten times faster than it does numbers.
-void write_literal(std::ostream& out, const std::vector<uint32_t>& words) {
-  std::string line;
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(words.data());
-  for (size_t i = 0; i < words.size() * sizeof(uint32_t); ++i) {
-    const unsigned char byte = bytes[i];
-    if (std::isalpha(byte) != 0) {
-      line += static_cast<char>(byte);
-    } else {
-      for (const char c :
-           {'\\', char('0' + byte / 64), char('0' + byte / 8 % 8), char('0' + byte % 8)}) {
-        line += c;
-      }
-    }
-  }
-  out << '"' << line << '"';
-}
-
 int run(const char* path) {
   Modules modules;
   for (const std::string& config : example_configs()) {
@@ -110,25 +91,28 @@ int run(const char* path) {
     }
   }
   add(modules, {"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)});
+  // The words lie in a file beside the source, which the assembler includes.
+  const std::string words_path = cat(path, ".words");
+  std::ofstream all(words_path, std::ios::binary);
   std::ofstream out(path);
   out << "// Written by compile_shaders.\n#include \"device/vulkan/codegen/spirv.h\"\n"
-         "#pragma GCC diagnostic ignored \"-Woverlength-strings\"\n"
-         "namespace split::vulkan {\nnamespace {\n";
-  size_t i = 0;
+         "asm(\".pushsection .rodata\\n.balign 4\\n.globl split_spirv\\n.hidden split_spirv\\n\"\n"
+         "    \"split_spirv: .incbin \\\""
+      << words_path
+      << "\\\"\\n.popsection\");\n"
+         "extern \"C\" __attribute__((visibility(\"hidden\"))) const uint32_t split_spirv[];\n"
+         "namespace split::vulkan {\nnamespace {\nconst EmbeddedKernel kAll[] = {\n";
+  size_t at = 0;
   for (const auto& [key, words] : modules) {
-    out << "alignas(uint32_t) constexpr char k" << i++ << "[] = ";
-    write_literal(out, words);
-    out << ";\n";
-  }
-  out << "const EmbeddedKernel kAll[] = {\n";
-  i = 0;
-  for (const auto& [key, words] : modules) {
-    out << "{\"" << key << "\", {reinterpret_cast<const uint32_t*>(k" << i++ << "), "
-        << words.size() << "}},\n";
+    all.write(reinterpret_cast<const char*>(words.data()),
+              static_cast<std::streamsize>(words.size() * sizeof(uint32_t)));
+    out << "{\"" << key << "\", {split_spirv + " << at << ", " << words.size() << "}},\n";
+    at += words.size();
   }
   out << "};\n}\nstd::span<const EmbeddedKernel> embedded_kernels() { return kAll; }\n}\n";
+  all.close();
   out.close();
-  return out ? 0 : 1;
+  return all && out ? 0 : 1;
 }
 
 }  // namespace

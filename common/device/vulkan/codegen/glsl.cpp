@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "device/vulkan/codegen/numbers.h"
@@ -72,7 +72,7 @@ constexpr std::string_view kRowTopK =
 
 // Declares what the text names of the two tables (shaders/numbers.def, constants.def).
 std::string declarations(std::string_view text) {
-  std::set<std::string_view> words;
+  std::unordered_set<std::string_view> words;
   const auto in_word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
