@@ -1,5 +1,5 @@
-// Headers that most sources include. Clang reads them once (split_precompiled in CMakeLists.txt);
-// no source includes this one.
+// Headers that most sources include. Compilers read them once (CMakeLists.txt); no source includes
+// this one. What few sources include costs all others the time to load it.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <span>
 #include <string>

@@ -84,9 +84,8 @@ bool lists(const Headers& headers, std::string_view name, std::string_view item)
 
 bool parse_query(std::string_view text, std::vector<std::pair<std::string, std::string>>& query) {
   while (!text.empty()) {
-    const size_t end = std::min(text.find('&'), text.size());
-    const std::string_view item = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view item = text.substr(0, text.find('&'));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
     if (item.empty()) continue;
     const size_t equals = std::min(item.find('='), item.size());
     auto key = percent_decode(item.substr(0, equals), true);
