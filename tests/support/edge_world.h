@@ -140,7 +140,7 @@ class GatedCloud {
     steps = blobs = models = files = 0;
     said_ms = 0;
   }
-  // The same, and of what it offers beyond a fixed cut it says nothing.
+  // Resets it, and says nothing of what it offers beyond a fixed cut.
   void reset_without_features() {
     reset({}, {}, [this](const http::Request& request, int) {
       http::Response response = real(request);
