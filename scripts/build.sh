@@ -37,7 +37,7 @@ touch "$dir/begun"  # a source that changes during the build is newer
   # A target that is new is known once cmake has run.
   { grep -qs SPLIT_TESTS:BOOL=$tests "$dir/CMakeCache.txt" && [ "$dir/Makefile" -nt CMakeLists.txt ]; } ||
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests ${SPLIT_REVISION:+"-DSPLIT_REVISION=$SPLIT_REVISION"}
-  cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
+  cmake --build "$dir" --parallel "$(jobs)" "${targets[@]}"
 } 2>&1 | progress Building > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
 [ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # the programs are there (shared.sh)
 grep -E '^-- (Vulkan|PCRE2|oneDNN):' "$log" || :

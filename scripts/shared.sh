@@ -20,6 +20,13 @@ up_to_date() {
 # minutes SECONDS: what so much work of one processor takes on this machine's, at least 1.
 minutes() { echo $((($1 / $(nproc) + 59) / 60)); }
 
+# jobs: compilations at a time: one a processor, and one for each gigabyte of free memory, which the largest takes.
+jobs() {
+  local free
+  free=$(awk '/^MemAvailable:/ { print int($2 / 1000000) }' /proc/meminfo 2> /dev/null) || :
+  echo $((${free:-1000} < 1 ? 1 : ${free:-1000} < $(nproc) ? ${free:-1000} : $(nproc)))
+}
+
 # progress WORDS: copies stdin to stdout, and says on stderr every few seconds that WORDS go on: by make's lines, which begin with
 # "[ 42%]", how far, and for how long. At a terminal in one line that is written over.
 progress() {
