@@ -225,8 +225,7 @@ MatrixShape short_shape(const Capabilities& device, const UnitProduct& product, 
   MatrixShape shape{taller ? widest : 1u, rows <= 64 ? 1u : widest, 1, 1, many.parts_k, 128, true};
   shape.run = many.step / many.parts_k / 8;
   const bool deep = many.parts_k > 2;
-  if (deep && rows == kSmall) shape.step = 64;
-  shape.depth = rows <= 32 || shape.step == 64 ? 2 : 1;
+  shape.depth = rows <= 32 ? 2 : 1;
   const uint32_t groups =
       static_cast<uint32_t>(columns) / shape.columns() * ceil_div(rows, shape.rows());
   shape.parts_n = deep ? 1 : std::clamp(std::bit_floor(groups / kWorkgroups), 1u, kMostParts);
