@@ -6,7 +6,8 @@
 //   4. a matmul may rotate what it makes, where a rotation alone reads that;
 //   5. what makes the keys and values of an attention behind it, matmuls and rotations, may store
 //      them;
-//   6. a matmul may make what its epilogue alone reads of another matmul of the same x.
+//   6. a matmul may make what its epilogue alone reads of another matmul of the same x;
+//   7. the matmuls that make the queries, keys and values of an attention may be one.
 #pragma once
 
 #include <string>
@@ -25,6 +26,7 @@ struct FuseRules {
   bool kv_store = true;   // what makes keys and values stores them
   bool rotation = false;  // a matmul rotates what it makes
   bool twins = false;     // a matmul makes what its epilogue reads of another
+  bool siblings = false;  // queries, keys and values are made by one matmul
 };
 
 // Throws Error(kShape) for a graph no device runs (an output that is a bare leaf).

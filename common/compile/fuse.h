@@ -29,7 +29,7 @@ struct Units {
 
 // Rules 1 and 2.
 Units fuse(const std::vector<NamedOutput>& outputs, const FuseRules& rules);
-// Rules 3 to 6: sets what a Step names of its neighbours (join.cpp).
+// Rules 3 to 7: sets what a Step names of its neighbours (join.cpp).
 void join_steps(Program& program, const FuseRules& rules);
 
 }  // namespace split

@@ -1,4 +1,4 @@
-// What a step takes over from its neighbours, on a Program whose steps are there.
+// Joins steps that are there: each names the neighbours whose work a device may do with its own.
 #include <algorithm>
 
 #include "compile/fuse.h"
@@ -72,6 +72,24 @@ std::vector<size_t> makers_of(const Program& program, size_t i, size_t input) {
   return {};
 }
 
+// The matmul all of whose result an attention alone reads, rotated or as it is.
+std::optional<size_t> product_for(const Program& program, size_t attention, size_t input) {
+  const Operand* operand = &program.steps[attention].inputs[input];
+  size_t reader = attention, columns = input == inputs::attention::q
+                                           ? Heads(program.steps[attention]).width()
+                                           : Heads(program.steps[attention]).kv_width();
+  for (const Op op : {Op::k_rotate, Op::k_norm_rotate}) {
+    const auto rotation = maker_for(program, reader, operand->slot, op);
+    if (!rotation) continue;
+    operand = &Turn(program.steps[*rotation]).x;
+    reader = *rotation;
+  }
+  const auto matmul = maker_for(program, reader, operand->slot, Op::k_matmul);
+  const bool whole = matmul && operand->access.first == 0 &&
+                     program.steps[*matmul].columns == static_cast<int64_t>(columns);
+  return whole ? matmul : std::nullopt;
+}
+
 // Rule 5.
 void join_attention(Program& program) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -111,6 +129,61 @@ void join_twins(Program& program) {
   }
 }
 
+// Whether these are weights of one type that one step each reads.
+bool are_like_weights(const Program& program, int a, int b) {
+  const Slot &own = program.slots[static_cast<size_t>(a)],
+             &its = program.slots[static_cast<size_t>(b)];
+  return own.kind == SlotKind::kWeight && its.kind == SlotKind::kWeight && own.dtype == its.dtype &&
+         own.transposed == its.transposed && readers(program, a).size() == 1 &&
+         readers(program, b).size() == 1;
+}
+
+// Whether what two matmuls make is rotated alike, by steps that they name, or neither's is.
+bool turn_alike(const Program& program, const Step& a, const Step& b) {
+  if (!a.rotation || !b.rotation) return a.rotation == b.rotation;
+  const Turn own(program.steps[*a.rotation]), its(program.steps[*b.rotation]);
+  return own.head_dim == its.head_dim && own.cos == its.cos && own.sin == its.sin;
+}
+
+// Whether two matmuls differ in their columns and weights alone.
+bool are_siblings(const Program& program, const Step& a, const Step& b) {
+  const size_t operands = a.tape.operands.size();
+  bool alike = a.in(inputs::matmul::x) == b.in(inputs::matmul::x) && a.rows == b.rows &&
+               are_like_weights(program, a.in(inputs::matmul::w), b.in(inputs::matmul::w)) &&
+               program.slots[static_cast<size_t>(a.in(inputs::matmul::w))].transposed &&
+               b.tape.operands.size() == operands && a.tape.instructions == b.tape.instructions &&
+               a.tape.outputs.size() == 1 && b.tape.outputs.size() == 1 &&
+               a.tape.outputs[0].value == b.tape.outputs[0].value;
+  for (size_t i = 0; alike && i < operands; ++i) {
+    const Operand &own = a.tape.operands[i], &its = b.tape.operands[i];
+    const Access::Kind kind = own.access.kind;
+    alike = own.access == its.access &&
+            (kind == Access::kResult || kind == Access::kImmediate ||
+             (kind == Access::kVector && are_like_weights(program, own.slot, its.slot)));
+  }
+  return alike;
+}
+
+// Rule 7.
+void join_siblings(Program& program) {
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].op != Op::k_attention) continue;
+    const auto q = product_for(program, i, inputs::attention::q);
+    if (!q) continue;
+    Step& first = program.steps[*q];
+    for (const size_t input : {inputs::attention::k, inputs::attention::v}) {
+      const auto other = product_for(program, i, input);
+      const size_t last = first.siblings.empty() ? *q : first.siblings.back();
+      if (!other || *other <= last) break;
+      const Step& sibling = program.steps[*other];
+      const bool turns =
+          input == inputs::attention::k ? turn_alike(program, first, sibling) : !sibling.rotation;
+      if (!turns || !are_siblings(program, first, sibling)) break;
+      first.siblings.push_back(*other);
+    }
+  }
+}
+
 }  // namespace
 
 void join_steps(Program& program, const FuseRules& rules) {
@@ -118,6 +191,7 @@ void join_steps(Program& program, const FuseRules& rules) {
   if (rules.rotation) join_rotations(program);
   if (rules.kv_store) join_attention(program);
   if (rules.twins) join_twins(program);
+  if (rules.siblings) join_siblings(program);
 }
 
 }  // namespace split

@@ -48,7 +48,8 @@ void plan_arena(Program& program, size_t alignment) {
   const std::vector<size_t> times = set_times(program);
   std::vector<size_t> written = times;  // at first
   for (size_t i = 0; i < program.steps.size(); ++i) {
-    if (const auto rotation = program.steps[i].rotation) written[*rotation] = times[i];
+    for (const size_t sibling : program.steps[i].siblings) written[sibling] = times[i];
+    if (const auto rotation = program.steps[i].rotation) written[*rotation] = written[i];
   }
   std::vector<Life> lives;
   for (size_t i = 0; i < program.steps.size(); ++i) {

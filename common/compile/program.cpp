@@ -183,6 +183,7 @@ class Printer {
     }
     print(step.tape, "    ");
     if (step.twin) out_ << "  + twin\n";
+    if (!step.siblings.empty()) out_ << "  + " << step.siblings.size() << " siblings\n";
     if (step.rotation) out_ << "  + rotation\n";
     if (step.attention) out_ << "  + keys, values\n";
     if (step.joins == 1) out_ << "  +\n";

@@ -112,6 +112,9 @@ struct Step {
   // The steps beside this one, by index, whose work a device may do in its kernel. Of a matmul:
   std::optional<size_t> twin;      // a matmul of the same x whose result its epilogue alone reads,
   std::optional<size_t> rotation;  // and the rotation that alone reads what it makes.
+  // The matmuls behind it, of the same x, that are like it but for their columns and weights, which
+  // nothing else reads: one matmul by all of the matrices would make what they make.
+  std::vector<size_t> siblings;
   // A rotation, or a matmul that may do it or makes them itself, may put the keys or values of this
   // attention into their pages.
   std::optional<size_t> attention;

@@ -17,7 +17,8 @@ namespace split::test {
 inline constexpr FuseRules kNothing{
     .groups = false, .epilogue = false, .prologue = false, .kv_store = false};
 inline constexpr FuseRules kWithPrologue{.prologue = true};
-inline constexpr FuseRules kWithNeighbours{.prologue = true, .rotation = true, .twins = true};
+inline constexpr FuseRules kWithNeighbours{
+    .prologue = true, .rotation = true, .twins = true, .siblings = true};
 
 inline std::unique_ptr<Model> demo() {
   return make_model(
@@ -112,12 +113,18 @@ inline std::string wrong_with(const Program& program) {
       if (slot.offset + size(slot) > owner.size()) return cat("t", s, " is past the arena");
       std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);
     }
-    // A product that rotates what it makes leaves that while others are read.
+    // A product that does the work of its siblings, or rotates what it makes, leaves their results
+    // while others are read.
     std::vector<int> made_now = written_by(step);
-    if (step.rotation) {
-      const std::vector<int> rotated = written_by(program.steps[*step.rotation]);
-      made_now.insert(made_now.end(), rotated.begin(), rotated.end());
-      for (const int s : rotated) {
+    std::vector<size_t> taken = step.siblings;
+    for (const size_t sibling : step.siblings) {
+      if (const auto rotation = program.steps[sibling].rotation) taken.push_back(*rotation);
+    }
+    if (step.rotation) taken.push_back(*step.rotation);
+    for (const size_t other : taken) {
+      const std::vector<int> results = written_by(program.steps[other]);
+      made_now.insert(made_now.end(), results.begin(), results.end());
+      for (const int s : results) {
         const Slot& slot = program.slots[static_cast<size_t>(s)];
         if (slot.kind != SlotKind::kTemp) continue;
         std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);

@@ -2,6 +2,7 @@
 // the CPU device.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 
@@ -374,6 +375,63 @@ TEST(Fusion, RotatesAndPutsWhatNobodyElseReads) {
   const Step& attention = program.steps.back();
   ASSERT_EQ(attention.op, Op::k_attention);
   EXPECT_EQ(product_of(program, attention, inputs::attention::v)->rotation, std::nullopt);
+}
+
+// How many products are made with the queries of an attention over heads of 8 channels, where `k`
+// makes the keys of x by a matrix and `turn` is done to queries and keys.
+size_t siblings_of(Graph& graph, const std::function<Tensor(const Tensor&, const Tensor&)>& k,
+                   const std::function<Tensor(const Tensor&)>& turn, bool reads_v = false) {
+  const Tensor x = tanh(graph.input({kRows, 16}));
+  const auto matrix = [&](int64_t columns) { return transpose(graph.weight({columns, 16})); };
+  const Tensor q = matmul(x, matrix(32)) + graph.weight({32}), keys = k(x, matrix(16)),
+               v = matmul(x, matrix(16)) + graph.weight({16});
+  const Tensor k_cache = input("k_cache", DType::kF32, {16}),
+               v_cache = input("v_cache", DType::kF32, {16});
+  const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 8};
+  std::vector<NamedOutput> outputs{
+      {"y", attention(turn(q), turn(keys), v, k_cache, v_cache, heads)}};
+  if (reads_v) outputs.push_back({"v", v});
+  const Program program = compile("block", outputs, kWithNeighbours);
+  EXPECT_EQ(wrong_with(program), "") << to_string(program);
+  size_t count = 0;
+  for (const Step& step : program.steps) count += step.siblings.size();
+  return count;
+}
+
+TEST(Fusion, MakesQueriesKeysAndValuesInOne) {
+  Graph graph(16);
+  const Rotation rotation{graph.weight({64, 4}), graph.weight({64, 4}), graph.positions()};
+  const auto biased = [&](const Tensor& x, const Tensor& w) {
+    return matmul(x, w) + graph.weight({16});
+  };
+  const auto as_is = [](const Tensor& t) { return t; };
+  const auto rotated = [&](const Tensor& t) {
+    return rotate(t, rotation, static_cast<int>(t.dims()[1] / 8));
+  };
+  EXPECT_EQ(siblings_of(graph, biased, as_is), 2u);
+  EXPECT_EQ(siblings_of(graph, biased, rotated), 2u);
+  const HeadNorm norm{graph.weight({8})};
+  EXPECT_EQ(siblings_of(graph, biased,
+                        [&](const Tensor& t) {
+                          return rotate(t, norm, rotation, static_cast<int>(t.dims()[1] / 8));
+                        }),
+            2u);
+  // Values that something else reads are made apart; queries alone have no siblings.
+  EXPECT_EQ(siblings_of(graph, biased, rotated, true), 1u);
+  const auto plain = [](const Tensor& x, const Tensor& w) { return matmul(x, w); };
+  EXPECT_EQ(siblings_of(graph, plain, as_is), 0u);
+  const auto of_others = [&](const Tensor&, const Tensor& w) {
+    return matmul(graph.input({kRows, 16}), w) + graph.weight({16});
+  };
+  EXPECT_EQ(siblings_of(graph, of_others, as_is), 0u);
+  const auto in_halves = [&](const Tensor& x, const Tensor&) {
+    return matmul(x, transpose(graph.weight({16, 16}, DType::kF16))) + graph.weight({16});
+  };
+  EXPECT_EQ(siblings_of(graph, in_halves, as_is), 0u);
+  // Queries that are rotated, and keys that are not.
+  EXPECT_EQ(siblings_of(graph, biased,
+                        [&](const Tensor& t) { return t.dims()[1] == 32 ? rotated(t) : t; }),
+            0u);
 }
 
 TEST(Fusion, MakesATwinThatItsEpilogueAloneReads) {

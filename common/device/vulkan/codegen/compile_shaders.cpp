@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "compile/compile.h"
@@ -25,8 +26,11 @@ void add(Modules& modules, const NamedOutput& output) {
   const Program program = compile("known", {output}, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
   const Halves halves = half_slots(program, [](const Step& s) { return s.op == Op::k_matmul; });
+  std::set<size_t> taken;
+  for (const Step& step : program.steps) taken.insert(step.siblings.begin(), step.siblings.end());
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
+    if (taken.contains(i)) continue;
     for (const bool shuffle : {false, true}) {
       if (step.op == Op::k_topk) {
         add(modules, block_max_text());
@@ -52,14 +56,20 @@ void add(Modules& modules, const NamedOutput& output) {
         }
         if (shuffle) add(modules, tiled_attention_text());
       } else {
-        // With what makes its input and stores its result, and without; its twin and its rotation
-        // are other steps only in pieces, whose kernels are compiled when they are wanted.
+        // With what makes its input and stores its result, and without; its twin, its siblings and
+        // its rotation are other steps only in pieces, and siblings' results are stored by another
+        // one only where caches are in pieces: those kernels are compiled when they are wanted.
+        const bool siblings = !step.siblings.empty();
         for (const bool few : {false, true}) {
           for (const bool turns : {false, true}) {
             for (const bool stores : {false, true}) {
-              // A rotation apart, which many rows have, stores what it makes itself.
-              if (!shuffle || (!turns && (few || (stores && step.rotation)))) break;
-              const Takes takes{.twin = true, .rotation = turns, .attention = stores};
+              // A rotation apart, which many rows have, stores what it makes itself, but not
+              // values.
+              const bool apart = step.rotation && !siblings;
+              if (!shuffle || (!turns && (few || (stores && apart)))) break;
+              if (siblings && !stores) continue;
+              const Takes takes{
+                  .twin = true, .siblings = true, .rotation = turns, .attention = stores};
               const FusedNeighbours joined = joined_to(program, i, takes);
               add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
             }
@@ -67,7 +77,12 @@ void add(Modules& modules, const NamedOutput& output) {
         }
         for (const bool input : {false, true}) {
           for (const bool stores : {false, true}) {
-            const Takes takes{.input = input, .twin = true, .rotation = true, .attention = stores};
+            if (siblings && !stores) continue;
+            const Takes takes{.input = input,
+                              .twin = true,
+                              .siblings = true,
+                              .rotation = true,
+                              .attention = stores};
             const FusedNeighbours joined = joined_to(program, i, takes);
             add(modules, matmul_kernel(program, step, joined, shuffle, shuffle, kAnyRange).text);
           }

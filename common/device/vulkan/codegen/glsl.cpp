@@ -197,6 +197,16 @@ FusedNeighbours joined_to(const Program& program, size_t i, const Takes& takes) 
   joined.twin = neighbour(takes.twin, program.steps[i].twin);
   joined.rotation = neighbour(takes.rotation, program.steps[i].rotation);
   joined.attention = neighbour(takes.attention, program.steps[i].attention);
+  if (!takes.siblings) return joined;
+  for (const size_t at : program.steps[i].siblings) {
+    const Step& sibling = program.steps[at];
+    const bool puts = sibling.attention && (takes.rotation || !sibling.rotation);
+    if (const Step* attention = neighbour(takes.attention && puts, sibling.attention)) {
+      joined.attention = attention;
+    }
+    joined.siblings.push_back(
+        {&sibling, neighbour(takes.rotation, sibling.rotation), takes.attention && puts});
+  }
   return joined;
 }
 
@@ -229,8 +239,34 @@ bool is_in_blocks(const Program& program, const Step& step) {
   return is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
 }
 
-// Returns what pair.glsl calls beside the tape of the step: the twin's, or the tables of a rotation
-// and the place of its result.
+// void keep(r, c, value): into the rows of the step whose column it is, or of its rotation; and
+// with `tiles` keep_tile(r, c, values). Those of keys and values that go to pages are not kept.
+std::string keep_text(const Step& step, const FusedNeighbours& joined, bool tiles,
+                      KernelParts& parts) {
+  std::string buffers, one, tile;
+  const auto add = [&](const Step& of, std::string_view first, std::string_view end) {
+    const std::string name = cat("kept_from_", first), stride = cat("(", end, " - ", first, ")");
+    buffers +=
+        cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kRowwise, results(of)[0], 0}),
+            ") writeonly buffer B", name, " { float ", name, "[]; };\n");
+    const std::string own = cat("  if (c >= ", first, " && c < ", end, ") "),
+                      at = cat("r * ", stride, " + c - ", first);
+    one += cat(own, name, "[", at, "] = value;\n");
+    tile += cat(own, "coopMatStoreNV(value, ", name, ", ", at, ", ", stride, ", false);\n");
+  };
+  add(joined.rotation != nullptr ? *joined.rotation : step, "0", "SECOND");
+  for (size_t i = 0; i < joined.siblings.size(); ++i) {
+    const auto& [sibling, rotation, puts] = joined.siblings[i];
+    if (puts) continue;
+    add(rotation != nullptr ? *rotation : *sibling, i == 0 ? "SECOND" : "THIRD",
+        i == 0 ? "THIRD" : "COLUMNS");
+  }
+  return cat(buffers, "void keep(uint r, uint c, float value) {\n", one, "}\n",
+             tiles ? cat("void keep_tile(uint r, uint c, SUM value) {\n", tile, "}\n") : "");
+}
+
+// Returns what pair.glsl calls beside the tape of the step: the twin's, or the tables of a
+// rotation.
 std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, KernelParts& parts) {
   if (joined.twin != nullptr) {
     return cat(twin->declarations(), "float twin;\n", twin->value("twin"));
@@ -241,9 +277,7 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
     text += cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kWhole, slot, 0}),
                 ") readonly buffer B", name, " { float ", name, "[]; };\n");
   }
-  return cat(text, "layout(set = 0, binding = ",
-             parts.bind({Bind::Kind::kRowwise, joined.rotation->out(), 0}),
-             ") writeonly buffer Rotated { float rotated[]; };\n");
+  return text;
 }
 
 // The text that kernels of lanes and of matrix units share: their matrices, from binding w on, and
@@ -257,8 +291,9 @@ ProductText product_text(const Program& program, const Step& step, const FusedNe
   constexpr size_t kTwinBase = 200;  // past any epilogue's names
   const bool blocks = is_in_blocks(program, step);
   const bool turns = joined.rotation != nullptr, puts = joined.attention != nullptr;
+  const bool keeps = turns || !joined.siblings.empty();
   const int made = joined.twin != nullptr ? results(*joined.twin)[0] : -1;
-  const TapeWriter tape(program, step.tape, parts, 0, !turns, max_range, halves, made);
+  const TapeWriter tape(program, step.tape, parts, 0, !keeps, max_range, halves, made);
   ProductText text{weight_bindings(w, blocks), ""};
   std::vector<const Tape*> tapes = {&step.tape};
   std::optional<TapeWriter> twin;
@@ -269,14 +304,16 @@ ProductText product_text(const Program& program, const Step& step, const FusedNe
     text.matrices += cat("#define TWIN\n#define TWIN_BINDING ", its,
                          "\n#define TWIN_SCALES_BINDING ", its + 1, "\n");
   }
-  if (turns) text.matrices += puts ? "#define ROTATED\n#define PUTS\n" : "#define ROTATED\n";
+  if (keeps) text.matrices += puts ? "#define KEEPS\n#define PUTS\n" : "#define KEEPS\n";
+  if (turns) text.matrices += "#define ROTATED\n";
   if (joined.group != nullptr) tapes.push_back(&joined.group->tape);
   text.ending = op_functions(tapes);
   if (joined.in_pairs()) text.ending += pair_text(joined, twin ? &*twin : nullptr, parts);
   if (puts) {
     text.ending += cat(joined.splits != nullptr ? "" : kPages, put_text(*joined.attention, parts));
   }
-  text.ending += cat(tape.declarations(), turns ? tape.value("own") : tape.epilogue(puts));
+  if (keeps) text.ending += keep_text(step, joined, tiles && !turns, parts);
+  text.ending += cat(tape.declarations(), keeps ? tape.value("own") : tape.epilogue(puts));
   if (tiles && !turns) text.ending += tape.tile_epilogue(puts, joined.twin);
   return text;
 }

@@ -47,12 +47,19 @@ struct FusedNeighbours {
   const Step* twin = nullptr;       // whose product it makes, too
   const Step* rotation = nullptr;   // of what it makes
   const Step* attention = nullptr;  // whose keys or values it stores
+  // A step whose product it makes, too, by a matrix that lies behind its own.
+  struct Sibling {
+    const Step* step = nullptr;
+    const Step* rotation = nullptr;  // of what it makes
+    bool puts = false;               // into pages, and nowhere else
+  };
+  std::vector<Sibling> siblings;
   // Lanes have columns by pairs: those of the two products, or those that a rotation turns.
   bool in_pairs() const { return twin != nullptr || rotation != nullptr; }
 };
 // The neighbours that a matmul's kernel takes over, of those that the program names for it.
 struct Takes {
-  bool input = false, twin = false, rotation = false, attention = false;
+  bool input = false, twin = false, siblings = false, rotation = false, attention = false;
   auto operator<=>(const Takes&) const = default;
 };
 FusedNeighbours joined_to(const Program& program, size_t i, const Takes& takes);

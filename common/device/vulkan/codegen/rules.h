@@ -6,6 +6,7 @@
 
 namespace split::vulkan {
 
-inline constexpr FuseRules kFuseRules{.prologue = true, .rotation = true, .twins = true};
+inline constexpr FuseRules kFuseRules{
+    .prologue = true, .rotation = true, .twins = true, .siblings = true};
 
 }  // namespace split::vulkan

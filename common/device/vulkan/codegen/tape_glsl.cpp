@@ -291,6 +291,10 @@ std::string TapeWriter::tile_epilogue(bool put, const Step* twin) const {
     out << "  if (is_key(c) || is_value(c)) {\n    put_tile(piece.row_base + r, c, total);\n"
            "    return;\n  }\n";
   }
+  if (!stores_) {
+    out << "  keep_tile(r, c, total);\n}\n";
+    return out.str();
+  }
   out << "  coopMatStoreNV(" << (is_half(output) ? "HALF_SUM(total)" : "total") << ", o" << base_
       << ", r * COLUMNS + c, COLUMNS, false);\n}\n";
   return out.str();

@@ -72,7 +72,7 @@ class TapeWriter {
   std::string value(std::string_view name) const;
   // bool takes_tile(r, c) and void finish_tile(r, c, product, other): the same over a tile of
   // matrix units that is whole, where that can be: nothing passes through lanes. `other`: of its
-  // twin.
+  // twin. What the tape does not store goes to keep_tile().
   std::string tile_epilogue(bool put, const Step* twin) const;
   // void fetch_stage(r, lane): what the tape reads of row r; then void stage(r, lane): the tape
   // over it, whose one output goes to put_x().

@@ -146,11 +146,13 @@ VulkanExecutable::Parts VulkanExecutable::parts() const {
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key,
-                                          std::optional<int> made) {
+                                          const std::optional<Made>& made) {
   constexpr uint32_t kNoColumn = 1u << 31;
   const auto first_column = [&](size_t input) {
-    const bool there = !made || step.in(input) == *made;
-    return there ? static_cast<uint32_t>(step.inputs[input].access.first) : kNoColumn;
+    const auto first = static_cast<uint32_t>(step.inputs[input].access.first);
+    if (!made) return first;
+    const auto at = std::ranges::find(*made, step.in(input), &Made::value_type::first);
+    return at == made->end() ? kNoColumn : at->second + first;
   };
   const auto stride = [&](size_t input) {
     return static_cast<uint32_t>(slot(step.in(input)).dims[1]);

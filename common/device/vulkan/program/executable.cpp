@@ -79,6 +79,7 @@ VulkanExecutable::Needs VulkanExecutable::needs(const CorePtr& core, const Progr
     buffers[i] = std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
     sketch.buffers_[i] = buffers[i].get();
   }
+  sketch.lay_siblings();
   const Tuner::Preview preview(core->tuner);
   Needs needs;
   std::vector<std::vector<Dispatch>> all = sketch.dispatches();
@@ -99,6 +100,7 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
                                    std::span<const Binding> bindings)
     : VulkanExecutable(std::move(core), program, workspace) {
   bind(bindings);
+  lay_siblings();
   std::vector<std::vector<Dispatch>> all = dispatches();
   for (const VulkanBuffer* buffer : buffers_) {
     if (buffer != nullptr) last_fill_ = std::max(last_fill_, buffer->last_fill());
@@ -136,6 +138,20 @@ VulkanBuffer& VulkanExecutable::bound(int index) const {
   return *buffer;
 }
 
+VulkanBuffer& VulkanExecutable::bound_weight(int index) const {
+  const Slot& s = slot(index);
+  VulkanBuffer& buffer = bound(index);
+  if (!buffer.is_weight() || buffer.view().dims != s.dims || buffer.view().dtype != s.dtype) {
+    const std::string got = buffer.is_weight() ? cat(dtype_name(buffer.view().dtype), " ",
+                                                     to_string(buffer.view().dims))
+                                               : "a plain buffer";
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] weight '", s.name, "': expected ", dtype_name(s.dtype), " ",
+                    to_string(s.dims), ", got ", got));
+  }
+  return buffer;
+}
+
 VulkanExecutable::Place VulkanExecutable::place(int index, WeightLayout layout) const {
   const Slot& s = slot(index);
   const bool rowwise = s.dims.size() == 2 && s.dims[0] < 0;
@@ -144,15 +160,7 @@ VulkanExecutable::Place VulkanExecutable::place(int index, WeightLayout layout) 
     return {&workspace_.arena(), s.offset * workspace_.capacity(), workspace_.capacity()};
   }
   VulkanBuffer& buffer = bound(index);
-  if (buffer.is_weight()) {
-    if (buffer.view().dims != s.dims || buffer.view().dtype != s.dtype) {
-      throw Error(ErrorKind::kDevice,
-                  cat("[vulkan] weight '", s.name, "': expected ", dtype_name(s.dtype), " ",
-                      to_string(s.dims), ", got ", dtype_name(buffer.view().dtype), " ",
-                      to_string(buffer.view().dims)));
-    }
-    return {&buffer.weight(layout), 0, 0};
-  }
+  if (buffer.is_weight()) return {&bound_weight(index).weight(layout), 0, 0};
   const size_t rows = rowwise ? buffer.size() / row_bytes : 0;
   if (rowwise && rows == 0) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] slot '", s.name, "': a buffer of ", buffer.size(),

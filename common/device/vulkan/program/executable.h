@@ -126,6 +126,7 @@ class VulkanExecutable final : public Executable {
 
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   VulkanBuffer& bound(int index) const;
+  VulkanBuffer& bound_weight(int index) const;  // of the slot's sizes
   Place place(int index, WeightLayout layout = WeightLayout::kRows) const;
   Range whole(int index) const;
   Range rowwise(int index, uint32_t row_base, uint32_t row_piece, const Halves& halves) const;
@@ -147,6 +148,10 @@ class VulkanExecutable final : public Executable {
   // Neighbours' work is done in a matmul's kernel where sizes and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
   bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
+  bool takes_siblings(const Step& matmul) const;
+  void lay_siblings();                                // their weights, one behind the other
+  int64_t product_columns(const Step& matmul) const;  // with those of its siblings
+  UnitProduct unit_product(const Step& matmul) const;
   // Step i puts keys or values that it makes into their pages, as the others that make some do.
   bool puts(size_t i, size_t variant);
   bool is_taken(size_t i, size_t variant) const;  // by a matmul, as its twin or its rotation
@@ -184,9 +189,11 @@ class VulkanExecutable final : public Executable {
     uint32_t count = 1, splits = 1;
   };
   Parts parts() const;
-  // `made`: the slot that a kernel makes, whose columns alone are keys or values for it.
+  // `made`: the slots that a product makes, which alone have keys or values for it, and the columns
+  // at which they begin in it.
+  using Made = std::vector<std::pair<int, uint32_t>>;
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key,
-                          std::optional<int> made = std::nullopt);
+                          const std::optional<Made>& made = std::nullopt);
   std::vector<Dispatch> dispatches(size_t variant);
   std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has
   void make_sets(const std::vector<std::vector<Dispatch>>& all);

@@ -23,21 +23,17 @@ uint32_t block_rows(size_t variant) {
 }
 
 // Bytes of a row of a product's matrix in device memory.
-size_t matrix_row_bytes(const Capabilities& device, const Step& matmul, DType dtype) {
+size_t matrix_row_bytes(const Step& matmul, DType dtype) {
   const auto chunks = static_cast<size_t>((matmul.inner + 7) / 8);
   if (!is_quantised(dtype)) return chunks * 8 * dtype_size(dtype);
-  const uint32_t lanes = matmul_lanes(device, matmul.inner, matmul.columns);
-  return LaneOrder(dtype, matmul.inner, lanes).number_bytes();
-}
-
-UnitProduct product_of(const Step& matmul) {
-  return {matmul.inner, matmul.columns, matmul.twin ? 2u : 1u};
+  constexpr uint32_t kAnyLanes = 8;
+  return LaneOrder(dtype, matmul.inner, kAnyLanes).number_bytes();
 }
 
 // A product's kernel as MatmulQuestion has it.
 uint32_t question_of(const FusedNeighbours& joined) {
   return static_cast<uint32_t>(joined.input) | (joined.twin != nullptr ? 4u : 0u) |
-         (joined.rotation != nullptr ? 8u : 0u);
+         (joined.rotation != nullptr ? 8u : 0u) | (joined.siblings.empty() ? 0u : 16u);
 }
 
 }  // namespace
@@ -45,21 +41,65 @@ uint32_t question_of(const FusedNeighbours& joined) {
 // Two columns of a pair are in one binding, and no piece ends between them.
 bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
   const Capabilities& device = core_->context.capabilities();
-  const size_t row = matrix_row_bytes(device, matmul, slot(matmul.in(Matmul::w)).dtype);
+  const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype);
   const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
-  const auto columns = static_cast<size_t>(matmul.columns);
+  const auto columns = static_cast<size_t>(product_columns(matmul));
   // Many rows are rotated faster by a step of its own.
   return device.neighbours && !(variant == kPromptCoopMatrix && matmul.rotation) &&
          columns <= std::min<size_t>(device.max_range / row, most_groups);
 }
 
+// Their matrices are in one binding; a tile of matrix units has columns of one of them.
+bool VulkanExecutable::takes_siblings(const Step& matmul) const {
+  const Capabilities& device = core_->context.capabilities();
+  if (!device.neighbours || matmul.siblings.empty()) return false;
+  bool fit = matmul.columns % kUnitTile == 0;
+  auto columns = static_cast<size_t>(matmul.columns);
+  for (const size_t sibling : matmul.siblings) {
+    fit = fit && program_.steps[sibling].columns % kUnitTile == 0;
+    columns += static_cast<size_t>(program_.steps[sibling].columns);
+  }
+  const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype);
+  const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
+  return fit && columns <= std::min<size_t>(device.max_range / row, most_groups);
+}
+
+void VulkanExecutable::lay_siblings() {
+  for (const Step& step : program_.steps) {
+    if (!takes_siblings(step)) continue;
+    const auto lay = [&](const auto& weight_of) {
+      std::vector<VulkanBuffer*> behind;
+      for (const size_t sibling : step.siblings) {
+        behind.push_back(&bound_weight(weight_of(program_.steps[sibling])));
+      }
+      bound_weight(weight_of(step)).lay_before(std::move(behind));
+    };
+    lay([](const Step& of) { return of.in(Matmul::w); });
+    for (size_t i = 0; i < step.tape.operands.size(); ++i) {
+      if (step.tape.operands[i].access.kind != Access::kVector) continue;
+      lay([i](const Step& of) { return of.tape.operands[i].slot; });
+    }
+  }
+}
+
+int64_t VulkanExecutable::product_columns(const Step& matmul) const {
+  int64_t columns = matmul.columns;
+  if (!takes_siblings(matmul)) return columns;
+  for (const size_t sibling : matmul.siblings) columns += program_.steps[sibling].columns;
+  return columns;
+}
+
+UnitProduct VulkanExecutable::unit_product(const Step& matmul) const {
+  return {matmul.inner, product_columns(matmul), matmul.twin ? 2u : 1u, takes_siblings(matmul)};
+}
+
 // How a variant lays a product on matrix units.
 MatrixShape VulkanExecutable::tile_of(const Step& step, size_t variant) const {
   const Capabilities& device = core_->context.capabilities();
-  const UnitProduct product = product_of(step);
+  const UnitProduct product = unit_product(step);
   if (variant >= kDecodeCoopMatrix) {
     const uint32_t rows = variant == kFewCoopMatrix ? kFewRows : 2 * kUnitTile;
-    return thin_shape(device, step.inner, step.columns, rows);
+    return thin_shape(device, step.inner, product.columns, rows);
   }
   if (variant == kPromptCoopMatrix) return matrix_shape(device, product, most_rows(variant));
   return short_shape(device, product, most_rows(variant));
@@ -84,6 +124,7 @@ struct VulkanExecutable::MatmulPlan {
   bool units;  // that compute it
   const KeptKernel* kernel = nullptr;
   std::vector<int> matrices;  // slots: its own, and its twin's
+  int64_t all_columns = 0;    // with those of its siblings
   DType dtype{};              // of the matrices
   size_t row_bytes = 0;       // of a matrix's row,
   size_t scale_bytes = 0;     // and of its blocks' scales; 0: it has none
@@ -110,10 +151,14 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
                                         w.name, "': expected a weight"));
   }
   const std::optional<size_t> before = joined_before(program_, i);
-  const Takes takes{.input = before && joins_matmul(*before, variant),
-                    .twin = step.twin && takes_pairs(step, variant),
-                    .rotation = step.rotation && takes_pairs(step, variant),
-                    .attention = puts(i, variant)};
+  const bool siblings = takes_siblings(step);
+  const auto puts_one = [&](size_t sibling) { return puts(sibling, variant); };
+  const Takes takes{
+      .input = before && joins_matmul(*before, variant),
+      .twin = step.twin && takes_pairs(step, variant),
+      .siblings = siblings,
+      .rotation = step.rotation && takes_pairs(step, variant),
+      .attention = siblings ? std::ranges::any_of(step.siblings, puts_one) : puts(i, variant)};
   MatmulPlan plan(step, variant, joined_to(program_, i, takes), by_units(step, variant));
   const Capabilities& device = core_->context.capabilities();
   const bool few = plan.units && tile_of(step, variant).few;
@@ -133,10 +178,11 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
                                           device.halves, device.max_range, half);
       });
   plan.dtype = w.dtype;
-  plan.row_bytes = matrix_row_bytes(device, step, w.dtype);
+  plan.row_bytes = matrix_row_bytes(step, w.dtype);
   plan.matrices = {step.in(Matmul::w)};
   if (plan.joined.twin != nullptr) plan.matrices.push_back(plan.joined.twin->in(Matmul::w));
-  const auto columns = static_cast<size_t>(step.columns);
+  plan.all_columns = product_columns(step);
+  const auto columns = static_cast<size_t>(plan.all_columns);
   plan.pairs = plan.joined.twin != nullptr       ? columns
                : plan.joined.rotation != nullptr ? columns / 2
                                                  : 0;
@@ -154,10 +200,12 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
                       joined.input == FusedNeighbours::Input::kGroup,
                       joined.input == FusedNeighbours::Input::kSplits,
                       plan.pairs,
-                      plan.dtype};
-  const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
+                      plan.dtype,
+                      !joined.siblings.empty()};
+  const std::vector<MatmulShape> layouts =
+      matmul_layouts(device, step.inner, plan.all_columns, use);
   const MatmulQuestion question{static_cast<uint32_t>(step.inner),
-                                static_cast<uint32_t>(step.columns), matrix_code(plan.dtype),
+                                static_cast<uint32_t>(plan.all_columns), matrix_code(plan.dtype),
                                 question_of(joined)};
   // Measures one row, which is most of what an edge does, and for which the time of a kernel alone
   // is that in a step: of more rows it misled on an H200.
@@ -170,7 +218,7 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
   if (plan.units) plan.tile = tile_of(step, plan.variant);
   plan.sums = symbols();  // nobody uses them
   if (plan.tile.split_k > 1) {
-    const size_t bytes = split_bytes(plan.tile, product_of(step), most_rows(plan.variant));
+    const size_t bytes = split_bytes(plan.tile, unit_product(step), most_rows(plan.variant));
     scratch_.push_back(workspace_.scratch(bytes));
     plan.sums = part(*scratch_.back(), 0, kCountBytes + bytes);
   }
@@ -188,7 +236,7 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
   // The scales of so many columns are a multiple of 256 bytes.
   constexpr size_t kScalesAlign = 128;
   const size_t align = plan.scale_bytes > 0 ? kScalesAlign : kPieceAlign;
-  if (plan.columns < static_cast<size_t>(step.columns)) {
+  if (plan.columns < static_cast<size_t>(plan.all_columns)) {
     plan.columns = plan.columns / align * align;
   }
   if (plan.columns == 0) {
@@ -203,7 +251,7 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
   const Step& step = plan.step;
   const uint32_t unit_lanes = core_->context.capabilities().subgroup * plan.tile.subgroups();
   PipelineKey key = key_of(*plan.kernel, step, plan.units ? unit_lanes : plan.shape.workgroup);
-  add_constants(key, {{Constant::COLUMNS, static_cast<uint32_t>(step.columns)},
+  add_constants(key, {{Constant::COLUMNS, static_cast<uint32_t>(plan.all_columns)},
                       {Constant::K, static_cast<uint32_t>(step.inner)},
                       {Constant::LANES, plan.shape.lanes},
                       {Constant::W_TYPE, matrix_code(plan.dtype)}});
@@ -230,7 +278,18 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
     add_counted(plan.variant, key);
   }
   const FusedNeighbours& joined = plan.joined;
-  const int made = joined.rotation != nullptr ? joined.rotation->out() : results(step)[0];
+  const auto made_by = [](const Step& product, const Step* rotation) {
+    return results(rotation != nullptr ? *rotation : product)[0];
+  };
+  Made made = {{made_by(step, joined.rotation), 0}};
+  const auto second = static_cast<uint32_t>(step.columns);
+  uint32_t third = second, next = second;
+  for (const auto& [sibling, rotation, puts] : joined.siblings) {
+    if (puts) made.emplace_back(made_by(*sibling, rotation), next);
+    next += static_cast<uint32_t>(sibling->columns);
+    if (third == second) third = next;
+  }
+  add_constants(key, {{Constant::SECOND, second}, {Constant::THIRD, third}});
   const Step* const paged = joined.splits != nullptr ? joined.splits : joined.attention;
   if (paged != nullptr) add_page_constants(*paged, plan.variant, key, made);
   if (joined.rotation != nullptr) {
@@ -250,7 +309,7 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   const Step& step = plan.step;
   const FusedNeighbours& joined = plan.joined;
   const bool units = plan.units, from_slot = joined.input == FusedNeighbours::Input::kSlot;
-  const size_t count = std::min(plan.columns, static_cast<size_t>(step.columns) - column);
+  const size_t count = std::min(plan.columns, static_cast<size_t>(plan.all_columns) - column);
   const WeightLayout lies =
       slot(step.in(Matmul::w)).transposed ? WeightLayout::kRows : WeightLayout::kColumns;
   const Halves& half = halves(plan.variant);
@@ -297,7 +356,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   layouts_ = std::max(layouts_, plan.layouts);
   const uint32_t rows = variant >= kWide ? workspace_.capacity() : 1;
   for (uint32_t base = 0; base < rows; base += plan.piece) {
-    for (size_t column = 0; column < static_cast<size_t>(plan.step.columns);
+    for (size_t column = 0; column < static_cast<size_t>(plan.all_columns);
          column += plan.columns) {
       out.push_back(matmul_piece(plan, base, column));
     }

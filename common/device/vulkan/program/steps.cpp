@@ -33,7 +33,9 @@ bool VulkanExecutable::puts(size_t i, size_t variant) {
 
 bool VulkanExecutable::is_taken(size_t i, size_t variant) const {
   return std::ranges::any_of(program_.steps, [&](const Step& step) {
-    return (step.twin == i || step.rotation == i) && takes_pairs(step, variant);
+    const bool pair = step.twin == i || step.rotation == i;
+    const bool sibling = std::ranges::find(step.siblings, i) != step.siblings.end();
+    return (pair && takes_pairs(step, variant)) || (sibling && takes_siblings(step));
   });
 }
 

@@ -54,6 +54,33 @@ Allocation VulkanBuffer::room(size_t bytes) const {
 void VulkanBuffer::fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
                         WeightWriter::Cut cut) {
   if (!sketch_) last_fill_ = core_->memory.fill(to, unit, make, cut);
+  for (VulkanBuffer* other : behind_) {
+    other->laid_ = true;
+    other->last_fill_ = last_fill_;
+  }
+}
+
+void VulkanBuffer::lay_before(std::vector<VulkanBuffer*> others) {
+  CHECK(behind_ == others || (!rows_.has_value() && !columns_.has_value()));
+  behind_ = std::move(others);
+}
+
+const std::byte* VulkanBuffer::ViewRows::operator[](size_t row) const {
+  size_t i = 0;
+  while (row >= views[i].first) row -= views[i++].first;
+  return views[i].second + row * bytes;
+}
+
+VulkanBuffer::ViewRows VulkanBuffer::view_rows(size_t bytes) const {
+  ViewRows rows{{}, bytes, 0};
+  const auto add = [&](const VulkanBuffer& weight) {
+    const size_t count = weight.size_ / bytes;
+    rows.views.emplace_back(count, weight.view_->bytes.data());
+    rows.count += count;
+  };
+  add(*this);
+  for (const VulkanBuffer* other : behind_) add(*other);
+  return rows;
 }
 
 const Allocation& VulkanBuffer::plain() const {
@@ -62,7 +89,7 @@ const Allocation& VulkanBuffer::plain() const {
 }
 
 const Allocation& VulkanBuffer::weight(WeightLayout layout) {
-  CHECK(view_.has_value());
+  CHECK(view_.has_value() && !laid_);
   if (is_quantised(view_->dtype)) {
     CHECK(layout == WeightLayout::kRows);
     if (!rows_.has_value()) split_blocks();
@@ -72,25 +99,28 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
   if (made.has_value()) return *made;
   const size_t element = dtype_size(view_->dtype);
-  const std::byte* const from = view_->bytes.data();
   if (view_->dims.size() != 2) {
-    Allocation result = room(size_);
+    const ViewRows from = view_rows(element);
+    Allocation result = room(from.count * element);
     fill(result, element, [=](const WeightWriter::Part& part, std::byte* out) {
-      std::memcpy(out, from + part.first * element, part.count * element);
+      for (size_t i = 0; i < part.count; ++i) {
+        std::memcpy(out + i * element, from[part.first + i], element);
+      }
     });
     made = std::move(result);
     return *made;
   }
   const auto outer = static_cast<size_t>(view_->dims[0]);
   const auto inner = static_cast<size_t>(view_->dims[1]);
-  const size_t rows = layout == WeightLayout::kRows ? outer : inner;
+  const ViewRows from = view_rows(inner * element);
+  const size_t rows = layout == WeightLayout::kRows ? from.count : inner;
   const size_t columns = layout == WeightLayout::kRows ? inner : outer;
   const size_t stride = padded(columns);
   Allocation result = room(rows * stride * element);
   if (layout == WeightLayout::kColumns) {
     const auto make = [=](const WeightWriter::Part& part, std::byte* out) {
       const size_t first = part.from / element, length = part.bytes / element;
-      const std::byte* const rows_of_k = from + first * inner * element;
+      const std::byte* const rows_of_k = from[first];
       const size_t k = std::min(length, outer - first);  // and zeros behind
       (element == 2 ? transpose_rows<uint16_t> : transpose_rows<uint32_t>)(rows_of_k, k, inner,
                                                                            part.first, part.count,
@@ -103,7 +133,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
     const auto make = [=](const WeightWriter::Part& part, std::byte* out) {
       for (size_t i = 0; i < part.count; ++i) {
         std::byte* const row = out + i * stride * element;
-        std::memcpy(row, from + (part.first + i) * columns * element, columns * element);
+        std::memcpy(row, from[part.first + i], columns * element);
         std::memset(row + columns * element, 0, (stride - columns) * element);
       }
     };
@@ -120,20 +150,21 @@ const Allocation& VulkanBuffer::scales() const {
 
 void VulkanBuffer::split_blocks() {
   const DType dtype = view_->dtype;
-  const int64_t rows = view_->dims[0], inner = view_->dims[1];
-  const LaneOrder order(dtype, inner, matmul_lanes(core_->context.capabilities(), inner, rows));
-  const std::byte* const from = view_->bytes.data();
-  const auto count = static_cast<size_t>(rows);
-  Allocation numbers = room(count * order.number_bytes());
+  const int64_t inner = view_->dims[1];
+  const ViewRows from = view_rows(row_bytes(dtype, static_cast<size_t>(inner)));
+  const LaneOrder order(dtype, inner,
+                        matmul_lanes(core_->context.capabilities(), inner,
+                                     static_cast<int64_t>(from.count), !behind_.empty()));
+  Allocation numbers = room(from.count * order.number_bytes());
   fill(numbers, order.number_bytes(), [=](const WeightWriter::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += order.number_bytes()) {
-      order.write_numbers(from + (part.first + i) * order.view_bytes(), out);
+      order.write_numbers(from[part.first + i], out);
     }
   });
-  scales_ = room(count * order.scale_bytes());
+  scales_ = room(from.count * order.scale_bytes());
   fill(*scales_, order.scale_bytes(), [=](const WeightWriter::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += order.scale_bytes()) {
-      order.write_scales(from + (part.first + i) * order.view_bytes(), out);
+      order.write_scales(from[part.first + i], out);
     }
   });
   rows_ = std::move(numbers);

@@ -49,11 +49,14 @@ class VulkanBuffer final : public Buffer {
 
   size_t size() const override { return size_; }
   bool borrows() const override {
-    return (!rows_ && !columns_) || !core_->memory.filled(last_fill_);
+    return (!rows_ && !columns_ && !laid_) || !core_->memory.filled(last_fill_);
   }
   bool is_weight() const { return view_.has_value(); }
   const Allocation& plain() const;  // CHECKs that this is no weight
   const Allocation& weight(WeightLayout layout);
+  // Before weight(): the rows of other weights of its type will follow its own, and they have no
+  // memory themselves. Until it is made they stay.
+  void lay_before(std::vector<VulkanBuffer*> others);
   const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
   uint64_t last_fill() const { return last_fill_; }  // of Memory's, that its weight takes
@@ -61,6 +64,13 @@ class VulkanBuffer final : public Buffer {
   std::vector<size_t> parts() const;
 
  private:
+  // The views of this weight and of those behind it, as rows of so many bytes.
+  struct ViewRows {
+    std::vector<std::pair<size_t, const std::byte*>> views;  // rows, and where they begin
+    size_t bytes = 0, count = 0;
+    const std::byte* operator[](size_t row) const;
+  };
+  ViewRows view_rows(size_t bytes) const;
   void split_blocks();
   Allocation room(size_t bytes) const;
   void fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
@@ -71,7 +81,9 @@ class VulkanBuffer final : public Buffer {
   bool sketch_ = false;
   std::optional<Allocation> plain_, rows_, columns_, scales_;
   std::optional<TensorView> view_;
-  uint64_t last_fill_ = 0;  // of Memory's, that reads the view
+  std::vector<VulkanBuffer*> behind_;  // weights that lie behind this one
+  bool laid_ = false;                  // it lies behind another, which has been made
+  uint64_t last_fill_ = 0;             // of Memory's, that reads the view
 };
 
 // A result that a step leaves for the host: made visible to it or, where it cannot read fast,

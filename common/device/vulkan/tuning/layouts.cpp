@@ -22,7 +22,7 @@ constexpr int64_t kManyTiles = 5120;
 // the fastest of 24 or within 6 % of it.
 MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
                       const MatmulUse& use) {
-  const uint32_t lanes = matmul_lanes(device, inner, columns);
+  const uint32_t lanes = matmul_lanes(device, inner, columns, use.siblings);
   if (use.block > 1 && !use.wide) return {std::max(64u, lanes), lanes, 4, 2};
   MatmulShape shape{use.sums ? row_lanes(device) : 128, lanes, 1, 0};
   if (use.wide) {
@@ -93,9 +93,10 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
                                         const MatmulUse& use) {
   // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
   const MatmulShape rule =
-      device.small_tiles ? MatmulShape{row_lanes(device), matmul_lanes(device, inner, columns),
-                                       use.block >= 4 ? 1u : 2u, 1}
-                         : gpu_shape(device, inner, columns, use);
+      device.small_tiles
+          ? MatmulShape{row_lanes(device), matmul_lanes(device, inner, columns, use.siblings),
+                        use.block >= 4 ? 1u : 2u, 1}
+          : gpu_shape(device, inner, columns, use);
   std::vector<MatmulShape> all{finished(rule, device, inner, use)};
   const uint32_t least = use.sums ? row_lanes(device) : rule.lanes;
   const uint32_t most = use.sums ? device.most_lanes : most_lanes(device);
@@ -135,13 +136,15 @@ namespace {
 // Llama-3.2-1B's: of 8192 x 2048 in four parts of K a prompt of 256 takes 0.88 of what it takes in
 // two, and one of 512 as long, where a subgroup has all of a tile. Where there are many columns,
 // subgroups of 64 x 64 take 0.95 of the time of a prompt of 512 to 2,048.
-MatrixShape whole_shape(const Capabilities& device, int64_t inner, int64_t columns) {
+MatrixShape whole_shape(const Capabilities& device, const UnitProduct& product) {
+  const auto [inner, columns, matrices, siblings] = product;
   MatrixShape shape{2, 4, 4, 2, 1, 64};
   if (columns > 4096) shape = {3, 4, 4, 2, 1, 64};
   if (columns > kManyTiles) shape = {4, 4, 2, 2, 1, 64};
   if (columns <= 2048) shape = {2, 2, 2, 2, 2, 64};
   if (columns <= 2048 && inner >= kDeep) shape = {4, 4, 1, 1, 4, 128};
   if (columns <= 1024) shape = {2, 2, 2, 2, 2, 128};
+  if (siblings && columns <= 4096) shape = {2, 2, 2, 2, 2, 64};
   while (!fits(device, shape)) {
     if (shape.step > 2 * kUnitTile) {
       shape.step /= 2;
@@ -205,7 +208,7 @@ size_t split_bytes(const MatrixShape& shape, const UnitProduct& product, uint32_
 }
 
 MatrixShape matrix_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows) {
-  const MatrixShape whole = whole_shape(device, product.inner, product.columns);
+  const MatrixShape whole = whole_shape(device, product);
   return split_shape(device, whole, product, rows).value_or(whole);
 }
 
@@ -216,7 +219,7 @@ MatrixShape matrix_shape(const Capabilities& device, const UnitProduct& product,
 MatrixShape short_shape(const Capabilities& device, const UnitProduct& product, uint32_t rows) {
   constexpr uint32_t kMostParts = 4;
   const int64_t columns = product.columns;
-  const MatrixShape many = whole_shape(device, product.inner, columns);
+  const MatrixShape many = whole_shape(device, product);
   if (const auto split = split_shape(device, many, product, rows)) return *split;
   if (const auto wide = wide_shape(device, many, product, rows)) return *wide;
   if (rows > kSmall) return many;

@@ -6,11 +6,12 @@
 
 namespace split::vulkan {
 
-// Lanes that share a sum of a matrix.
-inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t columns) {
+// Lanes that share a sum of a matrix, or of several that lie one behind the other.
+inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t columns,
+                             bool siblings) {
   constexpr int64_t kDeep = 2048, kFewColumns = 2048;
   if (device.small_tiles) return 8;
-  return inner > kDeep ? 64 : columns <= kFewColumns ? 32 : 16;
+  return inner > kDeep ? 64 : columns <= (siblings ? 2 : 1) * kFewColumns ? 32 : 16;
 }
 
 // The rows that a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a
@@ -21,6 +22,7 @@ struct MatmulUse {
   bool wide = false, sums = false, merges = false;
   size_t pairs = 0;
   DType dtype = DType::kF32;  // of the matrix
+  bool siblings = false;      // of matrices that lie one behind the other
 };
 
 // Layouts with the same order of sums: first the rule's.
@@ -48,10 +50,12 @@ struct MatrixShape {
   uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
 };
 
-// The product of one matrix, or of two whose columns are made in pairs.
+// The product of one matrix, or of two whose columns are made in pairs; or of some that lie one
+// behind the other.
 struct UnitProduct {
   int64_t inner = 0, columns = 0;
   uint32_t matrices = 1;
+  bool siblings = false;
 };
 // Bytes in which the parts of K of a split product leave the sums of so many rows.
 size_t split_bytes(const MatrixShape& shape, const UnitProduct& product, uint32_t rows);
