@@ -2,9 +2,14 @@ R"glsl(
 // A product is finished column by column, or by pairs of columns: the same column of the step's matrix and
 // of its twin's, or two of a head that a rotation turns, (i, i + D / 2). A product in pairs, or by matrices of
 // several steps, whose columns follow each other, is in one piece.
+#ifdef FEW
+#define WITHIN(index, count) (index)  // its tiles are moved back onto the edge
+#else
+#define WITHIN(index, count) min(index, (count) - 1)
+#endif
 #ifdef TWIN
 #define RESULTS COLUMNS
-uint column_of(uint pair, uint which) { return min(pair, COLUMNS - 1); }
+uint column_of(uint pair, uint which) { return WITHIN(pair, COLUMNS); }
 void fetch_result(uint n, uint r, uint pair) {
   fetch_twin(n, r, pair);
   fetch(n, r, pair);
@@ -17,13 +22,13 @@ void finish_result(uint n, uint r, uint pair, float product, float other) {
 #ifdef ROTATED
 #define RESULTS (COLUMNS / 2)
 uint column_of(uint pair, uint which) {
-  const uint own = min(pair, RESULTS - 1);
+  const uint own = WITHIN(pair, RESULTS);
   return own / (D / 2) * D + own % (D / 2) + which * (D / 2);
 }
 float turn_cos[FINISHES], turn_sin[FINISHES];
 #else
 #define RESULTS COLUMNS
-uint column_of(uint column, uint which) { return min(column, COLUMNS - 1); }
+uint column_of(uint column, uint which) { return WITHIN(column, COLUMNS); }
 #endif
 void fetch_result(uint n, uint r, uint result) {
   const uint c = column_of(result, 0), row = piece.row_base + r;
@@ -58,7 +63,7 @@ void finish_result(uint n, uint r, uint result, float product, float other) {
 }
 #else
 #define RESULTS piece.column_piece
-uint column_of(uint column, uint which) { return min(column, piece.column_piece - 1); }
+uint column_of(uint column, uint which) { return WITHIN(column, piece.column_piece); }
 void fetch_result(uint n, uint r, uint column) { fetch(n, r, piece.column_base + column); }
 void finish_result(uint n, uint r, uint column, float product, float other) {
   finish(n, r, piece.column_base + column, product);

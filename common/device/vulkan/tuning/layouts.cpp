@@ -135,7 +135,8 @@ namespace {
 // fastest of five to ten for each matrix of GPT-2 small and XL at 512 rows, and of seventy for
 // Llama-3.2-1B's: of 8192 x 2048 in four parts of K a prompt of 256 takes 0.88 of what it takes in
 // two, and one of 512 as long, where a subgroup has all of a tile. Where there are many columns,
-// subgroups of 64 x 64 take 0.95 of the time of a prompt of 512 to 2,048.
+// subgroups of 64 x 64 take 0.95 of the time of a prompt of 512 to 2,048. Queries, keys and values
+// together have their parts as the queries alone would.
 MatrixShape whole_shape(const Capabilities& device, const UnitProduct& product) {
   const auto [inner, columns, matrices, siblings] = product;
   MatrixShape shape{2, 4, 4, 2, 1, 64};
