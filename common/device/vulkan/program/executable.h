@@ -149,8 +149,10 @@ class VulkanExecutable final : public Executable {
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
   bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
   bool takes_siblings(const Step& matmul) const;
-  void lay_siblings();                                // their weights, one behind the other
-  int64_t product_columns(const Step& matmul) const;  // with those of its siblings
+  bool in_one_piece(const Step& matmul, int64_t columns) const;
+  void lay_siblings();                                    // their weights, one behind the other
+  int64_t columns_of_siblings(const Step& matmul) const;  // and its own
+  int64_t product_columns(const Step& matmul) const;      // that one kernel makes
   UnitProduct unit_product(const Step& matmul) const;
   // Step i puts keys or values that it makes into their pages, as the others that make some do.
   bool puts(size_t i, size_t variant);

@@ -38,30 +38,30 @@ uint32_t question_of(const FusedNeighbours& joined) {
 
 }  // namespace
 
-// Two columns of a pair are in one binding, and no piece ends between them.
-bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
+// Whether a product of so many columns by matrices like this one is in one binding and one piece.
+bool VulkanExecutable::in_one_piece(const Step& matmul, int64_t columns) const {
   const Capabilities& device = core_->context.capabilities();
   const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype);
   const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
-  const auto columns = static_cast<size_t>(product_columns(matmul));
-  // Many rows are rotated faster by a step of its own.
-  return device.neighbours && !(variant == kPromptCoopMatrix && matmul.rotation) &&
-         columns <= std::min<size_t>(device.max_range / row, most_groups);
+  return static_cast<size_t>(columns) <= std::min<size_t>(device.max_range / row, most_groups);
 }
 
-// Their matrices are in one binding; a tile of matrix units has columns of one of them.
+// No piece ends between two columns of a pair.
+bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
+  // Many rows are rotated faster by a step of its own.
+  return core_->context.capabilities().neighbours &&
+         !(variant == kPromptCoopMatrix && matmul.rotation) &&
+         in_one_piece(matmul, product_columns(matmul));
+}
+
+// A tile of matrix units has columns of one of them.
 bool VulkanExecutable::takes_siblings(const Step& matmul) const {
-  const Capabilities& device = core_->context.capabilities();
-  if (!device.neighbours || matmul.siblings.empty()) return false;
-  bool fit = matmul.columns % kUnitTile == 0;
-  auto columns = static_cast<size_t>(matmul.columns);
+  if (!core_->context.capabilities().neighbours || matmul.siblings.empty()) return false;
+  bool whole = matmul.columns % kUnitTile == 0;
   for (const size_t sibling : matmul.siblings) {
-    fit = fit && program_.steps[sibling].columns % kUnitTile == 0;
-    columns += static_cast<size_t>(program_.steps[sibling].columns);
+    whole = whole && program_.steps[sibling].columns % kUnitTile == 0;
   }
-  const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype);
-  const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
-  return fit && columns <= std::min<size_t>(device.max_range / row, most_groups);
+  return whole && in_one_piece(matmul, columns_of_siblings(matmul));
 }
 
 void VulkanExecutable::lay_siblings() {
@@ -82,11 +82,14 @@ void VulkanExecutable::lay_siblings() {
   }
 }
 
-int64_t VulkanExecutable::product_columns(const Step& matmul) const {
+int64_t VulkanExecutable::columns_of_siblings(const Step& matmul) const {
   int64_t columns = matmul.columns;
-  if (!takes_siblings(matmul)) return columns;
   for (const size_t sibling : matmul.siblings) columns += program_.steps[sibling].columns;
   return columns;
+}
+
+int64_t VulkanExecutable::product_columns(const Step& matmul) const {
+  return takes_siblings(matmul) ? columns_of_siblings(matmul) : matmul.columns;
 }
 
 UnitProduct VulkanExecutable::unit_product(const Step& matmul) const {
