@@ -163,6 +163,13 @@ test('Escape ends an answer and leaves the page usable', async () => {
 });
 
 test('a text streams piece by piece, and the page goes on drawing and answering', async (t) => {
+  const disk = gate();
+  await page.route('**/split/cache', async (route) => {
+    await disk.opened;
+    await route.continue();
+  });
+  await page.reload();
+  await page.locator('#stages li').first().waitFor();
   await page.evaluate(() => {
     window.lengths = new Set();
     window.tops = new Set();  // of a button below the text, while it grows
@@ -180,6 +187,9 @@ test('a text streams piece by piece, and the page goes on drawing and answering'
   await page.click('#embed button');
   await page.locator('#cosine', {hasText: 'cosine'}).waitFor();
   await page.waitForFunction(() => window.lengths.size > 5);
+  disk.open();
+  await page.locator('#forget:visible').waitFor();
+  await drawn(page);
   at_full_speed();
   await ended();
   const [tops, below] = await page.evaluate(() => {
