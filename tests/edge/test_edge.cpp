@@ -301,7 +301,7 @@ TEST(Edge, WaitsForAServerThatMakesProgress) {
   EXPECT_EQ(patient.code, 0) << patient.err;
   EXPECT_EQ(shared.cloud.models, kAnswers + 1);
   EXPECT_NE(patient.err.find("\nmade 5 of 9\n"), std::string::npos) << patient.err;
-  EXPECT_EQ(patient.err.find("503"), std::string::npos) << patient.err;  // it asks again itself
+  EXPECT_EQ(patient.err.find("answered 503"), std::string::npos) << patient.err;  // asks again
   busy_until(INT_MAX, false);
   const Outcome got = shared.run({shared.prompt(1), "--quiet", "--retry-for=0"});
   EXPECT_EQ(got.code, 3);
