@@ -1,8 +1,13 @@
 #include "scripts/split_ops/cases.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <span>
 
 #include "autograd/functions.h"
 #include "autograd/grad.h"
@@ -37,14 +42,25 @@ std::vector<size_t> strides_of(const Dims& dims) {
   return strides;
 }
 
+// Numbers as they are, or as a device reads them that takes subnormal ones for 0.
+enum class Subnormals : uint8_t { kKept, kFlushed };
+std::vector<float> read(const TensorView& view, Subnormals subnormals) {
+  std::vector<float> values = numbers_of(view);
+  if (subnormals == Subnormals::kKept) return values;
+  for (float& value : values) {
+    if (std::abs(value) < std::numeric_limits<float>::min()) value = std::copysign(0.0F, value);
+  }
+  return values;
+}
+
 // Leaves of one case in a store, laid out.
 class Inputs {
  public:
-  explicit Inputs(array::Store& store) : store_(store) {}
+  Inputs(array::Store& store, Subnormals subnormals) : store_(store), subnormals_(subnormals) {}
 
   Tensor add(const std::string& name, const TensorView& view, Layout layout) {
     const Dims dims = view.dims;
-    const std::vector<float> values = numbers_of(view);
+    const std::vector<float> values = read(view, subnormals_);
     Dims stored = dims;
     std::vector<size_t> strides = strides_of(dims);
     size_t offset = 0;
@@ -103,6 +119,7 @@ class Inputs {
     }
   }
   array::Store& store_;
+  Subnormals subnormals_;
 };
 
 bool may_be_there(const Json& entry) {
@@ -134,7 +151,7 @@ class Runner {
     if (!may_be_there(entry)) return false;
     if (is_optimiser_case(entry)) return knows_optimiser_case(entry);
     array::Store store;
-    return traced(entry, Layout::kDense, store).has_value();
+    return traced(entry, Layout::kDense, Subnormals::kKept, store).has_value();
   }
 
  private:
@@ -142,9 +159,10 @@ class Runner {
     std::map<std::string, Tensor> inputs;
     Results results;
   };
-  std::optional<Traced> traced(const Json& entry, Layout layout, array::Store& store) {
+  std::optional<Traced> traced(const Json& entry, Layout layout, Subnormals subnormals,
+                               array::Store& store) {
     const std::string& file = entry.at("file").text();
-    Inputs inputs(store);
+    Inputs inputs(store, subnormals);
     Traced all;
     for (const Json& one : entry.at("inputs")) {
       const std::string& name = one.at("name").text();
@@ -158,52 +176,93 @@ class Runner {
     return all;
   }
 
-  bool run(const Json& entry, Layout layout) {
-    const std::string& file = entry.at("file").text();
+  struct Computed {  // outputs `out<i>` and `grad <name>` of a case
     array::Store store;
-    auto all = traced(entry, layout, store);
-    if (!all) return false;
+    std::optional<array::Plan> plan;
+  };
+  // Null where the case is not there yet.
+  std::unique_ptr<Computed> computed(const Json& entry, Layout layout, Subnormals subnormals) {
+    const std::string& file = entry.at("file").text();
+    auto made = std::make_unique<Computed>();
+    array::Store& store = made->store;
+    auto all = traced(entry, layout, subnormals, store);
+    if (!all) return nullptr;
     array::Graph graph;
     std::vector<Tensor> with_dy, dys, wanted;
     const Json& outputs = entry.at("outputs");
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Tensor& result = all->results.at(i);
       graph.outputs.push_back({cat("out", i), result});
-      const Json* const dy = outputs[i].find("dy");
-      if (dy == nullptr || dy->is_null()) continue;
+      const Json* const dy = dy_of(outputs[i]);
+      if (dy == nullptr) continue;
       const TensorView& view = goldens_.tensor(file, dy->text());
       const std::string name = cat("dy", i);
-      store.add(name, view);
+      store.add(name, view.dims).floats = read(view, subnormals);
       with_dy.push_back(result);
       dys.push_back(input(name, DType::kF32, view.dims));
     }
-    std::vector<const Json::Member*> grads;
-    for (const Json::Member& member : entry.at("grads").members()) {
-      if (member.value.is_null()) continue;
-      grads.push_back(&member);
-      wanted.push_back(all->inputs.at(member.name));
-    }
     if (!with_dy.empty()) {
+      const auto grads = gradients(entry);
+      for (const auto* member : grads) wanted.push_back(all->inputs.at(member->name));
       const auto found = autograd::grad(with_dy, wanted, dys);
       for (size_t i = 0; i < grads.size(); ++i) {
         graph.outputs.push_back({cat("grad ", grads[i]->name), found[i]});
       }
     }
-    array::Plan plan(runtime_, graph, store);
-    plan.run();
+    made->plan.emplace(runtime_, graph, store).run();
+    return made;
+  }
+  // The gradient that arrives at an output, or null.
+  static const Json* dy_of(const Json& output) {
+    const Json* const dy = output.find("dy");
+    return dy == nullptr || dy->is_null() ? nullptr : dy;
+  }
+  static std::vector<const Json::Member*> gradients(const Json& entry) {
+    std::vector<const Json::Member*> grads;
+    for (const Json::Member& member : entry.at("grads").members()) {
+      if (!member.value.is_null()) grads.push_back(&member);
+    }
+    return grads;
+  }
+
+  bool run(const Json& entry, Layout layout) {
+    const auto kept = computed(entry, layout, Subnormals::kKept);
+    if (kept == nullptr) return false;
+    const Json* const tag = entry.find("tag");
+    const bool may_flush = tag != nullptr && tag->text() == "denormals" && flushes();
+    const auto flushed = may_flush ? computed(entry, layout, Subnormals::kFlushed) : nullptr;
     const bool sign = entry.find("zero_sign") != nullptr && entry.at("zero_sign").get<bool>();
-    for (size_t i = 0; i < outputs.size(); ++i)
-      compare(entry, layout, outputs[i], plan, cat("out", i), sign);
-    if (!with_dy.empty()) {
-      for (const auto* member : grads) {
-        compare(entry, layout, member->value, plan, cat("grad ", member->name), false);
-      }
+    const auto check = [&](const Json& expected, const std::string& name, bool zero_sign) {
+      compare(entry, layout, expected, *kept->plan, name, zero_sign,
+              flushed == nullptr ? std::span<const float>{} : flushed->plan->output(name));
+    };
+    const Json& outputs = entry.at("outputs");
+    for (size_t i = 0; i < outputs.size(); ++i) check(outputs[i], cat("out", i), sign);
+    if (std::none_of(outputs.begin(), outputs.end(), dy_of)) return true;
+    for (const auto* member : gradients(entry)) {
+      check(member->value, cat("grad ", member->name), false);
     }
     return true;
   }
 
+  // Whether the device takes subnormal numbers for 0.
+  bool flushes() {
+    if (flushes_) return *flushes_;
+    constexpr float kSmall = std::numeric_limits<float>::min() / 2;
+    array::Store store;
+    store.add("x", Dims{1}).floats = {kSmall};
+    array::Graph graph;
+    graph.outputs.push_back({"out", sqrt(input("x", DType::kF32, {1}))});
+    array::Plan plan(runtime_, graph, store);
+    plan.run();
+    flushes_ = plan.output("out")[0] == 0;
+    return *flushes_;
+  }
+
+  // Elements of `zeroed`, what the device gives where inputs have 0 for subnormal numbers, are
+  // right too.
   void compare(const Json& entry, Layout layout, const Json& expected, const array::Plan& plan,
-               const std::string& name, bool sign) {
+               const std::string& name, bool sign, std::span<const float> zeroed) {
     const std::string& file = entry.at("file").text();
     const TensorView& view = goldens_.tensor(file, expected.at("tensor").text());
     const auto number = [&](const char* key) {
@@ -217,11 +276,15 @@ class Runner {
     Worst worst;
     const auto got = plan.output(name);
     const std::vector<float> want = numbers_of(view);
+    const auto same_bits = [](float a, float b) {
+      return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    };
     if (plan.dims(name) != view.dims) {
       worst = {std::numeric_limits<double>::infinity(), 0, true};
     } else {
       for (size_t i = 0; i < want.size(); ++i) {
         if (!mask.empty() && mask[i] == 0) continue;
+        if (!zeroed.empty() && same_bits(got[i], zeroed[i])) continue;
         worst.add(got[i], want[i], number("rtol"), number("atol"));
         if (sign && want[i] == 0 && got[i] == 0 && std::signbit(want[i]) != std::signbit(got[i])) {
           worst = {0, 0, true};
@@ -237,6 +300,7 @@ class Runner {
   Goldens& goldens_;
   array::Runtime& runtime_;
   Report& report_;
+  std::optional<bool> flushes_;
 };
 
 }  // namespace
