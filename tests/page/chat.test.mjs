@@ -134,7 +134,7 @@ test('an answer is stopped and stays', async () => {
   await page.fill('#max-tokens', '90');
   try {
     await say('The king');
-    await page.locator('#text .turn.answer [data-index]').nth(2).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll('#text .turn.answer [data-index]').length > 2);
     pair.cloud.child.kill('SIGSTOP');
     await page.click('#halt');
     await page.locator('#parity', {hasText: 'Stopped'}).waitFor();
@@ -161,6 +161,7 @@ test('Continue goes on with a text as ever, and the chat is there again after it
   assert.equal(await page.inputValue('#prompt'), 'Once upon a time');
   await page.locator('#sampling').evaluate((fold) => { fold.open = true; });
   await page.fill('#max-tokens', '5');
+  await page.fill('#seed', '7');
   await page.click('#generate');
   await ended();
   assert.ok((await page.locator('#text').innerText()).startsWith('Once upon a time'));
@@ -220,6 +221,30 @@ test('Markdown becomes elements, with each token marked where it stands', async 
   await page.screenshot({path: join(shots, 'chat.png')});
   await page.reload();
   await page.locator('#text .turn.answer strong').first().waitFor();
+});
+
+test('Markdown that is slow to read twice in a row is read no more', async (context) => {
+  if (!(await (await fetch(`${pair.edge.url}/marked.js`)).text())) return context.skip('built without libjs-marked');
+  const shown = await page.evaluate(async () => {
+    const {Answer} = await import('./answer.js'), {lexer} = marked, now = performance.now.bind(performance);
+    let late = 0;  // ms that the clock is ahead
+    performance.now = () => now() + late;
+    const drawn = (each) => {
+      const turn = document.createElement('div'), answer = new Answer(document.createElement('div'), document.createElement('div'), () => {});
+      answer.begin('', turn);
+      answer.words = '**bold**';
+      return each.map((slow) => {
+        marked.lexer = (...all) => {
+          late += slow ? 200 : 0;
+          return lexer(...all);
+        };
+        answer.draw();
+        return turn.querySelector('strong') ? 'bold' : 'plain';
+      });
+    };
+    return [drawn([true, false, true, false]), drawn([true, true, false])];
+  });
+  assert.deepEqual(shown, [['bold', 'bold', 'bold', 'bold'], ['bold', 'bold', 'plain']]);
 });
 
 test('without the lexer an answer is shown as it stands, its tokens marked', async () => {

@@ -40,7 +40,7 @@ export class Answer {
     this.tokens = [];
     this.times = [];
     this.words = '';
-    this.plain = false;
+    this.plain = this.slow = false;
   }
 
   // {text, candidates: [[text, p]], ms, cut, moved, up, down}; without ms only its text is known.
@@ -93,7 +93,10 @@ export class Answer {
       }
       return nodes;
     };
-    const blocks = this.plain ? as_it_stands(this.words, paint) : render(this.words, paint, () => { this.plain = true; });
+    let slow = false;
+    const blocks = this.plain ? as_it_stands(this.words, paint) : render(this.words, paint, () => { slow = true; });
+    this.plain ||= slow && this.slow;  // one may be the machine's
+    this.slow = slow;
     [...this.answer.childNodes].slice(blocks.length).forEach((old) => old.remove());
     blocks.forEach((block, i) => {
       const old = this.answer.childNodes[i];

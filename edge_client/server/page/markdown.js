@@ -73,7 +73,7 @@ class Maker {
 
 export const as_it_stands = (source, paint) => [element('p', paint(0, source), {className: 'plain'})];
 
-// The blocks of a text, in order. `slow` is called where the next reading should not be tried.
+// The blocks of a text, in order. `slow` is called where reading it took too long.
 export function render(source, paint, slow = () => {}) {
   const {marked} = globalThis, begun = performance.now();
   if (!marked || source.length > kMostLength || source.match(/[*_~<>[|]/g)?.length > kMostMarks) return as_it_stands(source, paint);
