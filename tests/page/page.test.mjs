@@ -89,15 +89,18 @@ test('streams a text and says what it took', async () => {
   assert.equal(`Once upon a time${await text('#text .answer')}`, answer);
   assert.match(await text('#figures'),
     /^\d\d % of the work in the cloud · [\d.]+ kB over the wire · first word after [\d.]+ m?s · [\d.]+ tokens\/s$/);
-  assert.match(await page.getAttribute('#plot', 'aria-label'), /: 24 tokens, \d+\.\d*[1-9]\d* ms on average/);
-  assert.match(await page.locator('#plot').textContent(), /^0[\d.]+ ms.*token 124$/);
+  const [, mean] = /: 24 tokens, ([\d.]+) m?s on average/.exec(await page.getAttribute('#plot', 'aria-label'));
+  assert.ok(Number(mean) > 0);
+  assert.match(await page.locator('#plot').textContent(), /^0[\d.]+ m?s.*token 124$/);
   assert.match(await text('#wire-bytes'), /^1\.\d kB$/);
   await page.click('#bytes summary');
   assert.match(await page.getAttribute('#bytes-plot', 'aria-label'), /^Bytes of each token: 24 tokens, \d+(\.\d)? k?B on average$/);
   await page.locator('summary', {hasText: 'Time of each stage'}).click();
   for (const row of [/block\.0\s*runs on the cloud\s*[\d.]+ MB\s*\d+\.\d{3}/, /block\.7\s*runs on this machine's CPU\s*[\d.]+ MB\s*\d+\.\d{3}/])
     await page.locator('#stage-times tr', {hasText: row}).waitFor();
-  const [, part] = /cut 6 \(now\)\s*[\d.]+ m?s\s*[\d.]+ ms\s*(\d+ %)\s*0 B/.exec(await text('#plan tr.now'));
+  const row = /cut 6 \(now\)\s*[\d.]+ m?s\s*[\d.]+ m?s\s*(\d+ %)\s*0 B/;
+  await page.locator('#plan tr.now', {hasText: row}).waitFor();
+  const [, part] = row.exec(await text('#plan tr.now'));
   // The plan speaks of a token, the receipt of the prompt too, whose rows but the last have no head.
   const taken = parseInt(await text('#figures'));
   assert.ok(parseInt(part) <= taken && taken < 75, `${part} foreseen and ${taken} % taken, of 6 of 8 blocks without the head`);
@@ -113,7 +116,7 @@ test('each token shows its candidates on hover and on focus, and its time as a t
   await tokens.nth(3).hover();
   await page.locator('#candidates:visible').waitFor();
   assert.ok(await page.locator('#candidates tr').count() >= 5);
-  assert.match(await text('#candidates'), /[\d.]+ %.* ms · cut 6 · token 4 of 24 · [\d.]+ k?B/s);
+  assert.match(await text('#candidates'), /[\d.]+ %.* m?s · cut 6 · token 4 of 24 · [\d.]+ k?B/s);
   const drawn = await text('#candidates tr.chosen td:first-child');
   assert.equal(drawn.trim(), (await tokens.nth(3).textContent()).trim());
   await page.mouse.move(0, 0);
@@ -153,7 +156,7 @@ async function generate_half(asked) {
 
 test('Escape ends an answer and leaves the page usable', async () => {
   try {
-    await generate_half({tokens: 900});
+    await generate_half({tokens: 900, seed: 8});
     await page.keyboard.press('Escape');
     await page.locator('#parity', {hasText: 'Stopped'}).waitFor();
   } finally {
@@ -213,7 +216,7 @@ const settled = (cut) => page.waitForFunction((cut) => document.querySelector('#
 test('the cut moves by keyboard, to all on the cloud too, and the text stays', async () => {
   const before_move = await generated();
   await page.focus('#cut');
-  for (let i = 0; i < 4; i++) await page.keyboard.press('ArrowLeft');
+  while (Number(await page.getAttribute('#cut', 'aria-valuenow')) > 2) await page.keyboard.press('ArrowLeft');
   await first_here('2');
   await settled('2');
   assert.equal((await places()).filter((place) => place === 'edge-cpu').length, 8);
@@ -228,7 +231,7 @@ test('the cut moves by keyboard, to all on the cloud too, and the text stays', a
 });
 
 test('the boundary is dragged, between answers and during one', async (t) => {
-  const calm = await generated({tokens: 500});
+  const asked = {tokens: 500, seed: 9};  // a text that was written before comes in fewer steps
   const drag = async (blocks, to) => {
     const handle = await page.locator('#cut').boundingBox(), block = (await page.locator('#stages li').nth(1).boundingBox()).width;
     await page.mouse.move(handle.x + handle.width / 2, handle.y + handle.height / 2);
@@ -241,16 +244,17 @@ test('the boundary is dragged, between answers and during one', async (t) => {
   await settled('4');
   const at_full_speed = slowed(cloud);
   t.after(at_full_speed);
-  await generate({tokens: 500});
+  await generate(asked);
   await page.waitForFunction(() => document.querySelectorAll('#text .answer span').length > 10);
   await drag(1, 5);
   await page.locator('#text .moved').waitFor();
   at_full_speed();
   await ended();
-  assert.equal(await text('#text'), calm);
+  const moved = await text('#text');
   assert.equal(await page.locator('#text .moved').getAttribute('data-moved'), 'cut 5');
   assert.match(await page.locator('#plot').textContent(), /cut 5: you asked for it/);
   await settled('5');
+  assert.equal(await generated(asked), moved);
 });
 
 test('the head and the format of the weights are chosen, and the text stays', async () => {
@@ -271,8 +275,9 @@ test('the prompt stays over a reload, Again writes again, Copy copies the answer
   await page.click('#again');
   await ended();
   assert.equal(await text('#text'), once);
+  const copied = page.waitForFunction(() => document.getElementById('copy').textContent === 'Copied');  // for a moment
   await page.click('#copy');
-  await page.locator('#copy', {hasText: 'Copied'}).waitFor();
+  await copied;
   assert.equal(`The king${await page.evaluate(() => navigator.clipboard.readText())}`, once);
   await page.reload();
   assert.equal(await page.inputValue('#prompt'), 'The king');
@@ -343,10 +348,10 @@ test('a wrong wish is answered in words', async () => {
 });
 
 test('the cloud is killed while an answer streams and started again: the same text', async () => {
-  const calm = await generated({tokens: 600});
+  const asked = {tokens: 600, seed: 10};  // a text that was written before comes in fewer steps
   const port = new URL(cloud.url).port;
   try {
-    await generate_half({tokens: 600});
+    await generate_half(asked);
     await stop(cloud, 'SIGKILL');
     await page.locator('#cloud.lost').waitFor();
     await page.locator('#cloud-work', {hasText: /no answer for [1-9]\d* s; waiting/}).waitFor();
@@ -356,7 +361,8 @@ test('the cloud is killed while an answer streams and started again: the same te
     cloud = await start_cloud(port);
   }
   await ended();
-  assert.equal(await text('#text'), calm);
+  const disturbed = await text('#text');
+  assert.equal(await generated(asked), disturbed);
 });
 
 test('the select says who chooses, the subtitle what runs, and a move that nobody asked for why', async () => {
@@ -419,6 +425,7 @@ test('what runs is drawn where it runs, and what lands as a ghost with its own p
     await other.click('#generate');
     await other.locator('#here li.downloading').first().waitFor();
     await other.locator('#here-work', {hasText: /landing: \d+ %, [\d.]+ s left$/}).waitFor();
+    await other.locator('#wire-ms', {hasText: /cloud and line$/}).waitFor();  // the first word is here
     const now = await other.evaluate(() => {
       const items = (box) => [...document.querySelectorAll(`${box} li`)].map((li) => [li.className.split(' ')[0], li.innerText.replace(/\s+/g, ' ')]);
       const words = (id) => document.getElementById(id).innerText;
