@@ -244,13 +244,18 @@ TEST_F(ApiHeld, AnotherThreadCancels) {
   EXPECT_EQ(waits.whole()["error"]["code"], "cancelled");
   json body = asked("The king", 1000);
   body.update({{"stream", true}, {"ignore_eos", true}});
-  const Answer runs(edge, "POST", "/v1/completions", body);
-  EXPECT_NE(runs.next(), std::nullopt);
-  std::thread another([&] { sc_cancel(runs.answer); });
-  const std::vector<std::string> events = runs.all();
-  another.join();
-  ASSERT_FALSE(events.empty());
-  EXPECT_EQ(json::parse(events.back())["error"]["code"], "cancelled");
+  std::string last = "[DONE]";
+  // On a busy machine a text may be over before: then another one is cancelled.
+  for (int tries = 0; tries < 10 && last == "[DONE]"; ++tries) {
+    const Answer runs(edge, "POST", "/v1/completions", body);
+    EXPECT_NE(runs.next(), std::nullopt);
+    std::thread another([&] { sc_cancel(runs.answer); });
+    const std::vector<std::string> events = runs.all();
+    another.join();
+    ASSERT_FALSE(events.empty());
+    last = events.back();
+  }
+  EXPECT_EQ(json::parse(last)["error"]["code"], "cancelled");
 }
 
 TEST_F(ApiHeld, AnEdgeThatIsClosedEndsItsAnswers) {

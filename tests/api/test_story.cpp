@@ -30,8 +30,8 @@ TEST_P(Story, GoesOnWithoutItsServer) {
   CloudProcess cloud({"--model", cat("demo=", SPLIT_SOURCE_DIR, "/weights/demo")});
   const std::string expected = text_of(cloud.url(), 400);
   // So slow a stream that the layers land before its end.
-  Process link({program_path("split_link"), "--to", cat("127.0.0.1:", cloud.port()),
-                "--events-per-s", "50"});
+  Process link(
+      {program_path("split_link"), "--to", cat("127.0.0.1:", cloud.port()), "--events-per-s", "5"});
   ASSERT_TRUE(link.until([&] { return link.err().find('\n') != std::string::npos; }));
   const std::string mark = "listening on http://127.0.0.1:";
   ASSERT_TRUE(link.err().starts_with(mark)) << link.err();

@@ -102,6 +102,13 @@ TEST(EdgeStatus, FollowsATextThatMoves) {
       EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", 1}, {"running", true}}).status, 200);
     }
     if (n < 2) return std::nullopt;
+    // A busy machine may not have fetched its rows before the text's end.
+    if (n == 20) {
+      EXPECT_TRUE(soon([&] {
+        const Json answer = edge.status()["answers"].at(0);
+        return answer["lane"] == "ready" || answer["cut"] == 1;
+      }));
+    }
     const Json status = edge.status(), stage = stage_of(status, "block.1");
     const Json cut = status["answers"].at(0)["cut"];
     EXPECT_EQ(stage["where"], "edge") << stage;

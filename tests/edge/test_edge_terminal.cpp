@@ -127,12 +127,19 @@ TEST(CloudNotice, TellsALongWaitAndItsEnd) {
     err += text;
     said.notify_all();
   };
-  edge::CloudNotice notice(console, "http://cloud:1", false);
   const edge::RemoteError gone("gone", 0, "");
-  notice.lost(gone);
-  notice.found(true);
-  EXPECT_EQ(err, "");  // nobody had time to wonder
-  EXPECT_EQ(notice.waited_ms(), 0);
+  const auto is_quiet = [&] {
+    edge::CloudNotice quick(console, "http://cloud:1", false);
+    quick.lost(gone);
+    quick.found(true);
+    return quick.waited_ms() == 0 && err.empty();
+  };
+  // Nobody had time to wonder, unless the machine was busy.
+  for (int tries = 1; !is_quiet(); ++tries) {
+    ASSERT_LT(tries, 10) << err;
+    err.clear();
+  }
+  edge::CloudNotice notice(console, "http://cloud:1", false);
   notice.lost(gone);
   notice.lost(gone);
   {

@@ -67,6 +67,10 @@ class Pair : public ::testing::Test {
     EXPECT_EQ(lines_of(got.err), 1u) << got.err;
     EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
   }
+  // A text during which that was done to the cloud when so many bytes of it were here, at its end.
+  // On a busy machine one may be over before: then another one is disturbed.
+  std::unique_ptr<Process> disturbed(const Arguments& extra, const std::function<void()>& disturb,
+                                     size_t bytes = 1);
   // The text is the undisturbed one when `disturb` is done to the server `times` times.
   void expect_same_text(const Arguments& extra, int times, const std::function<void()>& disturb);
   std::vector<fs::path> blobs() const {
@@ -83,6 +87,21 @@ class Pair : public ::testing::Test {
   Folder home_;
   std::mt19937 random_{7};
 };
+
+inline std::unique_ptr<Process> Pair::disturbed(const Arguments& extra,
+                                                const std::function<void()>& disturb,
+                                                size_t bytes) {
+  for (int tries = 1;; ++tries) {
+    auto edge = begin(cloud_.url(), long_text(extra));
+    EXPECT_TRUE(more(*edge, bytes)) << edge->err();
+    disturb();
+    const bool calm = edge->wait() == 0 && edge->err().find("cloud_lost") == std::string::npos &&
+                      edge->err().find("does not answer") == std::string::npos &&
+                      replays_of(edge->err()) == 0;
+    if (!calm || tries == 10) return edge;
+    cloud_.go_on();
+  }
+}
 
 inline void Pair::expect_same_text(const Arguments& extra, int times,
                                    const std::function<void()>& disturb) {

@@ -136,11 +136,11 @@ uint64_t resident_bytes(pid_t pid) {
 
 // Does what edges, browsers and strangers do, over and over, on one connection.
 void use_and_abuse(const std::string& url, unsigned seed, const std::atomic<bool>& done,
-                   std::atomic<int>& wrong) {
+                   std::atomic<int>& wrong, std::atomic<int>& rounds) {
   std::mt19937 random(seed);
   while (!done) {
     http::Client client(url);
-    for (int n = 0; n < 50 && !done; ++n) {
+    for (int n = 0; n < 50 && !done; ++n, ++rounds) {
       std::string id = cat(seed, "000", random() % 40);
       id.insert(0, 32 - id.size(), '0');
       const std::string session = "/v1/sessions/" + id;
@@ -180,33 +180,36 @@ TEST(CloudSoak, KeepsItsMemory) {
   const pid_t pid = cloud.process().pid();
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(pid), 19);
   std::atomic<bool> done{false};
-  std::atomic<int> wrong{0};
+  std::atomic<int> wrong{0}, rounds{0};
   std::vector<std::thread> clients;
   for (unsigned i = 1; i <= 2; ++i) {
     clients.emplace_back([&, i] {
       ::setpriority(PRIO_PROCESS, 0, 19);  // of this thread
-      use_and_abuse(cloud.url(), i, done, wrong);
+      use_and_abuse(cloud.url(), i, done, wrong, rounds);
     });
   }
   constexpr int kSamples = 60;
   const auto pause = std::chrono::milliseconds(std::getenv("SPLIT_LONG") != nullptr ? 10'000 : 333);
-  std::vector<double> samples;
-  while (samples.size() < kSamples) {
-    std::this_thread::sleep_for(pause);
-    samples.push_back(static_cast<double>(resident_bytes(pid)));
-    EXPECT_LE(samples.back(), static_cast<double>(weights + budget + slack));
-  }
+  // The other tests may leave it no processor for a while: each half has its share of the work.
+  constexpr int kRounds = 1000;
+  const auto worst = [&](int until) {
+    double most = 0;
+    for (int n = 0; n < kSamples / 2 || rounds < until; ++n) {
+      std::this_thread::sleep_for(pause);
+      most = std::max(most, static_cast<double>(resident_bytes(pid)));
+    }
+    EXPECT_LE(most, static_cast<double>(weights + budget + slack));
+    return most;
+  };
+  const double first = worst(kRounds), second = worst(rounds + kRounds);
   done = true;
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(wrong, 0);
   // The second half is where the first had come to, but for pages of keys and values that were
   // first used then.
-  const auto most = [&](size_t begin, size_t end) {
-    return *std::max_element(samples.begin() + static_cast<ptrdiff_t>(begin),
-                             samples.begin() + static_cast<ptrdiff_t>(end));
-  };
-  EXPECT_LE(most(kSamples / 2, kSamples), most(0, kSamples / 2) + (4 << 20));
-  RecordProperty("rss_mib", static_cast<int>(samples.back() / (1 << 20)));
+  EXPECT_LE(second, first + (4 << 20));
+  RecordProperty("rss_mib", static_cast<int>(second / (1 << 20)));
+  RecordProperty("rounds", rounds);
 }
 
 #endif

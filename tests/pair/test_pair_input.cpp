@@ -258,14 +258,22 @@ TEST_F(Pair, WrongServersModelsAndCutsAreOneLine) {
 TEST_F(Pair, AnEdgeThatIsToldToEndLeavesNoSession) {
   for (const auto& [number, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 0)}) {
     Relay relay(cloud_.port());
-    const auto edge = begin(relay.url(), long_text({"--cut", "4"}));
-    ASSERT_TRUE(more(*edge, 1)) << edge->err();
-    const std::string said = relay.said();
-    const size_t at = said.find("PUT /v1/sessions/");
-    ASSERT_NE(at, std::string::npos);
-    const std::string path = said.substr(at + 4, std::string_view("/v1/sessions/").size() + 32);
-    edge->signal(number);
-    EXPECT_EQ(edge->wait(), code) << edge->err();
+    std::string path;
+    // On a busy machine a text may be over before: then another one is told to end.
+    int ended = -1;
+    for (int tries = 0; tries < 10 && ended != code; ++tries) {
+      const size_t heard = relay.said().size();
+      const auto edge = begin(relay.url(), long_text({"--cut", "4"}));
+      ASSERT_TRUE(more(*edge, 1)) << edge->err();
+      const std::string said = relay.said();
+      const size_t at = said.find("PUT /v1/sessions/", heard);
+      ASSERT_NE(at, std::string::npos);
+      path = said.substr(at + 4, std::string_view("/v1/sessions/").size() + 32);
+      edge->signal(number);
+      ended = edge->wait();
+      ASSERT_TRUE(ended == code || ended == 0) << ended << " " << edge->err();
+    }
+    EXPECT_EQ(ended, code);
     http::Client client(cloud_.url());
     EXPECT_EQ(client.request("GET", path).status, 404) << path;
     // The path was the session's: it can be made.
@@ -336,11 +344,16 @@ TEST_F(Pair, ClosedStandardStreamsAreErrorsAndNotOtherFiles) {
 
 TEST_F(Pair, AnEdgeWhoseReaderHasGoneEnds) {
   for (const char* cut : {"6", "cloud"}) {
-    const auto edge = begin(cloud_.url(), long_text({"--cut", cut}));
-    ASSERT_TRUE(more(*edge, 10)) << edge->err();
-    edge->close_out();
-    EXPECT_EQ(edge->wait(), 0) << edge->err();
-    EXPECT_NE(edge->err().find("stopped early"), std::string::npos) << edge->err();
+    std::string said;
+    // On a busy machine a text may be over before: then another one loses its reader.
+    for (int tries = 0; tries < 10 && said.find("stopped early") == said.npos; ++tries) {
+      const auto edge = begin(cloud_.url(), long_text({"--cut", cut}));
+      ASSERT_TRUE(more(*edge, 10)) << edge->err();
+      edge->close_out();
+      EXPECT_EQ(edge->wait(), 0) << edge->err();
+      said = edge->err();
+    }
+    EXPECT_NE(said.find("stopped early"), said.npos) << said;
   }
   const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
   std::string line;

@@ -28,14 +28,6 @@ class Rescue : public Pair {
     ASSERT_EQ(all.code, 0) << all.err;
     calm_ = all.out;
   }
-  // The text during which that was done to the cloud, a few tokens after it had begun.
-  std::unique_ptr<Process> disturbed(const Arguments& extra, const std::function<void()>& disturb,
-                                     size_t bytes = 1) {
-    auto edge = begin(cloud_.url(), long_text(extra));
-    EXPECT_TRUE(more(*edge, bytes)) << edge->err();
-    disturb();
-    return edge;
-  }
   std::function<void()> kill() {
     return [this] { cloud_.process().kill(); };
   }
@@ -73,17 +65,22 @@ TEST_F(Rescue, TheTextGoesOnHereWhereverItsCutIs) {
 TEST_F(Rescue, TheReceiptSaysSo) {
   const auto edge = disturbed({"--cut", "5"}, kill());
   EXPECT_EQ(edge->wait(), 0) << edge->err();
-  cloud_.again();
-  auto json = begin(cloud_.url(), long_text({"--cut", "5", "--json"}, 4000));
-  // Nothing comes before its end: its session is there once the text runs.
   const auto has_session = [&] {
     const http::Reply said = http::Client(cloud_.url()).request("GET", "/metrics");
     return said.body.find("\nsplit_sessions 1\n") != std::string::npos;
   };
-  ASSERT_TRUE(poll_for(has_session));
-  cloud_.process().kill();
-  EXPECT_EQ(json->wait(), 0) << json->err();
-  const Json whole = Json::parse(json->out()), &receipt = whole.at("receipt");
+  Json whole;
+  // On a busy machine a text may be over before: then another one is disturbed.
+  for (int tries = 0; tries < 10 && whole["receipt"]["moves"].empty(); ++tries) {
+    cloud_.go_on();
+    const auto json = begin(cloud_.url(), long_text({"--cut", "5", "--json"}, 4000));
+    // Nothing comes before its end: its session is there once the text runs.
+    ASSERT_TRUE(poll_for(has_session));
+    cloud_.process().kill();
+    ASSERT_EQ(json->wait(), 0) << json->err();
+    whole = Json::parse(json->out());
+  }
+  const Json& receipt = whole.at("receipt");
   ASSERT_EQ(receipt.at("moves").size(), 1u) << receipt;
   EXPECT_EQ(receipt.at("moves")[0].at("why"), "cloud_lost");
   EXPECT_EQ(receipt.at("moves")[0].at("from"), 5);
@@ -107,8 +104,11 @@ TEST_F(Rescue, TheTextThatBeganOnTheCloudAMomentAgo) {
 TEST_F(Rescue, ACloudThatGivesNoSignOfLifeIsLost) {
   for (const char* cut : {"4", "cloud", "auto"}) {
     SCOPED_TRACE(cut);
-    const auto start = std::chrono::steady_clock::now();
-    const auto edge = disturbed({"--cut", cut}, [this] { cloud_.process().signal(SIGSTOP); });
+    std::chrono::steady_clock::time_point start;
+    const auto edge = disturbed({"--cut", cut}, [&] {
+      cloud_.process().signal(SIGSTOP);
+      start = std::chrono::steady_clock::now();
+    });
     EXPECT_EQ(edge->wait(), 0) << edge->err();
     EXPECT_EQ(edge->out(), calm_);
     EXPECT_EQ(times(edge->err(), "the cloud does not answer"), 1u) << edge->err();
@@ -231,7 +231,10 @@ TEST_F(Rescue, AnEdgeThatServesGoesOnToo) {
     };
     const std::string calm = stream({});
     EXPECT_EQ(usage["splitcompute"]["moves"].size(), 0u) << usage;
-    EXPECT_EQ(stream(kill()), calm);
+    for (int tries = 0; tries < 10 && usage["splitcompute"]["moves"].empty(); ++tries) {
+      cloud_.go_on();  // where a text was over before
+      EXPECT_EQ(stream(kill()), calm);
+    }
     ASSERT_EQ(usage["splitcompute"]["moves"].size(), 1u) << usage;
     EXPECT_EQ(usage["splitcompute"]["moves"][0]["why"], "cloud_lost");
     EXPECT_TRUE(says("the cloud does not answer: the text goes on here alone\n")) << edge.err();

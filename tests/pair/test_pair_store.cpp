@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <map>
 #include <random>
 
@@ -53,8 +54,8 @@ class ObjectStore {
   }
   // After `bytes` more, all in all, `then` is called and nothing is sent any more.
   void stop_after(uint64_t bytes, std::function<void()> then) {
-    left_ = static_cast<int64_t>(bytes);
     then_ = std::move(then);
+    left_ = static_cast<int64_t>(bytes);
   }
   void go_on() { left_ = INT64_MAX; }
 
@@ -119,8 +120,10 @@ TEST_F(PairStore, GoesOnAfterAKillAtAnyByte) {
     const uint64_t at = 1 + random() % total;
     SCOPED_TRACE(at);
     const Folder home;
+    std::promise<const Process*> begun;
+    store_.stop_after(at, [&] { begun.get_future().get()->signal(SIGKILL); });
     Process edge(edge_command(cloud_.url(), kEdge), {cat("XDG_CACHE_HOME=", home.path.string())});
-    store_.stop_after(at, [&] { edge.signal(SIGKILL); });
+    begun.set_value(&edge);
     EXPECT_EQ(edge.wait(), -SIGKILL) << edge.err();
     store_.go_on();
     expect_good(home.path);
@@ -155,13 +158,15 @@ TEST_F(PairStore, TwoAtOnceDownloadOnce) {
 TEST_F(PairStore, GoesOnWithWhatADeadOneHeld) {
   const Folder home;
   const Arguments environment = {cat("XDG_CACHE_HOME=", home.path.string())};
-  Process first(edge_command(cloud_.url(), kEdge), environment);
+  std::promise<const Process*> begun;
   std::unique_ptr<Process> second;
   store_.stop_after(3 * kChunk, [&] {
     store_.go_on();
     second = std::make_unique<Process>(edge_command(cloud_.url(), kEdge), environment);
-    first.signal(SIGKILL);
+    begun.get_future().get()->signal(SIGKILL);
   });
+  Process first(edge_command(cloud_.url(), kEdge), environment);
+  begun.set_value(&first);
   EXPECT_EQ(first.wait(), -SIGKILL);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(second->wait(), 0) << second->err();

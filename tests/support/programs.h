@@ -3,6 +3,7 @@
 // wait is for a condition and has a deadline; every process is ended by its pid.
 #pragma once
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -160,24 +161,35 @@ class Process {
   End out_, err_;
 };
 
-// A cloud_server; after again() another one on the same port.
+// A cloud_server; after again() another one on the same port, which nobody else gets meanwhile.
 class CloudProcess {
  public:
   explicit CloudProcess(Arguments arguments)
       : arguments_(std::move(arguments)),
         scheme_(std::ranges::count(arguments_, "--tls-cert") > 0 ? "https" : "http") {
-    start(0);
+    const int yes = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    CHECK(::setsockopt(kept_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+          ::bind(kept_.get(), any, size) == 0 && ::getsockname(kept_.get(), any, &size) == 0);
+    port_ = ntohs(address.sin_port);
+    again();
   }
 
   int port() const { return port_; }
   std::string url() const { return cat(scheme_, "://127.0.0.1:", port_); }
   Process& process() { return *process_; }
-  void again() { start(port_); }
-
- private:
-  void start(int port) {
+  // Begins another one where it has ended, and lets it run where it was stopped.
+  void go_on() {
+    if (process_->pid() > 0) return process_->signal(SIGCONT);
+    again();
+  }
+  void again() {
     // One place for all tests: what is converted there once serves every server after it.
-    Arguments argv = {program_path("cloud_server"), "--port", cat(port), "--blob-cache",
+    Arguments argv = {program_path("cloud_server"), "--port", cat(port_), "--blob-cache",
                       program_path("../test-blobs")};
     argv.insert(argv.end(), arguments_.begin(), arguments_.end());
     process_ = std::make_unique<Process>(std::move(argv));
@@ -188,9 +200,12 @@ class CloudProcess {
       return at != std::string::npos && process_->err().find('\n', at) != std::string::npos;
     });
     if (!up) throw Error(ErrorKind::kIo, cat("cloud_server does not listen: ", process_->err()));
-    port_ = std::atoi(process_->err().c_str() + at + mark.size());
-    CHECK(port_ > 0 && (port == 0 || port == port_));
+    CHECK(port_ == std::atoi(process_->err().c_str() + at + mark.size()));
   }
+
+ private:
+  // Bound, and never listening.
+  const Fd kept_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const Arguments arguments_;
   const std::string scheme_;
   std::unique_ptr<Process> process_;
