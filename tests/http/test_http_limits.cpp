@@ -63,7 +63,7 @@ TEST(HttpServerLimits, EndsSlowHeadsAndBodies) {
   });
   const std::string answer = drip.until("\r\n\r\n");
   EXPECT_TRUE(says(answer, 408) || says(answer, 414)) << answer;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   feeder.join();
 }
 

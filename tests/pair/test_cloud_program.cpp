@@ -101,7 +101,7 @@ TEST(CloudLog, IsLinesWithADateForPeople) {
   const std::regex expected(
       cat("cloud_server [^\n]* starts\nmodel demo: [^\n]*\nmemory: [^\n]*\nlistening on [^\n]*\n"
           "ready at http://127.0.0.1:[^\n]*\n"
-          "127.0.0.1 PUT /v1/sessions/\\{id\\} 201 0\\.\\d\\d\\d s, [^\n]*\n"
+          "127.0.0.1 PUT /v1/sessions/\\{id\\} 201 \\d+\\.\\d\\d\\d s, [^\n]*\n"
           "127.0.0.1 GET \"/a\\\\u001b\\[2J\\\\\"\\\\u000a\xef\xbf\xbd\" 404 [^\n]*\n"
           "127.0.0.1 GET \"/b{74}\\.\\.\\.\" 404 [^\n]*\n"
           "127.0.0.1 GET \"/(?:\\\\u0001){12}\\.\\.\\.\" 404 [^\n]*\n"

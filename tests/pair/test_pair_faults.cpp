@@ -80,7 +80,7 @@ TEST_F(Pair, AServerThatDoesNotComeBackIsExitThreeInTime) {
     start = std::chrono::steady_clock::now();
   });
   EXPECT_EQ(edge->wait(), 3);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   EXPECT_NE(edge->err().find(cloud_.url()), std::string::npos) << edge->err();
 }
 

