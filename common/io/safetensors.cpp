@@ -1,7 +1,6 @@
 #include "io/safetensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <set>
 #include <utility>
@@ -192,10 +191,6 @@ Safetensors Safetensors::parse(Bytes file, std::string_view what, uint64_t max_h
                          TensorView{entry.dtype, std::move(entry.dims), bytes});
   }
   return out;
-}
-
-bool aligned(const TensorView& view) {
-  return std::bit_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
 }
 
 std::string safetensors_header(std::span<const NamedTensor> tensors,

@@ -5,9 +5,8 @@
 // and no file system.
 //
 // Alignment: the format does not promise any. A reader that is handed a stranger's file uses memcpy
-// (as convert() does) or asks aligned() first. Our own writer puts the first tensor at a multiple
-// of 8 bytes and the others right behind one another in the order given, so tensors of one type are
-// aligned.
+// (as convert() does). Our own writer puts the first tensor at a multiple of 8 bytes and the others
+// right behind one another in the order given, so tensors of one type are aligned.
 #pragma once
 
 #include <map>
@@ -43,9 +42,6 @@ class Safetensors {
   Tensors tensors_;
   Metadata metadata_;
 };
-
-// Whether the view's first byte lies at a multiple of its element size.
-bool aligned(const TensorView& view);
 
 struct NamedTensor {
   std::string name;

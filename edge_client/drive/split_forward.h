@@ -58,15 +58,12 @@ class SplitForward : public Forward {
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // Lane::aim(), offer() and landed(); nothing where the cut cannot move. Any thread.
+  // Lane::aim() and offer(); nothing where the cut cannot move. Any thread.
   void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
     beside([&](Lane& lane) { lane.aim(cut, tail, std::move(keeps)); });
   }
   void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {}) {
     beside([&](Lane& lane) { lane.offer(tail, std::move(keeps), offer); });
-  }
-  void landed() {
-    beside([](Lane& lane) { lane.landed(); });
   }
   // Where the text is now. Any thread.
   struct Place {

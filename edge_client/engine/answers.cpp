@@ -81,11 +81,6 @@ void Answers::go_on_at(const std::optional<Landed>& place) {
   for (Entry* entry : entries_) offer_to(*entry);
 }
 
-std::optional<Landed> Answers::place() const {
-  const std::lock_guard lock(mutex_);
-  return place_;
-}
-
 std::optional<Landed> Answers::here() const {
   const std::lock_guard lock(mutex_);
   return offered_;

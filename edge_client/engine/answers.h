@@ -57,7 +57,6 @@ class Answers {
   // Texts go on there, those that run and those to come, until another place is named; none: they
   // stay where they are.
   void go_on_at(const std::optional<Landed>& place);
-  std::optional<Landed> place() const;
   // The weights that are here, whatever texts do with them.
   std::optional<Landed> here() const;
   // Texts may go on there where a loaded cloud asks for that, those that run and those to come.

@@ -3,6 +3,7 @@
 #include "base/plain_words.h"
 #include "http/message.h"
 #include "serve/models.h"
+#include "wire/codes.h"
 
 namespace split::edge {
 
@@ -13,9 +14,9 @@ namespace {
   if (error.transient()) {
     const std::string message =
         cat(error.status == 0 ? "the cloud does not answer: " : "", plain_words(error.what()));
-    throw http::HttpError(503, "cloud_unavailable", message, {}, {{"Retry-After", "1"}});
+    throw http::HttpError(503, wire::codes::kCloudUnavailable, message, {}, {{"Retry-After", "1"}});
   }
-  throw http::HttpError(502, "cloud_error", error.what());
+  throw http::HttpError(502, wire::codes::kCloudError, error.what());
 }
 
 template <typename Call>

@@ -76,11 +76,6 @@ void Lane::next_target() {
   ++sides_.version;
 }
 
-void Lane::landed() {
-  ++sides_.version;
-  decide();
-}
-
 void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
   const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
   if (same) offered_ = sides_.tail;

@@ -61,8 +61,6 @@ class Lane {
   void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty() && !place_.in.fled_from; }
-  // Weights that a target waits for may have landed.
-  void landed();
   // The text may go on on this tail, a part of `keeps`.
   void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer);
   // The lowest cut from which it could; none: it goes on only where it is.

@@ -91,19 +91,6 @@ TEST(Safetensors, WriterChecksItsCaller) {
   EXPECT_THROW(write({{"x", view_of(DType::kU8, {-3}, x)}}), std::logic_error);
 }
 
-TEST(Safetensors, SaysWhetherAViewIsAligned) {
-  alignas(8) const std::array<std::byte, 16> bytes{};
-  const auto at = [&](size_t offset, DType dtype) {
-    return aligned({dtype, {1}, Bytes(bytes).subspan(offset, dtype_size(dtype))});
-  };
-  EXPECT_TRUE(at(8, DType::kI64));
-  EXPECT_FALSE(at(4, DType::kI64));
-  EXPECT_TRUE(at(4, DType::kF32));
-  EXPECT_FALSE(at(2, DType::kF32));
-  EXPECT_FALSE(at(1, DType::kF16));
-  EXPECT_TRUE(at(1, DType::kU8));
-}
-
 // Behind "[safetensors] FILE: ".
 constexpr test::Attack kSafetensorsAttacks[] = {
     {"empty", "expected at least 8 bytes, got 0"},

@@ -190,7 +190,6 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
       for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
         if (round % 2 == 1) forward.aim(cut, &tail, {});
         EXPECT_LE(forward.place().tokens, 12u);
-        forward.landed();
         std::this_thread::yield();
       }
     });

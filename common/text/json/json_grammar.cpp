@@ -16,20 +16,6 @@ Grammar::Symbol built(JsonRules& rules, const Json& schema, MemoryShare* memory,
 
 }  // namespace
 
-Grammar json_object_grammar() {
-  JsonRules rules;
-  const JsonRules::Symbol text = rules.any_object();
-  return rules.take(text);
-}
-
-SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory) {
-  JsonRules rules(memory);
-  SchemaGrammar made;
-  const Grammar::Symbol text = schema_rule(rules, schema, memory, made.loosened);
-  made.grammar = rules.take(text);
-  return made;
-}
-
 Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                             std::vector<std::string>& loosened) {
   return built(rules, schema, memory, loosened, false);

@@ -13,23 +13,12 @@
 
 namespace split {
 
-// Any object.
-Grammar json_object_grammar();
-
-struct SchemaGrammar {
-  Grammar grammar;
-  std::vector<std::string> loosened;  // keywords of the schema that are not held, sorted
-};
 // A value as this schema says: type (also a list of them), properties, required, items,
 // prefixItems, minItems, maxItems, minLength, maxLength, additionalProperties, enum, const, anyOf,
 // oneOf of alternatives that are known to exclude each other, bounds of integers, and $ref within
-// the document, once around itself. Each text of the grammar is valid but for what is loosened; not
-// each valid text is of the grammar. Throws Error(kInput) that names what is no schema, or one of
-// nothing.
-// `memory` pays for what is made.
-SchemaGrammar json_schema_grammar(const Json& schema, MemoryShare* memory = nullptr);
-
-// Makes it a rule among others.
+// the document, once around itself. Each text of the rule is valid but for the keywords that are
+// added to `loosened`, sorted; not each valid text is of the rule. Throws Error(kInput) that names
+// what is no schema, or one of nothing. `memory` pays for what is made.
 Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                             std::vector<std::string>& loosened);
 // The arguments of a tool: an object of its schema. Nothing is refused: a part that is no schema,
