@@ -36,13 +36,16 @@ class EngineRequest::Running {
     split_ = std::move(split);
     remote_.reset();  // what was asked on it may not have been heard to its end
     remote_ = connect();
-    link_.emplace(remote_, options());
+    const LinkOptions links = options();
+    link_.emplace(remote_, links);
     Engine& engine = work_.engine_;
     OwnTurns* const turns = engine.turns();
     if (turns != nullptr && work_.owner_) {
       turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
     }
-    const auto beside = [this] { return std::make_unique<ModelLink>(connect(), options()); };
+    // A text asks for it with its lock held: the engine's, which holds its own and then a text's,
+    // is not taken here.
+    const auto beside = [this, links] { return std::make_unique<ModelLink>(connect(), links); };
     if (split_->moves()) {
       moving_.emplace(engine.rescuer().moving(split_, beside));
       moving_->options.stays = [&engine](const Quicker& there, double token_ms) {

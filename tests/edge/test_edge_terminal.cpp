@@ -132,6 +132,7 @@ TEST(CloudNotice, TellsALongWaitAndItsEnd) {
     edge::CloudNotice quick(console, "http://cloud:1", false);
     quick.lost(gone);
     quick.found(true);
+    const std::lock_guard lock(mutex);
     return quick.waited_ms() == 0 && err.empty();
   };
   // Nobody had time to wonder, unless the machine was busy.
