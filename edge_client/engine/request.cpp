@@ -43,8 +43,8 @@ class EngineRequest::Running {
     if (turns != nullptr && work_.owner_) {
       turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
     }
-    // A text asks for it with its lock held: the engine's, which holds its own and then a text's,
-    // is not taken here.
+    // A text opens it under its own lock. The engine takes a text's lock under its own, so that
+    // this takes none of the engine's.
     const auto beside = [this, links] { return std::make_unique<ModelLink>(connect(), links); };
     if (split_->moves()) {
       moving_.emplace(engine.rescuer().moving(split_, beside));
