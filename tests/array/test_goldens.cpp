@@ -5,8 +5,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "scripts/split_ops/cases.h"
-#include "scripts/split_ops/training.h"
+#include "tests/split_ops/cases.h"
+#include "tests/split_ops/training.h"
 
 namespace split::ops {
 namespace {

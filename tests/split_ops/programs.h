@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "scripts/split_ops/operations.h"
+#include "tests/split_ops/operations.h"
 
 namespace split::ops {
 

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/cases.h"
+#include "tests/split_ops/cases.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,8 +12,8 @@
 #include "autograd/functions.h"
 #include "autograd/grad.h"
 #include "base/error.h"
-#include "scripts/split_ops/operations.h"
-#include "scripts/split_ops/optimiser_cases.h"
+#include "tests/split_ops/operations.h"
+#include "tests/split_ops/optimiser_cases.h"
 
 namespace split::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/report.h"
+#include "tests/split_ops/report.h"
 
 #include <cmath>
 #include <iostream>

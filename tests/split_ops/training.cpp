@@ -1,4 +1,4 @@
-#include "scripts/split_ops/training.h"
+#include "tests/split_ops/training.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include "autograd/grad.h"
 #include "base/error.h"
 #include "io/checkpoint.h"
-#include "scripts/split_ops/gpt.h"
-#include "scripts/split_ops/optimiser_cases.h"
+#include "tests/split_ops/gpt.h"
+#include "tests/split_ops/optimiser_cases.h"
 #include "train/trainer.h"
 
 namespace split::ops {

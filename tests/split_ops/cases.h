@@ -5,8 +5,8 @@
 #include <string>
 
 #include "array/plan.h"
-#include "scripts/split_ops/goldens.h"
-#include "scripts/split_ops/report.h"
+#include "tests/split_ops/goldens.h"
+#include "tests/split_ops/report.h"
 
 namespace split::ops {
 

@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "program/exit_codes.h"
 #include "program/flags.h"
-#include "scripts/split_ops/cases.h"
-#include "scripts/split_ops/training.h"
+#include "tests/split_ops/cases.h"
+#include "tests/split_ops/training.h"
 
 namespace split::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/gpt.h"
+#include "tests/split_ops/gpt.h"
 
 #include <cmath>
 

@@ -3,8 +3,8 @@
 
 #include "array/plan.h"
 #include "optim/optim.h"
-#include "scripts/split_ops/goldens.h"
-#include "scripts/split_ops/report.h"
+#include "tests/split_ops/goldens.h"
+#include "tests/split_ops/report.h"
 
 namespace split::ops {
 

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/optimiser_cases.h"
+#include "tests/split_ops/optimiser_cases.h"
 
 #include <algorithm>
 

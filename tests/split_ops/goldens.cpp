@@ -1,4 +1,4 @@
-#include "scripts/split_ops/goldens.h"
+#include "tests/split_ops/goldens.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/programs.h"
+#include "tests/split_ops/programs.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "scripts/split_ops/operations.h"
+#include "tests/split_ops/operations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "autograd/functions.h"
 #include "base/error.h"
-#include "scripts/split_ops/programs.h"
+#include "tests/split_ops/programs.h"
 
 namespace split::ops {
 
@@ -307,7 +307,7 @@ const std::map<std::string, Function>& functions() {
   static const std::map<std::string, Function> all = [] {
 #define OP(...) [](const Call& c) -> std::optional<Results> { return Results{__VA_ARGS__}; }
     std::map<std::string, Function> made = {
-#include "scripts/split_ops/operations.def"
+#include "tests/split_ops/operations.def"
     };
 #undef OP
     for (auto& [name, program] : programs()) made.emplace(name, program);
