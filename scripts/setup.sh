@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup.sh [--tests] [--web] [--fuzz] [--haproxy] [--nginx]: installs the Debian packages that are missing, and says which. Nothing is done
-# when all are there.
+# when all are there. --web alone brings what builds the edge of a browser's tab, and no browser; the tests of it take Firefox too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -11,20 +11,22 @@ packages=(cmake g++ make ccache nlohmann-json3-dev libvulkan-dev glslang-dev lib
 packages+=(libjs-marked)
 # Runs the Vulkan device where there is no GPU.
 packages+=(mesa-vulkan-drivers)
+tests='' web=''
 for option in "$@"; do
   case $option in
-    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
+    --tests) tests=1 packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
       packages+=(libcpp-httplib-dev clang-format-14 clang-tidy-14 shellcheck git)
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     # The compiler and the C and C++ libraries of the edge in a browser's tab.
-    --web) packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 zopfli firefox-esr chromium) ;;
+    --web) web=1 packages+=(clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 zopfli) ;;
     --haproxy) packages+=(haproxy) ;;
     --nginx) packages+=(nginx-light) ;;
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
     *) refuse "unknown option '$option'" ;;
   esac
 done
+[ "$tests$web" != 11 ] || packages+=(firefox-esr)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -90,6 +90,12 @@ stand_in stand-ins/sudo '[ "$1" != env ] || exec "$@"'
 scripts/setup.sh > out 2> err || fail "setup.sh: status $?: $(cat err)"
 [ "$(sed 's/:.*//' err)" = "Reading Debian's lists of packages ..."$'\nInstalling 108 packages, about 1 min' ] || fail "setup.sh said: $(cat err)"
 [ ! -s out ] || fail "setup.sh wrote to stdout: $(cat out)"
+# A build of the tab's edge takes a compiler and no browser; those are for tests.
+named() { scripts/setup.sh "$@" 2>&1 > /dev/null | sed 's/.* min: //; s/ and what they need.*//' | tr ' ' '\n'; }
+named --web | grep -qx clang-19 || fail "setup.sh --web brings no compiler: $(named --web)"
+! named --web | grep -E 'chromium|firefox' || fail "setup.sh --web brings a browser"
+named --tests | grep -qx chromium || fail "setup.sh --tests brings no browser: $(named --tests)"
+named --tests --web | grep -qx firefox-esr || fail "setup.sh --tests --web brings no second browser: $(named --tests --web)"
 
 # test.sh: tests before the fuzz targets, a line for each phase, and ctest's summary at the end, whatever failed.
 for script in setup build check fuzz; do stand_in "scripts/$script.sh"; done
