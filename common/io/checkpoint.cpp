@@ -73,6 +73,18 @@ std::vector<std::string> module_folders(const std::string& text) {
   return folders;
 }
 
+// Gives what `read` makes of a file's bytes. That they are damaged is no fault of what was asked
+// for.
+template <typename Read>
+auto read_bytes(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kIntegrity, error.what());
+  }
+}
+
 // Like fs::exists, but a path that cannot be looked at is left to the open that follows, whose
 // message says why.
 bool may_exist(const fs::path& path) {
@@ -137,7 +149,8 @@ void Checkpoint::open_directory() {
 void Checkpoint::open_gguf(const fs::path& file) {
   weights_file_ = file;
   maps_.emplace_back(file);
-  GgufModel model = read_gguf_model(Gguf::parse(maps_.back().bytes(), file.string()));
+  GgufModel model =
+      read_gguf_model(read_bytes([&] { return Gguf::parse(maps_.back().bytes(), file.string()); }));
   if (model.widened_to > 0) {
     std::string types;
     for (const std::string& type : model.widened_types) types += (types.empty() ? "" : ", ") + type;
@@ -199,7 +212,8 @@ std::set<std::string> Checkpoint::add_file(const std::string& file) {
   std::set<std::string> added;
   const std::string what = (path_ / file).string();
   maps_.emplace_back(path_ / file);
-  for (const auto& [full_name, view] : parse_weight_file(maps_.back().bytes(), what)) {
+  const auto read = [&] { return parse_weight_file(maps_.back().bytes(), what); };
+  for (const auto& [full_name, view] : read_bytes(read)) {
     const std::string name = tensor_names_.name_of(full_name);
     if (tensor_names_.ignored(name)) continue;
     if (format_name(view.dtype).empty()) {

@@ -25,10 +25,10 @@ class Checkpoint {
  public:
   // Opens a directory, or a GGUF file, or a directory with one GGUF file and no safetensors. Names
   // are those of the model's weights: without a prefix, and without the tensors that it ignores
-  // (models/model.h, tensor_names()). Throws Error(kNotFound) when a file
-  // is missing, Error(kInput) for one that is refused: a damaged file, a pickle, an index that
-  // names files outside of its directory, one tensor twice, a type other than F32, F16 and BF16
-  // that is no described blocks either.
+  // (models/model.h, tensor_names()). Throws Error(kNotFound) when a file is missing,
+  // Error(kIntegrity) for weights that are damaged, Error(kInput) for what is refused: a pickle, an
+  // index that names files outside of its directory, one tensor twice, a type other than F32, F16
+  // and BF16 that is no described blocks either.
   explicit Checkpoint(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }

@@ -215,7 +215,7 @@ TEST(Checkpoint, RefusesBadTensors) {
   EXPECT_EQ(model.refusal(ErrorKind::kInput),
             "[checkpoint] DIR/model.safetensors: a second tensor 'wte.weight'");
   model.write("model.safetensors", "");
-  EXPECT_EQ(model.refusal(ErrorKind::kInput),
+  EXPECT_EQ(model.refusal(ErrorKind::kIntegrity),
             "[safetensors] DIR/model.safetensors: expected at least 8 bytes, got 0");
 }
 

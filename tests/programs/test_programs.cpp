@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "http/client.h"
 #include "support/http_peer.h"
+#include "support/temporary_folder.h"
 
 namespace split {
 namespace {
@@ -163,6 +164,29 @@ TEST(CloudServer, AModelThatIsNotThereIsOneLine) {
   Program budget({"--port", "0", "--model", kRandA, "--kv-budget", "1"});
   EXPECT_EQ(budget.wait(), 2);
   EXPECT_NE(budget.text().find("KV budget"), std::string::npos) << budget.text();
+}
+
+// A file that is cut off or was never one is no wrong usage.
+TEST(CloudServer, ADamagedCheckpointIs5) {
+  const test::TemporaryFolder folder;
+  const auto code_of = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder.path / name, std::ios::binary) << bytes;
+    const std::string model =
+        (name.ends_with("safetensors") ? folder.path / "rand" : folder.path / name).string();
+    Program program({"--port", "0", "--model", model});
+    const int code = program.wait();
+    EXPECT_NE(program.text().find(cat(folder.path.string(), "/", name)), std::string::npos)
+        << program.text();
+    return code;
+  };
+  const std::string whole = read_file(source("tests/attacks/good.gguf"), 1 << 20);
+  for (const std::string& bytes : {whole.substr(0, whole.size() - 1), std::string("GGUF"),
+                                   std::string("no model"), std::string()}) {
+    EXPECT_EQ(code_of("model.gguf", bytes), 5) << bytes.size();
+  }
+  std::filesystem::copy(kRandA, folder.path / "rand");
+  EXPECT_EQ(code_of("rand/model.safetensors", "no model, but more than eight bytes"), 5);
+  EXPECT_EQ(code_of("model.bin", "a pickle"), 2);
 }
 
 TEST(CloudServer, ATakenPortIs98) {
