@@ -196,7 +196,7 @@ TEST(EdgeFormat, FlagsThatCannotWorkAreRefusedAtEveryCut) {
     const char* said;
   };
   const Case cases[] = {
-      {{"--device=vulkan:99", folder}, 6, "this machine has"},
+      {{"--device=vulkan:99", folder}, 6, "vulkan:99: this machine has"},
       {{"--device=cpu", file}, 4, "cannot write to "},
       {{"--device=cpu", "--cache=/proc/none"}, 4, "cannot write to /proc/none"},
       {{"--device=cpu", folder, "--format=q4_0"}, 2, "the server does not offer 'q4_0'"}};

@@ -313,7 +313,7 @@ std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
     index = *number;
     if (index >= devices.size()) {
       throw Error(ErrorKind::kDevice,
-                  cat("[vulkan] device ", index, ": this machine has ", devices.size(),
+                  cat("[vulkan] vulkan:", index, ": this machine has ", devices.size(),
                       devices.size() == 1 ? " Vulkan device" : " Vulkan devices",
                       "; --list-devices names them"));
     }

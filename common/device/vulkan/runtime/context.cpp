@@ -191,7 +191,7 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
     : instance_(std::move(instance)), index_(index) {
   const std::vector<VkPhysicalDevice> devices = instance_->devices();
   if (index >= devices.size()) {
-    throw Error(ErrorKind::kDevice, cat("[vulkan] device ", index, ": this machine has ",
+    throw Error(ErrorKind::kDevice, cat("[vulkan] vulkan:", index, ": this machine has ",
                                         devices.size(), " Vulkan devices"));
   }
   physical_ = devices[index];
