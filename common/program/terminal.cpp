@@ -53,6 +53,16 @@ size_t hanging(std::string_view line, size_t columns) {
   return indent;
 }
 
+// Where the word at `begin` ends. A number takes its unit along, and "ms" what took them.
+size_t word_end(std::string_view line, size_t begin) {
+  const size_t end = std::min(line.find(' ', begin), line.size());
+  const std::string_view word = line.substr(begin, end - begin), rest = line.substr(end);
+  const bool number = word.find_first_not_of("(0123456789.,") == word.npos && word.back() >= '0';
+  const bool led = rest.size() > 1 && (rest[1] == '%' || (rest[1] >= 'a' && rest[1] <= 'z') ||
+                                       (rest[1] >= 'A' && rest[1] <= 'Z'));
+  return (number || word == "ms") && led ? word_end(line, end + 1) : end;
+}
+
 std::string wrapped_line(std::string_view line, size_t columns) {
   if (columns_of(line) <= columns) return std::string(line);
   const size_t indent = hanging(line, columns);
@@ -61,7 +71,7 @@ std::string wrapped_line(std::string_view line, size_t columns) {
   row = line.substr(0, begin);
   bool fresh = true;  // the row has no word yet
   while (begin < line.size()) {
-    const size_t end = std::min(line.find(' ', begin), line.size());
+    const size_t end = word_end(line, begin);
     const size_t next = std::min(line.find_first_not_of(' ', end), line.size());
     const std::string_view word = line.substr(begin, end - begin);
     if (!fresh && columns_of(row) + columns_of(word) > columns) {

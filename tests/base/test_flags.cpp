@@ -283,6 +283,11 @@ TEST(Terminal, BreaksLinesAtWordsBelowWhereTheyBegin) {
   EXPECT_EQ(wrapped("\x1b[2m  text  \x1b[0mone two three", 12),
             "\x1b[2m  text  \x1b[0mone\n  two three");
   EXPECT_EQ(wrapped("é é é é", 7), "é é é é");
+  // A number stays with its unit, and with what took the time.
+  EXPECT_EQ(wrapped("each 15.3 ms: 1.4 ms cloud + 13.9 ms waiting", 39),
+            "each 15.3 ms: 1.4 ms cloud +\n  13.9 ms waiting");
+  EXPECT_EQ(wrapped("the cloud did 60 % of it", 17), "the cloud did\n  60 % of it");
+  EXPECT_EQ(wrapped("cuts 1, 2, 3, 4", 11), "cuts 1, 2,\n  3, 4");
   // A line that is drawn over is cut, and its colours end.
   EXPECT_EQ(wrapped("\r\x1b[33mwaiting for it\x1b[0m\x1b[K", 10),
             "\r\x1b[33mwaiting f\x1b[0m\x1b[K");
