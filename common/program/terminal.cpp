@@ -108,6 +108,32 @@ std::string wrapped(std::string_view text, size_t columns) {
   return out;
 }
 
+std::string RunningText::next(std::string_view piece) {
+  if (columns_ == 0) return std::string(piece);
+  std::string out;
+  for (size_t at = 0; at < piece.size();) {
+    const std::string_view one = piece.substr(at, bytes_at(piece, at));
+    at += one.size();
+    const auto first = static_cast<uint8_t>(one[0]);
+    const bool full = at_ + 1 >= columns_ && !plain_;
+    if (one == "\n" || (one == " " && full)) {
+      out += '\n';
+      *this = RunningText(columns_);
+      continue;
+    }
+    plain_ |= first < ' ' || first >= 0xe3;
+    const size_t back = full ? columns_of(word_) : at_;
+    if (back < at_ && !plain_) {  // else the terminal breaks a word that is wider than itself
+      out += cat(back > 0 ? cat("\x1b[", back, "D\x1b[K") : "", "\n", word_);
+      at_ = back;
+    }
+    out += one;
+    at_ = at_ % columns_ + 1;
+    word_ = one == " " ? "" : cat(word_, one);
+  }
+  return out;
+}
+
 std::string marked(bool colors, Mark mark, std::string_view text) {
   if (!colors || text.empty()) return std::string(text);
   return cat("\x1b[", static_cast<int>(mark), "m", text, "\x1b[0m");

@@ -19,6 +19,8 @@ struct Console {
   size_t columns = 0;      // of the terminal that stdout is; 0: it is none
   bool colors = false;     // where either is a terminal
 
+  // Of a text's rows: nobody else writes between its pieces.
+  size_t text_columns() const { return out_is_terminal && one_place ? columns : 0; }
   bool err_colors() const { return colors && err_is_terminal; }
   bool out_colors() const { return colors && out_is_terminal; }
 };

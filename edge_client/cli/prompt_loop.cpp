@@ -177,6 +177,7 @@ bool Loop::answer(const std::string& line) {
   const Interrupt::Diversion stop(interrupt_, [&work] { work.cancel(); });
   const Interrupt::Hook end(interrupt_, [&work] { work.cancel(); });
   const Console& console = world_.console;
+  RunningText row(console.text_columns());
   Generated text;
   try {
     const auto begun = work.begin(prompt, options);
@@ -184,7 +185,7 @@ bool Loop::answer(const std::string& line) {
       text_ += piece;
       if (asked.json || piece.empty()) return true;
       notice_.wrote(piece);
-      unread = !console.out(piece);
+      unread = !console.out(row.next(piece));
       return !unread;
     };
     while (begun->next(put)) continue;

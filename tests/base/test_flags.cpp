@@ -295,5 +295,52 @@ TEST(Terminal, BreaksLinesAtWordsBelowWhereTheyBegin) {
   EXPECT_EQ(marked(false, Mark::kRed, "no"), "no");
 }
 
+// What a terminal of 10 columns shows of such pieces.
+std::vector<std::string> shown(const std::vector<std::string>& pieces) {
+  constexpr size_t kColumns = 10;
+  RunningText text(kColumns);
+  std::vector<std::string> rows{""};
+  size_t at = 0;
+  for (const std::string& piece : pieces) {
+    const std::string out = text.next(piece);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (out[i] == '\n') {
+        rows.emplace_back();
+        at = 0;
+      } else if (out.compare(i, 2, "\x1b[") == 0 && out[i + 2] == 'K') {
+        rows.back().resize(at);
+        i += 2;
+      } else if (out.compare(i, 2, "\x1b[") == 0) {
+        const size_t back = std::stoul(out.substr(i + 2));
+        EXPECT_LT(rows.back().size(), kColumns) << "it may wait at the edge: columns are not told";
+        at -= back;
+        i = out.find('D', i);
+      } else {
+        if (at == kColumns) {
+          rows.emplace_back();
+          at = 0;
+        }
+        rows.back().resize(std::max(rows.back().size(), at + 1));
+        rows.back()[at++] = out[i];
+      }
+    }
+  }
+  return rows;
+}
+
+TEST(Terminal, ATextThatRunsBreaksNoWord) {
+  using Rows = std::vector<std::string>;
+  EXPECT_EQ(shown({"Once", " upon", " a", " time"}), (Rows{"Once upon", "a time"}));
+  EXPECT_EQ(shown({"Once up", "o", "n a ", "time"}), (Rows{"Once upon", "a time"}));
+  EXPECT_EQ(shown({"a the", "re", "fore", " x"}), (Rows{"a ", "therefore", "x"}));
+  EXPECT_EQ(shown({"one\ntwo three four"}), (Rows{"one", "two three", "four"}));
+  // A word that is wider than the terminal is the terminal's to break.
+  EXPECT_EQ(shown({"see ", "0123456789", "01234", " you"}),
+            (Rows{"see ", "0123456789", "01234 you"}));
+  EXPECT_EQ(RunningText(0).next("0123456789 0123456789\t"), "0123456789 0123456789\t");
+  // Nobody knows how wide these are.
+  EXPECT_EQ(RunningText(5).next("\u6c49\u5b57 abcdef\n"), "\u6c49\u5b57 abcdef\n");
+}
+
 }  // namespace
 }  // namespace split
