@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -101,7 +102,9 @@ class Run : public EngineObserver {
   std::vector<int32_t> prompt_;  // as ids, unless the cloud makes these
   bool opens_ = false, loops_ = false;
   std::string before_;  // the text, at a terminal: its prompt
-  Receipt told_;        // what an engine does not know of a run
+  RunningText row_{world_.console.text_columns()};
+  std::atomic<bool> wrote_ = false;
+  Receipt told_;  // what an engine does not know of a run
   Clock::time_point start_ = Clock::now();
   double waited_before_ = 0;  // for the cloud
   double met_ms_ = 0;         // for its models, of a text that opens
@@ -117,6 +120,11 @@ void Run::begins(const Loader::Begin& where, const LoadedModel& model) {
   }
   if (loops_ && !model.tokenizer) {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
+  }
+  const int most = model.model.config().context;
+  if (options_.max_tokens > most && !options_.embed && !options_.quiet && !wrote_) {
+    world_.console.err(cat("--max-tokens ", options_.max_tokens, ": the context of ", most,
+                           " tokens, the prompt's among them, ends a text before that\n"));
   }
   if (!opens_ && !loops_ && !options_.jsonl) prompt_ = ids_of_prompt(model);
 }
@@ -147,7 +155,8 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
 
 bool Run::write(std::string_view text) {
   if (world_.console.out_is_terminal) notice_.wrote(text);
-  return world_.console.out(text);
+  wrote_ = true;
+  return world_.console.out(row_.next(text));
 }
 
 GenerateOptions Run::generate_options() {
