@@ -27,8 +27,8 @@ namespace split::edge {
 namespace {
 
 std::string milliseconds_since(Clock::time_point start) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-  return cat(ms.count(), " ms");
+  const double ms = ms_since(start);
+  return cat(fixed(ms, ms < 10 ? 2 : 0), " ms");
 }
 
 // The checks in their order; what one finds the next ones use.

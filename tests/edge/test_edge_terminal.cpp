@@ -369,7 +369,7 @@ TEST(EdgeTerminal, RefusesADeviceThatIsNotThere) {
   const TemporaryFolder cache;
   AtTerminal program(
       {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--device=vulkan:99"});
-  program.until(program.err, "this machine has");
+  program.until(program.err, "vulkan:99: this machine has");
   EXPECT_EQ(program.end(), 6);
   EXPECT_EQ(program.err.find("> "), std::string::npos) << program.err;
 }
@@ -445,6 +445,38 @@ TEST(EdgeTerminal, APromptStandsBeforeItsText) {
   EXPECT_EQ(run_edge(quiet, terminal).out, text + "\n");
 }
 
+// A text that is asked to be longer than the context is told so before it begins.
+TEST(EdgeTerminal, SaysBeforehandWhatTheContextAllows) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  const auto err_of = [&](const char* most, const char* kind = "--ignore-eos") {
+    return run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                     "--device=cpu", "--cut=8", "--max-tokens", most, kind, "--prompt=The king"})
+        .err;
+  };
+  EXPECT_TRUE(
+      err_of("600").starts_with("--max-tokens 600: the context of 512 tokens, the prompt's "
+                                "among them, ends a text before that\n"))
+      << err_of("600");
+  EXPECT_EQ(err_of("600", "--quiet").find("--max-tokens"), std::string::npos);
+  EXPECT_EQ(err_of("8").find("--max-tokens 8:"), std::string::npos);
+}
+
+// A terminal's edge breaks no word, where the text has the terminal for itself.
+TEST(EdgeTerminal, WritesTextInWholeWords) {
+  GatedCloud cloud("demo");
+  const std::vector<std::string> arguments = {cat("--server=", cloud.url()), "--cut=cloud",
+                                              "--seed=3", "--max-tokens=40",
+                                              "--prompt=Once upon a time"};
+  EdgeOptions terminal;
+  terminal.out_is_terminal = terminal.one_place = true;
+  terminal.columns = 24;
+  const std::string plain = cat("Once upon a time", run_edge(arguments).out, "\n");
+  EXPECT_NE(run_edge(arguments, terminal).out, plain);
+  terminal.one_place = false;  // somebody else may write between
+  EXPECT_EQ(run_edge(arguments, terminal).out, plain);
+}
+
 TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
   GatedCloud cloud("rand-a");
   cloud.model().measure();
@@ -467,6 +499,7 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
         "text       ok   at cut 1: ", "; the cloud's own text, bit for bit"}) {
     EXPECT_NE(well.out.find(part), std::string::npos) << part << "\n" << well.out;
   }
+  EXPECT_EQ(well.out.find("the next after 0 ms"), std::string::npos) << well.out;
   const Outcome ill = doctor("http://127.0.0.1:1");
   EXPECT_EQ(ill.code, 3) << ill.out;
   EXPECT_EQ(std::ranges::count(ill.out, '\n'), 15) << ill.out;

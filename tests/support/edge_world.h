@@ -237,6 +237,7 @@ struct EdgeOptions {
   bool terminal = false;  // stderr
   bool out_is_terminal = false;
   bool one_place = false;  // `edge_client ... 2>&1`
+  size_t columns = 0;
 };
 
 inline Outcome run_edge(const std::vector<std::string>& arguments,
@@ -251,6 +252,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   world.console.err_is_terminal = options.terminal;
   world.console.out_is_terminal = options.out_is_terminal;
   world.console.one_place = options.one_place;
+  world.console.columns = options.columns;
   world.environment = [&](const char* name) -> const char* {
     const auto at = options.environment.find(name);
     return at == options.environment.end() ? nullptr : at->second.c_str();
