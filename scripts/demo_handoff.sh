@@ -19,18 +19,19 @@ pids+=($!)
 await "$dir/link" $!
 
 prompt='Once upon a time there was'
-printf '%s' "$prompt"
+[ -t 1 ] || printf '%s' "$prompt"  # at a terminal the client says it
 mkfifo "$dir/events"
 build/bin/edge_client --server "http://127.0.0.1:$port" --cut auto --cache "$dir/cache" --prompt "$prompt" \
   --max-tokens 400 --ignore-eos --seed 7 "$@" 2> "$dir/events" &
 edge=$!
 pids+=("$edge")
-# Shows inside the text, in brackets, what happens beside it; and the receipt behind it.
+# Shows inside the text, in brackets, what happens beside it; and the receipt behind it. Words bring their spaces.
 while IFS= read -r line; do
   case $line in
     '--cut auto: the text goes on here'*)
-      kill "$cloud" && printf ' [%s; the cloud is stopped] ' "${line#--cut auto: }" ;;
-    '--cut auto: '*layers\ here*) printf ' [%s] ' "${line#--cut auto: }" ;;
+      kill "$cloud" && printf ' [%s; the cloud is stopped]' "${line#--cut auto: }" ;;
+    '--cut auto: 0/'*) ;;
+    '--cut auto: '*layers\ here*) printf ' [%s]' "${line#--cut auto: }" ;;
     '  '*) printf '\n%s' "$line" ;;
     edge_client:*) printf '\n' && say "$line" ;;
   esac
