@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_install.sh BUILD: what cmake --install puts into a folder works there: the programs find the bundled model, the manual pages
-# and the completions are read by the programs that read such, and the units pass systemd's own checks. The .deb and the tarball hold
-# the same.
+# and the completions are read by the programs that read such, and the units pass systemd's own checks. A .deb for each program and the
+# tarball hold the same.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/servers.sh
@@ -73,15 +73,34 @@ fi
 if command -v dpkg-deb > /dev/null; then
   # gzip here: xz packs the same files in 100 s of a processor.
   (cd "$dir" && cpack --config "$build/CPackConfig.cmake" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip -B "$dir/packages" > "$dir/log" 2>&1) || { cat "$dir/log"; fail "cpack"; }
-  deb=$(echo "$dir"/packages/*.deb)
-  dpkg-deb --info "$deb" > "$dir/info"
-  dpkg-deb --contents "$deb" > "$dir/contents"
-  grep -q 'Depends:.*libc6' "$dir/info" || fail "no dependencies: $(cat "$dir/info")"
-  for file in usr/bin/cloud_server usr/share/splitcompute/demo/config.json usr/share/man/man1/edge_client.1 etc/default/splitcompute-cloud \
-    usr/share/zsh/vendor-completions/_cloud_server usr/lib/systemd/system/splitcompute-edge.service; do
-    grep -q "\./$file" "$dir/contents" || fail "the .deb lacks $file"
+  [ "$(cd "$dir/packages" && echo ./*.deb | wc -w)" = 2 ] || fail "expected a .deb for each program, got $(ls "$dir/packages")"
+  for name in cloud edge; do
+    deb=$(echo "$dir/packages/splitcompute-$name"_*.deb)
+    dpkg-deb --info "$deb" > "$dir/info"
+    dpkg-deb --contents "$deb" > "$dir/contents.$name"
+    grep -q 'Depends:.*libc6' "$dir/info" || fail "$name: no dependencies: $(cat "$dir/info")"
+    ! grep -vE ' root/root ' "$dir/contents.$name" | grep . || fail "$name: the .deb has files of others than root"
+    [ "$(dpkg-deb --info "$deb" conffiles)" = "/etc/default/splitcompute-$name" ] || fail "$name: the .deb keeps other files: $(dpkg-deb --info "$deb" conffiles)"
+    for file in postinst prerm postrm; do
+      dpkg-deb --info "$deb" "$file" | sh -n || fail "$name: $file"
+      ! dpkg-deb --info "$deb" "$file" | grep -n '@' || fail "$name: $file has names that nobody replaced"
+    done
   done
-  ! grep -vE ' root/root ' "$dir/contents" | grep . || fail "the .deb has files of others than root"
+  holds() {  # NAME FILES...: and the other one has none of them
+    local file other=edge
+    [ "$1" = cloud ] || other=cloud
+    for file in "${@:2}"; do
+      grep -q " \./$file" "$dir/contents.$1" || fail "$1: the .deb lacks $file"
+      ! grep -q " \./$file" "$dir/contents.$other" || fail "$other: the .deb has $file"
+    done
+  }
+  holds cloud usr/bin/cloud_server usr/share/splitcompute/demo/config.json usr/share/man/man1/cloud_server.1 etc/default/splitcompute-cloud \
+    usr/share/zsh/vendor-completions/_cloud_server usr/lib/systemd/system/splitcompute-cloud.service
+  holds edge usr/bin/edge_client usr/include/splitcompute.h usr/share/man/man1/edge_client.1 etc/default/splitcompute-edge \
+    usr/share/zsh/vendor-completions/_edge_client usr/lib/systemd/system/splitcompute-edge.service
+  # One machine may have both.
+  both=$(sed -n 's|.* \(\./.*[^/]\)$|\1|p' "$dir/contents.cloud" "$dir/contents.edge" | sort | uniq -d)
+  [ -z "$both" ] || fail "both .debs have $both"
   mkdir "$dir/tree" && tar -C "$dir/tree" --strip-components=1 -xzf "$dir"/packages/*.tar.gz
   start "$dir/tree/bin/cloud_server"
 else

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# try_package.sh < FILE.deb: as root in a Debian that may be spoilt: installs the package, runs each unit's ExecStart as its user until
-# it answers GET /readyz and ends it by SIGTERM, looks at the manual page and the completion, and purges it. Nothing may be left.
+# try_package.sh CLOUD.deb EDGE.deb: as root in a Debian that may be spoilt: installs one package after the other, runs each unit's
+# ExecStart as its user until it answers GET /readyz and ends it by SIGTERM, looks at the manual pages and the completions, and purges
+# both. The first that goes takes nothing of the other's along; nothing may be left in the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/servers.sh
@@ -10,15 +11,20 @@ snapshot() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /r
   -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache/apt -o -path /var/cache/debconf -o -path /var/log -o -path /var/cache/ldconfig \) -prune -o \
   -print | sort; }
 
-cat > "$dir/splitcompute.deb"
+[ $# = 2 ] || fail "expected CLOUD.deb EDGE.deb"
+cp "$1" "$dir/cloud.deb" && cp "$2" "$dir/edge.deb"
 chmod 755 "$dir"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-# Its dependencies come first, so that only it is looked at.
-# shellcheck disable=SC2046  # a list of names
-apt-get install -y -qq --no-install-recommends $(dpkg-deb -f "$dir/splitcompute.deb" Depends | tr ',' '\n' | sed 's/[(|].*//') > /dev/null
+# Their dependencies come first, so that only they are looked at.
+for name in cloud edge; do
+  # shellcheck disable=SC2046  # a list of names
+  apt-get install -y -qq --no-install-recommends $(dpkg-deb -f "$dir/$name.deb" Depends | tr ',' '\n' | sed 's/[(|].*//') > /dev/null
+done
 snapshot > "$dir/before"
-apt-get install -y -qq --no-install-recommends "$dir/splitcompute.deb" > /dev/null
+apt-get install -y -qq --no-install-recommends "$dir/cloud.deb" > /dev/null
+[ ! -e /usr/bin/edge_client ] || fail "the cloud's package brings the edge"
+apt-get install -y -qq --no-install-recommends "$dir/edge.deb" > /dev/null
 id splitcompute > /dev/null || fail "no user splitcompute"
 
 run_unit() {  # NAME VARIABLES...: $port is where it answers
@@ -42,11 +48,16 @@ for pid in "${pids[1]}" "${pids[0]}"; do
 done
 echo "both ended on SIGTERM with status 0"
 pids=()
-[ -s /usr/share/man/man1/cloud_server.1 ] || [ -s /usr/share/man/man1/cloud_server.1.gz ] ||
-  grep -qs path-exclude /etc/dpkg/dpkg.cfg.d/* || fail "no manual page"
-bash -c 'source /usr/share/bash-completion/completions/cloud_server && complete -p cloud_server' > /dev/null
+for program in cloud_server edge_client; do
+  [ -s /usr/share/man/man1/$program.1 ] || [ -s /usr/share/man/man1/$program.1.gz ] ||
+    grep -qs path-exclude /etc/dpkg/dpkg.cfg.d/* || fail "no manual page of $program"
+  bash -c "source /usr/share/bash-completion/completions/$program && complete -p $program" > /dev/null
+done
 
-apt-get purge -y -qq splitcompute > /dev/null
+apt-get purge -y -qq splitcompute-edge > /dev/null
+id splitcompute > /dev/null || fail "the user of the cloud's service went with the edge"
+[ -d /var/cache/splitcompute ] && [ -d /etc/splitcompute ] || fail "the cloud's folders went with the edge"
+apt-get purge -y -qq splitcompute-cloud > /dev/null
 ! id splitcompute 2> /dev/null || fail "the user is still there"
 snapshot > "$dir/after"
 left=$(comm -13 "$dir/before" "$dir/after" | grep -vE '^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|^/var/lib/systemd' || :)
