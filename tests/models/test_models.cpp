@@ -50,6 +50,21 @@ TEST(Models, TellsShapesOfItsBlocks) {
   EXPECT_EQ(model->constant("wte.weight"), nullptr);
 }
 
+// The README tells it: an edge that finishes GPT-2 XL behind its last two blocks downloads so much,
+// and the head.
+TEST(Models, TheLastTwoBlocksOfXlHave65Megabytes) {
+  const auto model = make_model(R"({"model_type": "gpt2", "n_layer": 48, "n_embd": 1600,
+      "n_head": 25, "vocab_size": 50257, "n_positions": 1024})");
+  uint64_t bytes = 0;
+  for (const char* name : {"h.46", "h.47"}) {
+    for (const WeightDecl& weight : model->blob(name).weights) {
+      const DType dtype = weight.product == Product::kNone ? DType::kF32 : DType::kQ8_0;
+      bytes += tensor_bytes(dtype, stored_dims(weight, dtype)).value();
+    }
+  }
+  EXPECT_EQ(bytes / 1'000'000, 65u) << bytes;
+}
+
 // Said by their names before any file of weights is read: those have tensors that say less.
 TEST(Models, RefusesOtherModelsByName) {
   for (const char* type : {"mpnet", "xlm-roberta", "modernbert", "qwen3_moe", ""}) {

@@ -180,7 +180,7 @@ TEST(CloudServer, ADamagedCheckpointIs5) {
     return code;
   };
   const std::string whole = read_file(source("tests/attacks/good.gguf"), 1 << 20);
-  for (const std::string& bytes : {whole.substr(0, whole.size() - 1), std::string("GGUF"),
+  for (const std::string& bytes : {whole.substr(0, whole.size() / 2), std::string("GGUF"),
                                    std::string("no model"), std::string()}) {
     EXPECT_EQ(code_of("model.gguf", bytes), 5) << bytes.size();
   }
