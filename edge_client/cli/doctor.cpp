@@ -264,7 +264,8 @@ std::string Doctor::plan() {
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   const Place& best = places[pick.place];
   return cat(plan_words(places, report.input), "; best for --goal ", goal_name(report.goal), ": ",
-             words_of(best), best.cut.value_or(0) > 0 ? "" : cat(" (--cut ", best.name(), ")"));
+             words_of(best), best.cut.value_or(0) > 0 ? "" : cat(" (--cut ", best.name(), ")"),
+             "; ", pick_words(pick, places, report.pace));
 }
 
 // Where the options put a text, and whether it is the cloud's own.

@@ -66,7 +66,8 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
   const std::vector<Place> places = price_places(report.input);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   world.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
-                        places[pick.place].name(), " (", name_of(pick.why), ").\n"));
+                        places[pick.place].name(), ": ", pick_words(pick, places, report.pace),
+                        ".\n"));
 }
 
 }  // namespace split::edge

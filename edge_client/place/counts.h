@@ -28,8 +28,9 @@ struct Move {
   static constexpr int kCloud = -1;  // all of the model there
   int from = 0, to = 0;
   Why why = Why::kAsked;
-  uint64_t rows = 0, bytes = 0;  // computed again for it, and on the way
-  double pause_ms = 0;           // of the token behind it
+  double token_ms = 0, there_ms = 0;  // of its last tokens, and foreseen there; 0: not known
+  uint64_t rows = 0, bytes = 0;       // computed again for it, and on the way
+  double pause_ms = 0;                // of the token behind it
   // The move took the cloud so many, with those prepared in vain since the move before it; and it
   // spared the cloud so many until the text's end, below zero where it gave the cloud work.
   uint64_t cloud_layer_rows_cost = 0;

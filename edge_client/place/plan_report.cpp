@@ -71,7 +71,8 @@ std::string to_json(const PlanReport& report) {
     out += cat(&place == places.data() ? "" : ",", place_json(place, input));
   }
   return out + cat("],\"pick\":{\"cut\":", cut_of(places[pick.place]), ",\"why\":\"",
-                   name_of(pick.why), "\"}}\n");
+                   name_of(pick.why),
+                   "\",\"reason\":", json_quote(pick_words(pick, places, report.pace)), "}}\n");
 }
 
 namespace {
@@ -83,32 +84,31 @@ std::string seconds(const std::optional<double>& ms) {
 }
 std::string milliseconds(const std::optional<double>& ms) { return ms ? plan_ms(*ms) : "-"; }
 
-// Why it is picked, as the table shows it.
-std::string_view reason(Why why, std::span<const Place> places, const Place& picked) {
-  const bool fastest = std::ranges::none_of(places, [&](const Place& place) {
-    return can_be_picked(place) && *place.token_ms < picked.token_ms;
-  });
-  switch (why) {
-    case Why::kFastest:
-      return !fastest     ? "a text of 64 tokens is done soonest there"
-             : picked.cut ? "nothing is faster once it has landed"
-                          : "nothing is faster";
-    case Why::kGoal:
-      return "the least work for the cloud at this pace";
-    case Why::kOnlyFit:
-      return std::ranges::count_if(places, &Place::fits) > 1 ? "nothing else was measured"
-                                                             : "nothing else fits here";
-    case Why::kAskedByCloud:
-      return "the cloud asks for it";
-    default:
-      return "";
-  }
-}
-
 }  // namespace
 
 std::string words_of(const Place& place) {
   return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
+}
+
+std::string pick_words(const Pick& pick, std::span<const Place> places, double pace) {
+  const Place& picked = places[pick.place];
+  if (pick.why == Why::kGoal) {
+    return cat("relieves the cloud, still over ", fixed(pace, pace < 10 ? 1 : 0), " tokens/s");
+  }
+  if (pick.why == Why::kOnlyFit) {
+    return std::ranges::count_if(places, &Place::fits) > 1 ? "nothing else was measured"
+                                                           : "nothing else fits here";
+  }
+  if (pick.why != Why::kFastest) return move_words(pick.why, 0, 0);
+  // Beside the quickest of the others.
+  const Place* next = nullptr;
+  for (const Place& place : places) {
+    if (&place == &picked || !can_be_picked(place)) continue;
+    if (next == nullptr || text_ms(place) < text_ms(*next)) next = &place;
+  }
+  return cat("64 tokens take ", plan_time(text_ms(picked)), " there",
+             picked.missing_bytes > 0 ? " once its weights are here" : "",
+             next ? cat("; ", words_of(*next), " ", plan_time(text_ms(*next))) : "");
 }
 
 std::string to_text(const PlanReport& report, std::string_view device) {
@@ -138,13 +138,14 @@ std::string to_text(const PlanReport& report, std::string_view device) {
   };
   row("  ",
       std::vector<std::string>{"place", "first word", "a token", "in the cloud", "still to fetch"});
+  const Place* const quickest = quickest_cut(places);
   const size_t step = (places.size() + kMostCuts - 1) / kMostCuts;
   // From the cloud's side to this one's.
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t at = i == 0 ? 0 : places.size() - i;
     const Place& place = places[at];
     const bool picked = at == pick.place;
-    if (at > 1 && i % step != 0 && !picked) continue;
+    if (at > 1 && i % step != 0 && !picked && &place != quickest) continue;
     row(picked ? "* " : "  ",
         std::vector<std::string>{words_of(place), seconds(place.first_token_ms),
                                  milliseconds(place.token_ms),
@@ -163,7 +164,7 @@ std::string to_text(const PlanReport& report, std::string_view device) {
   std::string words = plan_words(places, input);
   words[0] = 'A';  // "All on the cloud: ..."
   return out + cat(words, ".\nGoing to \"", words_of(places[pick.place]),
-                   "\": ", reason(pick.why, places, places[pick.place]), ".\n");
+                   "\": ", pick_words(pick, places, report.pace), ".\n");
 }
 
 }  // namespace split::edge

@@ -55,6 +55,8 @@ bool can_be_picked(const Place& place) {
   return place.fits && place.token_ms && place.first_token_ms;
 }
 
+double text_ms(const Place& place) { return kFirstTokenOver * score(place); }
+
 bool is_better(double ms, double than_ms) { return ms <= kBetter * than_ms; }
 
 double Learnt::of(double measured_ms) const {
@@ -198,16 +200,24 @@ std::optional<int> cloud_percent(const Place& place, const PlanInput& input) {
 
 std::string plan_ms(double ms) { return cat(fixed(ms, ms < 100 ? 1 : 0), " ms"); }
 
-std::string plan_words(std::span<const Place> places, const PlanInput& input) {
-  const Place &cloud = places[0], &here = places[1];
-  std::string words = "all on the cloud: ";
-  words += cloud.token_ms ? cat(plan_ms(*cloud.token_ms), " a token") : "not measured";
+std::string plan_time(double ms) {
+  return ms < 1000 ? plan_ms(ms) : cat(fixed(ms / 1000, ms < 1e4 ? 1 : 0), " s");
+}
+
+const Place* quickest_cut(std::span<const Place> places) {
   const Place* quickest = nullptr;
   for (const Place& place : places.subspan(2)) {
     if (!place.fits || !place.token_ms) continue;
     if (quickest == nullptr || *place.token_ms < *quickest->token_ms) quickest = &place;
   }
-  if (quickest != nullptr) {
+  return quickest;
+}
+
+std::string plan_words(std::span<const Place> places, const PlanInput& input) {
+  const Place &cloud = places[0], &here = places[1];
+  std::string words = "all on the cloud: ";
+  words += cloud.token_ms ? cat(plan_ms(*cloud.token_ms), " a token") : "not measured";
+  if (const Place* quickest = quickest_cut(places)) {
     words += cat("; the quickest cut, ", *quickest->cut, ": ", plan_ms(*quickest->token_ms));
   }
   if (!here.fits) return words + "; all here would not fit";
@@ -216,9 +226,7 @@ std::string plan_words(std::span<const Place> places, const PlanInput& input) {
     words += cat(" after ", human_bytes(here.missing_bytes));
     if (input.network && input.network->down_mbit > 0) {
       const double wait = transfer_ms(here.missing_bytes, input.network->down_mbit);
-      words +=
-          cat(" (", wait < 1000 ? plan_ms(wait) : cat(fixed(wait / 1000, wait < 1e4 ? 1 : 0), " s"),
-              ")");
+      words += cat(" (", plan_time(wait), ")");
     }
   }
   return words;

@@ -150,6 +150,12 @@ std::optional<int> cloud_percent(const Place& place, const PlanInput& input);
 
 // Milliseconds as a plan's table and words have them: "2.9 ms".
 std::string plan_ms(double ms);
+// "27.4 ms", "1.7 s"
+std::string plan_time(double ms);
+// The quickest of the cuts between all on the cloud and all here; null: none was priced.
+const Place* quickest_cut(std::span<const Place> places);
+// Milliseconds until a text of 64 tokens is done, at a place that can be picked.
+double text_ms(const Place& place);
 // "all on the cloud: 1.9 ms a token; the quickest cut, 12: 32.1 ms; all here: 2.9 ms after 208 MB
 // (33 s)"
 std::string plan_words(std::span<const Place> places, const PlanInput& input);

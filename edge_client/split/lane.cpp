@@ -162,10 +162,15 @@ bool Lane::is_waited_for(uint32_t out) const {
 
 Move Lane::take(uint32_t out, Moment now) {
   const uint32_t all = sides_.sure_rows();
+  const PlaceInput& in = place_.in;
   Move move{.at = out,
             .from = sides_.name(),
             .to = 0,
             .why = target_->why,
+            .token_ms = in.token_ms.value_or(0),
+            .there_ms = in.fled_from ? in.fled_token_ms.value_or(0)
+                        : in.quicker ? in.quicker->token_ms
+                                     : 0,
             .rows = work_.rows + all - std::min(rows_there(), all),
             .bytes = work_.bytes,
             .cloud_layer_rows_cost = std::exchange(spent_, 0)};

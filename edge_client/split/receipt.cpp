@@ -198,10 +198,11 @@ std::string to_text(const Receipt& r) {
            " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));
   for (const Move& move : r.counts.moves) {
     const auto place = [](int cut) { return cut == Move::kCloud ? "the cloud" : cat("cut ", cut); };
-    line("move", cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to),
-                     " (", name_of(move.why), "): ", move.rows, " rows, ", human_bytes(move.bytes),
-                     ", the next after ", fixed(move.pause_ms, 0), " ms",
-                     r.is_exact().value_or(true) ? "" : "; may differ at near-ties"));
+    line("move",
+         cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to), " (",
+             move_words(move.why, move.token_ms, move.there_ms), "): ", move.rows, " rows, ",
+             human_bytes(move.bytes), ", the next after ", fixed(move.pause_ms, 0), " ms",
+             r.is_exact().value_or(true) ? "" : "; may differ at near-ties"));
   }
   if (r.forecast) line("plan", forecast_words(*r.forecast));
   if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
@@ -229,6 +230,7 @@ std::string moves_json(std::span<const Move> moves) {
   for (const Move& move : moves) {
     out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", place_json(move.from),
                ",\"to\":", place_json(move.to), ",\"why\":", json_quote(name_of(move.why)),
+               ",\"reason\":", json_quote(move_words(move.why, move.token_ms, move.there_ms)),
                ",\"rows\":", move.rows, ",\"bytes\":", move.bytes,
                ",\"pause_ms\":", fixed(move.pause_ms, 3),
                ",\"cloud_layer_rows_cost\":", move.cloud_layer_rows_cost,

@@ -484,6 +484,7 @@ TEST(EdgePlan, PricesEveryPlaceAndDownloadsNothing) {
     EXPECT_TRUE(known.at(name).is_null()) << name;
   }
   EXPECT_EQ(known["pick"]["cut"], "cloud");
+  EXPECT_EQ(known["pick"]["reason"], "nothing else was measured");
   const auto measured = plan({"--measure", "--goal=offload"});
   EXPECT_EQ(measured["model"], "demo");
   EXPECT_EQ(measured["goal"], "offload");
@@ -503,6 +504,7 @@ TEST(EdgePlan, PricesEveryPlaceAndDownloadsNothing) {
   }
   EXPECT_GT(measured["cuts"][1]["token_ms"], 0);
   EXPECT_EQ(measured["pick"]["cut"], 0);
+  EXPECT_EQ(measured["pick"]["reason"], "relieves the cloud, still over 10 tokens/s");
   EXPECT_EQ(run_edge({cat("--server=", demo.url()), "--prompt=a", "--measure"}).code, 2);
 }
 

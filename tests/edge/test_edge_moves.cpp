@@ -73,6 +73,7 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
     EXPECT_EQ(moves[i]["why"], "asked");
     EXPECT_GE(moves[i]["rows"], pair.prompt().size());
     EXPECT_GT(moves[i]["pause_ms"], 0);
+    EXPECT_EQ(moves[i]["reason"], "asked for");
   }
   EXPECT_GT(moves[0]["bytes"], pair.prompt().size() * 96 * sizeof(float));  // hidden states
   EXPECT_EQ(moves[1]["bytes"], 0);                                          // from ids
@@ -81,7 +82,7 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   const Outcome words =
       run_edge(pair.arguments({cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1",
                                "--max-tokens=8", "--seed=1", "--ignore-eos"}));
-  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos)
+  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked for)"), std::string::npos)
       << words.err;
 }
 

@@ -56,7 +56,7 @@ TEST_F(Rescue, TheTextGoesOnHereWhereverItsCutIs) {
     EXPECT_EQ(edge->wait(), 0) << edge->err();
     EXPECT_EQ(edge->out(), calm_);
     EXPECT_EQ(times(edge->err(), kHere), 1u) << edge->err();
-    EXPECT_EQ(times(edge->err(), "(cloud_lost)"), 1u) << edge->err();
+    EXPECT_EQ(times(edge->err(), "(the cloud was lost)"), 1u) << edge->err();
     EXPECT_EQ(times(edge->err(), "the cloud answers"), 0u) << edge->err();
     cloud_.again();
   }

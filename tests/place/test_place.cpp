@@ -29,6 +29,16 @@ struct Row {
   std::optional<Decision> expected = {};
 };
 
+TEST(Why, IsToldByTheFiguresThatDecided) {
+  EXPECT_EQ(move_words(Why::kFastest, 0.1, 0.06), "quicker there: 0.06 for 0.10 ms a token");
+  EXPECT_EQ(move_words(Why::kFastest, 130, 31.2), "quicker there: 31 for 130 ms a token");
+  // A text that has become quicker since, or of which nobody knows.
+  EXPECT_EQ(move_words(Why::kFastest, 0.05, 0.06), "quicker there");
+  EXPECT_EQ(move_words(Why::kFastest, 5, 0), "quicker there");
+  EXPECT_EQ(move_words(Why::kGoal, 120, 0), "too slow where it was: 120 ms a token");
+  EXPECT_EQ(move_words(Why::kCloudLost, 3, 1), "the cloud was lost");
+}
+
 class Decisions : public testing::TestWithParam<Row> {};
 
 TEST_P(Decisions, FollowTheirRule) {

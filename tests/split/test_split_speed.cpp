@@ -91,6 +91,8 @@ TEST_F(SplitForSpeed, ATextStaysWhileItsOwnTokensAreQuickerAndLeavesWhenTheyAreN
   EXPECT_EQ(moves[0].to, 0);
   EXPECT_GE(moves[0].at, 22u);
   EXPECT_LE(moves[0].at, 40u);
+  EXPECT_EQ(moves[0].there_ms, kHere);
+  EXPECT_GT(moves[0].token_ms, kHere);
   // It goes as soon as it is known that they never were.
   stayed.clear();
   const std::vector<edge::Move> early = run([](size_t) { return kSlow; });
