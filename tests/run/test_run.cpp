@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "run/text/generate.h"
@@ -55,6 +56,42 @@ TEST(FarDevice, GivesTheSameTextWithoutAllLogits) {
     const size_t few =
         2 * std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)) * sizeof(float);
     EXPECT_EQ(far.most_bytes, row.all ? all : few) << row.temperature << " " << row.top_k;
+  }
+}
+
+// A device that is held up in one of the programs that it runs alone.
+class HeldUpDevice : public test::ForwardingDevice {
+ public:
+  explicit HeldUpDevice(int at) : ForwardingDevice(make_cpu_device(1)), at_(at) {}
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (programs.size() == 1 && alone == at_ && std::chrono::steady_clock::now() < end) {
+    }
+    if (programs.size() == 1) ++alone;
+    ForwardingDevice::run(workspace, programs, batch);
+  }
+  int alone = 0;
+
+ private:
+  const int at_;
+};
+
+TEST(Shard, ABadMomentIsNoTimeOfAStage) {
+  const Golden golden("rand-a");
+  const int programs = golden.model->config().layers + 2;
+  for (const int at :
+       {1, programs + 1, 3 * programs + 1}) {  // of the first, second and fourth time
+    HeldUpDevice device(at);
+    Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model));
+    Batcher batcher(shard);
+    LocalForward forward(batcher);
+    GenerateOptions options;
+    options.max_tokens = 38;
+    options.ignore_end = true;
+    generate(forward, golden.model->config(), nullptr, std::vector<int32_t>{3, 1, 2}, options, {});
+    EXPECT_GE(device.alone, 4 * programs);
+    EXPECT_LT(shard.stage_times().at("block.0"), 100) << at;
   }
 }
 

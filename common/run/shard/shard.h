@@ -162,7 +162,7 @@ class Shard {
   // before.
   void forward(std::span<const ShardRows> parts, float* out);
 
-  // ms of each stage in a step of few rows, as far as such steps have come by: of the last one that
+  // ms of each stage in a step of few rows, as far as there were any: about those of the last that
   // ran stage by stage, which one in 32 does where that costs nothing, on a CPU. Any thread.
   std::map<std::string, double> stage_times() const;
 
