@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # screenshots.sh [FOLDER]: pictures of the edge's page in FOLDER (build/screenshots), to be looked at after it was changed: light,
-# dark, phone, greyscale, a move in mid-answer, a slow line, a chat, a lost cloud. Installs what is missing and builds.
+# dark, phone, greyscale, a move in mid-answer, a slow line, a chat, the base beside a tail, a lost cloud. Installs what is missing and builds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh

@@ -70,14 +70,15 @@ function train_tail({url}) {
 }
 
 // A pair of the bundled model, or of one of tests/golden/models, cut at block `cut`; behind a `line` of split_link's flags, with
-// a cache of its own; with a `tail` of the model's.
-export async function start_pair({model, cut, line, tail, more = []} = {}) {
+// a cache of its own; with a `tail` of the model's; with a button that `stops` the cloud.
+export async function start_pair({model, cut, line, tail, stops, more = []} = {}) {
   const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
   const link = line && await start_link(cloud, line);
   if (tail) more = [...more, '--tail', await train_tail(cloud)];
+  if (stops) more = [...more, '--stops-cloud', String(cloud.child.pid)];
   const edge = await start(process.env.EDGE_CLIENT,
     ['--server', (link ?? cloud).url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
-      ...(line ? ['--cache', join(cache, `line-${++lines}`)] : []), ...(cut === undefined ? [] : ['--cut', String(cut)]), ...more], /(^| )ready$/m);
+      ...(line || stops ? ['--cache', join(cache, `line-${++lines}`)] : []), ...(cut === undefined ? [] : ['--cut', String(cut)]), ...more], /(^| )ready$/m);
   return {cloud, link, edge};
 }
 let lines = 0;

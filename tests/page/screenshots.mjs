@@ -1,5 +1,5 @@
 // Pictures of the page, for people to look at: desktop, phone, light, dark, greyscale, a move in mid-answer,
-// weights that come over a slow line, a chat, a lost cloud.
+// weights that come over a slow line, a chat, the base beside a tail, a lost cloud.
 // Environment: as of programs.mjs, and PAGE_SHOTS (the folder that gets them).
 
 import {mkdirSync} from 'node:fs';
@@ -95,6 +95,15 @@ for (const [name, options] of Object.entries({chat: desktop, 'chat-dark': {...de
   await picture(page, name);
 }
 for (const one of [chat.edge, chat.cloud]) await stop(one, 'SIGKILL');
+
+const personal = await start_pair({tail: true});
+page = await open(desktop, personal.edge);
+await page.locator('#whose label', {hasText: 'Base'}).click();
+await ask(page, 48);
+await ended(page);
+await pace(400);
+await picture(page, 'base-beside-a-tail');
+for (const one of [personal.edge, personal.cloud]) await stop(one, 'SIGKILL');
 
 page = await open(desktop);
 await ask(page, 512);

@@ -74,8 +74,24 @@ test('the personal model answers, and the base at a switch that stays over a rel
   await page.locator('#whose:visible').waitFor();
   await page.locator('#generate:enabled').waitFor();
   assert.equal(await page.isChecked('#base'), true);
+  const all_on_cloud = async () => {
+    assert.deepEqual(await page.locator('#stages li').evaluateAll((items) => [...new Set(items.map((item) => item.className.split(' ')[0]))]), ['cloud', 'nothing']);
+    assert.equal(await page.locator('#place').evaluate((select) => select.selectedOptions[0].text), 'All on the cloud');
+    assert.equal(await page.locator('#plan tr').count(), 1);
+  };
+  await page.locator('#summary', {hasText: /^all on the cloud$/}).waitFor();
+  await all_on_cloud();
   const base = await asked();
   assert.equal(base.model, 'llama3');
+  await all_on_cloud();
+  assert.match(await page.locator('#cloud-work').innerText(), /100 % of the work$/);
+  assert.match(await page.locator('#figures').innerText(), /^100 % of the work in the cloud/);
+  assert.match(await page.locator('#wire-bytes').innerText(), /B$/);
+  await page.screenshot({path: join(shots, 'tail-base.png'), fullPage: true});
+  await choose('Personal');
+  await page.locator('#summary', {hasText: /^next: (all on this computer|block)/}).waitFor();
+  await choose('Base');
+  await page.locator('#summary', {hasText: /^all on the cloud$/}).waitFor();
   assert.notEqual(base.text, personal.text);
   assert.equal(await page.locator('#compare').innerText(), 'Compare with the cloud alone');
   assert.deepEqual(await compared(), ['good', 'same text as unsplit ✓']);

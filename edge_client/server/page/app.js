@@ -5,18 +5,15 @@ import {Chat} from './chat.js';
 import * as figures from './figures.js';
 import * as form from './form.js';
 import {keep, kept} from './kept.js';
-import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, highest, millis, place_words, round_millis} from './machines.js';
+import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, highest, millis, place_words, remember_times, round_millis} from './machines.js';
 import * as plan from './plan.js';
+import {lacking, shown} from './shown.js';
 import {source} from './source.js';
 import {Tally} from './tally.js';
+import {tell_of, trouble, trouble_is_over} from './trouble.js';
 
 const $ = (id) => document.getElementById(id);
-const token_words = ({cloud, wire, edge, both, up, down, cut}, index) => {
-  const took = [[cloud, 'cloud'], [wire, 'wire and waiting'], [both, 'cloud and line'], [edge, 'here']].filter(([ms]) => ms > 0);
-  return took.length === 0 ? `Token ${index + 1}: came with the token before, a right guess.`
-    : `Token ${index + 1}: ${took.map(([ms, words]) => `${words} ${millis(ms)}`).join(', ')}; ${bytes(up + down)} at ${cut === 'cloud' ? 'the cloud' : `cut ${cut}`}.`;
-};
-const plot = new figures.Plot($('plot'), $('plot-scale'), {parts: ['cloud', 'both', 'wire', 'edge'], say: millis, axis: round_millis, tell: token_words});
+const plot = new figures.Plot($('plot'), $('plot-scale'), {parts: ['cloud', 'both', 'wire', 'edge'], say: millis, axis: round_millis, tell: figures.token_words});
 const bytes_plot = new figures.Plot($('bytes-plot'), $('bytes-scale'), {parts: ['up', 'down'], say: bytes,
   tell: ({up, down}, index) => `Token ${index + 1}: ${bytes(up)} up, ${bytes(down)} down.`});
 const answer = new Answer($('text'), $('candidates'), (index) => plot.look(index));
@@ -29,7 +26,7 @@ let running;      // AbortController of the answer that runs
 let wanted;       // the boundary that a move is on its way to
 let moving;       // whether a change that a person asked for is on its way
 let moved_words;  // why it moved when nobody asked
-let troubled_at;  // when the last trouble was told
+let chosen;       // a person chose a place since the answer on the page began
 let lost_since;   // when the cloud, or
 let gone_since;   // this computer's edge, was first not there
 let asked;        // the request of the last answer, and
@@ -38,19 +35,8 @@ let kept_here;    // {bytes} of weights on this computer's disk
 let about;        // the model, its bytes and whether it has a template,
 let chatting = false;  // by which the page chats
 
-// `of_cloud`: it is over when the cloud answers again. `raw`: in the words of whoever found it.
-function trouble(message, {of_cloud = false, raw = ''} = {}) {
-  $('trouble').hidden = !message;
-  $('trouble').textContent = message || '';
-  $('trouble').title = raw;
-  $('trouble').dataset.of = of_cloud ? 'cloud' : '';
-  troubled_at = performance.now();
-}
-// An error in a sentence: that of a cloud that is away has its address.
-function tell(error) {
-  const of_cloud = Boolean(state) && error.message.includes(`${state.server.url}: `) && /cannot connect|ended early|closed|reset|timed out/.test(error.message);
-  trouble(of_cloud ? `The cloud at ${new URL(state.server.url).host} does not answer.` : error.message, {of_cloud, raw: of_cloud ? error.message : ''});
-}
+// Tells of an error; one of a cloud that is away is over when that answers again.
+const tell = (error) => tell_of(error, state?.server.url);
 
 // --- where the model runs
 
@@ -72,9 +58,9 @@ function show_kind(encoder) {
   document.body.classList.toggle('encoder', encoder);
   for (const id of ['writing', 'took', 'bytes', 'head-choice']) $(id).hidden = encoder;
   for (const written of document.querySelectorAll('.written')) written.hidden = encoder;
-  (encoder ? $('stages') : document.querySelector('.two')).after($('embeddings'));
-  $('wire-bytes').textContent = '–';
-  $('wire-ms').textContent = encoder ? 'a trip' : 'a token';
+  if (encoder) $('stages').after($('embeddings'));
+  else document.querySelector('.folds').prepend($('embeddings'));
+  $('embeddings').open = encoder;
 }
 
 function show_status() {
@@ -87,11 +73,17 @@ function show_status() {
     return;
   }
   show_kind(state.kind === 'encoder');
-  scene.draw(state, {lost: seconds_since(lost_since), waited: Boolean(running), wanted});
-  const now = boundary(state), words = place_words(state, wanted ?? boundary_now(state));
-  $('summary').textContent = wanted === undefined ? words : `moving: ${words}`;
-  $('cut-value').textContent = moved_words ?? (state.auto ? 'Chosen for you, until you drag the boundary.'
+  const picture = shown(state, {asked, receipt, running, chosen, base: $('base').checked}), {drawn, next} = picture;
+  scene.draw(drawn, {lost: seconds_since(lost_since), waited: Boolean(running), needed: next.stages.some(({runs}) => runs === 'cloud'), wanted,
+    receipt: picture.receipt});
+  const now = boundary(next), words = place_words(drawn, wanted ?? boundary_now(drawn));
+  $('summary').textContent = wanted !== undefined ? `moving: ${words}` : picture.is_next ? `next: ${words}`
+    : picture.differs ? `${words} · next: ${place_words(next, boundary_now(next))}` : words;
+  const more = lost_since === undefined ? 0 : lacking(picture);
+  $('cut-value').textContent = more > 0 ? `${bytes(more)} more here, and ${running ? 'it' : 'texts'} would go on without the cloud.`
+    : moved_words ?? (next.base ? 'The base is the cloud\'s alone.' : state.auto ? 'Chosen for you, until you drag the boundary.'
     : 'Drag the boundary, or use its arrow keys.');
+  $('stop-cloud').hidden = !state.server.stoppable || lost_since !== undefined;
   const exact = receipt?.exact ?? state.exact;
   $('exact').hidden = exact === null || exact === undefined;
   $('exact').textContent = exact ? 'exact' : 'near';
@@ -104,9 +96,9 @@ function show_status() {
   $('model-name').textContent = `${model} · ${size}`;
   const may_choose = state.kind !== 'encoder';
   const most = Math.min(layers, highest(state));
-  options($('place'), [...(may_choose ? [['auto', 'Choose for me']] : []), ...(state.tail ? [] : [['cloud', 'All on the cloud']]),
+  options($('place'), next.base ? [['cloud', 'All on the cloud']] : [...(may_choose ? [['auto', 'Choose for me']] : []), ...(state.tail ? [] : [['cloud', 'All on the cloud']]),
     ...Array.from({length: most}, (_, i) => most - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
-    may_choose && state.auto ? 'auto' : String(cut_of(state, now)));
+    may_choose && next.auto ? 'auto' : String(cut_of(state, now)));
   $('placement').hidden = state.formats === undefined;
   $('head-choice').hidden = state.kind === 'encoder' || Boolean(state.tail);
   $('whose').hidden = !state.tail;
@@ -114,7 +106,7 @@ function show_status() {
   if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
   if (state.devices) options($('device'), state.devices.map((name) => [name, name]), state.device_asked);
   show_weights();
-  plan.draw($('plan'), $('plan-why'), state, seen, move_to);
+  plan.draw($('plan'), $('plan-why'), picture, seen, move_to);
   show_stage_times();
 }
 
@@ -152,20 +144,20 @@ const place_name = (cut) => cut === 'cloud' ? 'all on the cloud' : cut === 0 ? '
 function take_status(now) {
   const before = state;
   state = now;
+  remember_times(state);
   const landed = before?.bytes_downloaded !== now.bytes_downloaded;
   if (state.server.reachable) {
-    // The edge may find out a moment later than whoever told of it.
-    const found = lost_since !== undefined || performance.now() - troubled_at > 5000;
+    if (!running && trouble_is_over(lost_since !== undefined)) trouble('');
     lost_since = undefined;
-    if ($('trouble').dataset.of === 'cloud' && found && !running) trouble('');
   } else {
     lost_since ??= performance.now();
   }
   // Where later answers begin, and nobody asked for it.
   if (before?.layers && state.layers && before.model === state.model && before.cut !== state.cut && !moving) {
     const pick = state.plan?.pick;
-    const reason = lost_since !== undefined ? 'cloud_lost' : !state.auto ? 'asked_elsewhere' : pick?.cut === state.cut ? pick.why : 'landed';
-    moved_words = `Now ${place_name(state.cut)}: ${plan.why(reason)}.`;
+    const reason = lost_since !== undefined ? 'cloud_lost' : !state.auto ? 'asked_elsewhere' : 'landed';
+    const words = reason === 'landed' && pick?.cut === state.cut && pick.reason || plan.why(reason);
+    moved_words = `${asked ? 'Next' : 'Now'} ${place_name(state.cut)}: ${words}.`;
   }
   show_status();
   // A file is the disk's once its last byte is there, which may be later than told.
@@ -209,7 +201,7 @@ async function watch() {
 
 // Answers begin where `wish` says from now on.
 async function move(wish) {
-  moving = true;
+  moving = chosen = true;
   moved_words = undefined;
   scene.set_disabled(true);
   for (const id of ['place', 'model', 'head', 'format', 'device']) $(id).disabled = true;
@@ -285,16 +277,19 @@ function take(token) {
   const {move, ms} = token;
   answer.add({...token, moved: move && in_words(move.to)});
   if (ms === undefined) return;
-  const told = {...token, moved: move && `${in_words(move.to)}: ${plan.why(move.why)}`};
+  const reason = move && (move.reason ?? plan.why(move.why)), told = {...token, moved: move && `${in_words(move.to)}: ${reason}`};
   plot.add(told);
   bytes_plot.add(told);
-  scene.pulse(token.up, token.down, token.both > 0 ? token.both : token.wire, token.both > 0 ? 'cloud and line' : 'wire');
+  scene.receipt = receipt;
+  scene.pulse(token.up, token.down, token.both > 0 ? token.both : token.wire, {words: token.both > 0 ? 'cloud and line' : 'wire', here: token.cut === 0 && state.head !== 'cloud'});
   if (!move) seen.add(token.cut, token.counted_ms, token.first);
-  else if (move.why !== 'asked') moved_words = `Now ${place_name(move.to)}, from token ${move.at + 1} on: ${plan.why(move.why)}.`;
+  else if (move.why !== 'asked') moved_words = `Now ${place_name(move.to)}, from token ${move.at + 1} on: ${reason}.`;
+  if (token.first || move) show_status();
 }
 
 function show_verdict(usage) {
   figures.show_verdict($('figures'), figures.verdict(receipt));
+  seen.judge(receipt);
   $('receipt').textContent = JSON.stringify({model: asked?.model ?? state.model, ...usage}, null, 2);
 }
 function judge(kind, words) {
@@ -303,7 +298,7 @@ function judge(kind, words) {
 }
 
 function clear_answer() {
-  asked = receipt = undefined;
+  asked = receipt = chosen = scene.travels = undefined;
   answer.forget();
   judge('', '');
   $('figures').textContent = '';
@@ -414,11 +409,10 @@ async function compare() {
 async function embed(event) {
   event.preventDefault();
   try {
-    const {vectors: [first, second], usage} = await source.embed([$('first').value, $('second').value]);
-    const took = usage.splitcompute;
-    const cosine = figures.cosine(first, second);
-    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${first.length} channels`;
-    $('vectors').replaceChildren(figures.strip(first), figures.strip(second));
+    const {vectors, usage} = await source.embed([$('first').value, $('second').value]), took = usage.splitcompute;
+    const cosine = figures.cosine(...vectors);
+    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${vectors[0].length} channels`;
+    $('vectors').replaceChildren(...vectors.flatMap((vector) => [figures.strip(vector), figures.numbers(vector)]));
     figures.show_verdict($('embed-took'), figures.embeddings_verdict(usage));
     if (state.kind === 'encoder') {
       $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
@@ -445,7 +439,12 @@ $('mode').addEventListener('change', () => {
   keep('mode', $('chat-mode').checked ? 'chat' : 'continue');
   show_mode();
 });
-$('whose').addEventListener('change', () => keep('whose', $('base').checked ? 'base' : 'personal'));
+$('whose').addEventListener('change', () => {
+  keep('whose', $('base').checked ? 'base' : 'personal');
+  chosen = true;
+  if (state) show_status();
+});
+$('stop-cloud').addEventListener('click', () => source.stop_cloud().then(refresh).catch(tell));
 $('copy').addEventListener('click', async () => {
   await navigator.clipboard?.writeText(answer.words).catch(() => {});
   $('copy').textContent = 'Copied';

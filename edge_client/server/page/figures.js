@@ -1,4 +1,4 @@
-// Plots with axes, the verdict, and vectors as strips.
+// Plots with axes, the verdict, and vectors as pictures and as numbers.
 
 import {bytes, millis} from './machines.js';
 import {line_ms} from './tally.js';
@@ -104,6 +104,12 @@ export class Plot {
   }
 }
 
+export const token_words = ({cloud, wire, edge, both, up, down, cut}, index) => {
+  const took = [[cloud, 'cloud'], [wire, 'wire and waiting'], [both, 'cloud and line'], [edge, 'here']].filter(([ms]) => ms > 0);
+  return took.length === 0 ? `Token ${index + 1}: came with the token before, a right guess.`
+    : `Token ${index + 1}: ${took.map(([ms, words]) => `${words} ${millis(ms)}`).join(', ')}; ${bytes(up + down)} at ${cut === 'cloud' ? 'the cloud' : `cut ${cut}`}.`;
+};
+
 // One line: [words, figure] pieces of it.
 export function verdict(receipt) {
   const rate = receipt.tokens_per_second, percent = receipt.cloud_percent, {losses} = receipt;
@@ -148,6 +154,12 @@ export const cosine = (a, b) => {
 export const likeness = (cosine) =>
   cosine > .9999 ? 'the same' : cosine > .8 ? 'much alike' : cosine > .5 ? 'rather alike' : cosine > .2 ? 'somewhat alike' : 'not alike';
 
+// "Tensor [320] = 0.1234, ..., -0.0567": the first numbers and the last.
+export function numbers(vector) {
+  const node = document.createElement('code'), words = (some) => some.map((value) => value.toPrecision(4)).join(', ');
+  node.textContent = `Tensor [${vector.length}] = ${words(vector.slice(0, 6))}, …, ${words(vector.slice(-2))}`;
+  return node;
+}
 // One text's vector as a strip: one pixel a channel, dark below zero and light above.
 export function strip(vector) {
   const canvas = document.createElement('canvas');

@@ -49,15 +49,33 @@ export function describe(stage) {
   return stage.runs === 'cloud' ? `${kWords.cloud}, ${landing}` : landing;
 }
 
+// Whether a stage runs here where the boundary is there.
+export const is_above = (state, value, stage) => is_block(stage) ? number_of(stage) >= value : stage.name === 'embed' ? value === 0
+  : state.head !== 'cloud' && value < everything(state);
+
+// Times of stages by where they ran: a status has those of where they run.
+const times = new Map(), key_of = (state, stage, runs) => `${state.model} ${stage.name} ${runs}`;
+export function remember_times(state) {
+  for (const stage of state.stages) if (stage.ms !== null) times.set(key_of(state, stage, stage.runs), stage.ms);
+}
+const run_at = (state, stage, runs) => runs === stage.runs ? stage
+  : {...stage, runs, is_gpu: runs === 'here' && state.device.is_gpu, ms: times.get(key_of(state, stage, runs)) ?? null};
+
+// The status of an answer that runs at this cut, and of one of the base beside a tail, which is the cloud's alone.
+export function placed(state, cut) {
+  const value = cut === 'cloud' ? everything(state) : cut;
+  return {...state, cut, stages: state.stages.map((stage) => run_at(state, stage, is_above(state, value, stage) ? 'here' : 'cloud'))};
+}
+export const based = (state) => ({...placed(state, 'cloud'), base: true, auto: false, plan: null, tail: undefined,
+  stages: state.stages.map((stage) => ({...run_at(state, stage, 'cloud'), where: 'cloud'}))});
+
 // The stages as a boundary there would have them: of a move on its way, what runs stays as it is.
 function aimed(state, value, on_its_way) {
   if (value === boundary(state)) return state.stages;
   return state.stages.map((stage) => {
-    const above = is_block(stage) ? number_of(stage) >= value : stage.name === 'embed' ? value === 0
-      : state.head !== 'cloud' && value < everything(state);
-    const where = above ? 'edge' : 'cloud';
+    const above = is_above(state, value, stage), where = above ? 'edge' : 'cloud';
     if (where === stage.where) return stage;
-    return on_its_way ? {...stage, where} : {...stage, where, runs: above ? 'here' : 'cloud', ms: null};
+    return on_its_way ? {...stage, where} : {...run_at(state, stage, above ? 'here' : 'cloud'), where};
   });
 }
 
@@ -112,9 +130,10 @@ export class Scene {
     this.listen();
   }
 
-  // `lost` seconds without the cloud, or none, and whether somebody waits for it. `wanted`: a boundary on its way.
-  draw(state, {lost, waited, wanted} = {}) {
-    Object.assign(this, {state, wanted, lost, waited});
+  // `lost` seconds without the cloud, or none, and whether somebody waits for it, or the next answer needs it. `wanted`: a boundary on its
+  // way. `receipt`: of the answer whose place it is; none: it is the next one's.
+  draw(state, {lost, waited, needed, wanted, receipt} = {}) {
+    Object.assign(this, {state, wanted, lost, waited, needed, receipt});
     const value = this.preview ?? wanted ?? boundary(state);
     const stages = aimed(state, value, this.preview === undefined);
     const there = stages.filter((stage) => stage.runs === 'cloud'), here = stages.filter((stage) => stage.runs !== 'cloud' || lands(stage));
@@ -124,44 +143,55 @@ export class Scene {
       this.root.style.setProperty(name, `${Math.max(1, sum(list, width_of))}fr`);
     }
     this.say(there, here);
+    this.say_wire();
     const handle = this.handle;
     handle.setAttribute('aria-valuemax', highest(state));
     handle.setAttribute('aria-valuenow', value);
     handle.setAttribute('aria-valuetext', place_words(state, value));
-    handle.setAttribute('aria-disabled', String(Boolean(this.disabled)));
+    handle.setAttribute('aria-disabled', String(Boolean(this.fixed)));
   }
+  get fixed() { return this.disabled || !this.state?.layers || this.state.base; }
 
   say(there, here) {
-    const {state, lost} = this, cloud = this.boxes.cloud, work = (box) => box.querySelector('.work');
+    const {state, lost} = this, receipt = (this.preview ?? this.wanted) === undefined ? this.receipt : undefined, cloud = this.boxes.cloud, work = (box) => box.querySelector('.work');
     const blocks = there.filter(is_block).length, runs = here.filter((stage) => !lands(stage));
-    // As the plan says it of what runs, where it speaks of this head.
-    const percent = state.head !== 'cloud' && state.plan?.cuts.find(({cut}) => cut === (there.length < state.stages.length ? blocks : 'cloud'))?.cloud_percent;
+    // As the receipt says it; of an answer that moved, or is to, as the plan does of what runs there, where it speaks of this head.
+    const moved = receipt?.moves.length > 0, of_plan = state.head !== 'cloud' && state.plan?.cuts.find(({cut}) => cut === (there.length < state.stages.length ? blocks : 'cloud'))?.cloud_percent;
+    const percent = (moved ? undefined : receipt?.cloud_percent) ?? of_plan;
     const words = (stages) => {
       const ms = sum(stages, (stage) => stage.ms), part = stages === there ? percent : 100 - percent;
-      return [...(ms > 0 ? [`${millis(ms)} ${unit(state)}`] : []),
-        Number.isInteger(part) ? `${part} % of the work` : `${stages.filter(is_block).length} of ${state.layers} blocks`];
+      const known = ms > 0 && stages.every((stage) => stage.ms !== null || stage.name === 'norm');
+      return [...(known ? [`${millis(ms)} ${unit(state)}`] : []),
+        Number.isInteger(part) ? `${part} % of the work${moved ? ' now' : ''}` : `${stages.filter(is_block).length} of ${state.layers} blocks`];
     };
     cloud.classList.toggle('lost', lost !== undefined);
     cloud.querySelector('.name span').textContent = new URL(state.server.url).host;
     work(cloud).textContent = lost === undefined ? words(there).join(' · ')
-      : `no answer for ${lost} s${there.length === 0 ? '; not needed now' : this.waited ? '; waiting' : ''}`;
+      : `no answer for ${lost} s${there.length === 0 || (!this.waited && !this.needed) ? '; not needed now' : this.waited ? '; waiting' : ''}`;
     this.boxes.edge.querySelector('.name span').textContent = state.device.name === 'none' ? '' : state.device.name;
-    const coming = here.filter(lands), soonest = ({landing}) => landing.seconds_left ?? Infinity;
+    const coming = here.filter(lands), left = sum(coming, (stage) => stage.bytes - stage.bytes_done), soonest = ({landing}) => landing.seconds_left ?? Infinity;
     // The one that is coming in: of those with bytes to come, the one that is here the soonest.
     const landing = coming.filter((stage) => stage.bytes_done < stage.bytes).sort((a, b) => soonest(a) - soonest(b))
       .find((stage) => stage.landing.percent > 0 || soonest(stage) < Infinity);
     work(this.boxes.edge).textContent = coming.length === 0 ? words(here).join(' · ')
       : [...words(runs).slice(0, runs.length > 0 ? 1 : 0), landing ? `${landing.name.replace('.', ' ')} landing: ${landing_words(landing)}`
-        : `${bytes(sum(coming, (stage) => stage.bytes - stage.bytes_done))} to fetch`].join(' · ');
+        : left > 0 ? `${bytes(left)} to fetch` : 'the weights are here'].join(' · ');
   }
 
-  // One token crossed the wire, unless it came with the one before.
-  pulse(up, down, ms, words = 'wire') {
-    if (up + down === 0) return;
+  // What a token of this answer sent over the wire: nothing is known of the next one's.
+  say_wire() {
+    const {travels} = this.receipt || this.state?.kind === 'encoder' ? this : {}, wire = this.root.querySelector('#wire');
+    wire.classList.toggle('dim', this.lost !== undefined);
+    wire.querySelector('#wire-bytes').textContent = travels ? bytes(travels.bytes) : '–';
+    wire.querySelector('#wire-ms').textContent = travels?.words ?? (this.state?.kind === 'encoder' ? 'a trip' : 'a token');
+  }
+  // One token crossed the wire, unless it came with the one before; or none does, for all of the text runs here.
+  pulse(up, down, ms, {words = 'wire', here = false} = {}) {
+    if (up + down === 0 && !here) return;
+    this.travels = {bytes: up + down, words: here ? 'a token' : `${millis(ms)} ${words}`};
+    this.say_wire();
     const packet = this.root.querySelector('#packet'), wire = this.root.querySelector('#wire');
-    this.root.querySelector('#wire-bytes').textContent = bytes(up + down);
-    this.root.querySelector('#wire-ms').textContent = `${millis(ms)} ${words}`;
-    if (matchMedia('(prefers-reduced-motion: reduce)').matches || packet.getAnimations().length > 1) return;
+    if (here || matchMedia('(prefers-reduced-motion: reduce)').matches || packet.getAnimations().length > 1) return;
     const upright = getComputedStyle(this.root).gridTemplateColumns.split(' ').length === 1;
     const way = upright ? `0, ${wire.clientHeight - 12}px` : `${wire.clientWidth - 24}px, 0`;
     packet.animate([{opacity: 1, transform: 'translate(0, 0)'}, {opacity: 1, transform: `translate(${way})`}],
@@ -190,14 +220,14 @@ export class Scene {
     const now = () => this.preview ?? this.wanted ?? boundary(this.state);
     // Each key pressed is a change: the last one counts.
     handle.addEventListener('keydown', (event) => {
-      if (!(event.key in steps) || this.disabled || !this.state?.layers) return;
+      if (!(event.key in steps) || this.fixed) return;
       event.preventDefault();
       this.show(now() + steps[event.key]);
       clearTimeout(settling);
       settling = setTimeout(() => this.pick(), 400);
     });
     handle.addEventListener('pointerdown', (event) => {
-      if (this.disabled || !this.state?.layers) return;
+      if (this.fixed) return;
       event.preventDefault();
       handle.focus();
       handle.setPointerCapture(event.pointerId);

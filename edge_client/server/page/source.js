@@ -96,6 +96,9 @@ export const source = {
   kept: async () => (await send('GET', 'split/cache')).json(),
   forget: async () => (await send('DELETE', 'split/cache')).json(),
 
+  // Ends the cloud, where the edge may.
+  stop_cloud: () => send('POST', 'split/stop-cloud'),
+
   // {vectors, usage}: one vector a text, and what they took.
   embed: async (texts) => {
     const {data, usage} = await (await send('POST', 'v1/embeddings', {input: texts})).json();
