@@ -158,6 +158,10 @@ void add_listening_flags(Flags& flags, Options& options, Words& words) {
               "an origin whose pages may ask: http(s)://host[:port], or * for "
               "all; repeat it",
               &options.cors_origins);
+  flags.number("stops-cloud", "PID",
+               "the cloud is this process of this machine, and the page may end it, to show what "
+               "its texts do then",
+               &options.stops_cloud, 2, INT_MAX);
   flags.choice("log-format", {"text", "json"},
                "how requests are logged on stderr: as lines for people, or as "
                "JSON (text)",
@@ -211,6 +215,8 @@ void read_prompt(const Flags& flags, const Words& words, Options& options) {
       refuse("--serve: expected no prompt, --embed or --plan beside it");
     read_address(words.address, options);
   }
+  if (options.stops_cloud > 0 && !(options.serve && http::is_loopback(options.host)))
+    refuse("--stops-cloud: expected --serve on this machine alone beside it");
   http::expect_origins(options.cors_origins);
   if (flags.given("prompt-ids")) options.prompt_ids = ids_of(words.prompt_ids);
 }

@@ -1,5 +1,10 @@
 #include "edge_client/server/serve.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
 #include <thread>
 
 #include "base/log.h"
@@ -31,6 +36,27 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   return server;
 }
 
+// The route behind the page's button. It holds the process itself, for the system gives its number
+// to another one later, and answers no other page, whoever may ask for the rest.
+http::Route stop_route(int pid) {
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (process < 0) {
+    throw Error(ErrorKind::kInput, cat("--stops-cloud ", pid, ": ", std::strerror(errno)));
+  }
+  const std::shared_ptr<void> held(nullptr, [process](void*) { ::close(process); });
+  return {.method = "POST",
+          .path = "/split/stop-cloud",
+          .summary = "Kills the cloud's process, as the page's button does: with --stops-cloud.",
+          .handler = [process, held](const http::Request& request) {
+            const auto origin = request.headers.get("Origin"), host = request.headers.get("Host");
+            if (!origin || !host || *origin != cat("http://", *host)) {
+              throw http::HttpError(403, "not_own_page", "this server's own page alone may ask");
+            }
+            ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);  // or it is gone
+            return http::Response::json(200, "{}\n");
+          }};
+}
+
 }  // namespace
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
@@ -40,7 +66,9 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   MemoryBudget memory;
   http::Server server(server_options(options, memory));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
-  add_routes(server.router(), placements, page_routes());
+  std::vector<http::Route> routes = page_routes();
+  if (options.stops_cloud > 0) routes.push_back(stop_route(options.stops_cloud));
+  add_routes(server.router(), placements, std::move(routes));
   serve::observe_memory(placements.metrics().metrics, memory);
   if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
     server.router().set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));

@@ -105,6 +105,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
   ServiceState now;
   static_cast<EngineState&>(now) = engine_.state();
   now.devices = devices;
+  now.stops_cloud = options_.stops_cloud > 0;
   if (now.split && !options_.tail.empty()) {
     now.personal = ids()[0];
     now.highest = engine_.highest_cut().value_or(0);

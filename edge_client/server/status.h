@@ -17,6 +17,7 @@ struct ServiceState : EngineState {
   std::vector<std::string> devices;  // that can be asked for
   std::string personal;              // the model with a tail of one's own; empty: there is none
   int highest = 0;                   // cut of its texts
+  bool stops_cloud = false;          // the page may
 };
 
 // {"model","cut","server","device","stages" ...}

@@ -57,6 +57,7 @@ struct Options {
   uint64_t kv_budget = 0;  // bytes; 0: one whole context, of a server some
   std::string log_format = "text";
   std::vector<std::string> allowed_hosts, cors_origins;
+  int stops_cloud = 0;         // the process that the page may end; 0: none
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
   int max_tokens = 64;

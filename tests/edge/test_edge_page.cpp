@@ -1,6 +1,10 @@
 // The page's files, and what it asks of the edge beside OpenAI's routes. What a person does with it
 // is in tests/page.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "support/edge_server.h"
 
@@ -36,10 +40,10 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
   EXPECT_TRUE(policy.starts_with("default-src 'none';")) << policy;
   EXPECT_EQ(policy.find("unsafe"), policy.npos) << policy;
   EXPECT_EQ(page.body.find("://"), page.body.npos);
-  for (const char* file : {"/style.css", "/app.js", "/source.js", "/machines.js", "/answer.js",
-                           "/tally.js", "/chat.js", "/markdown.js", "/marked.js", "/kept.js",
-                           "/form.js", "/figures.js", "/plan.js", "/icon.svg", "/shown.js",
-                           "/trouble.js"}) {
+  for (const char* file :
+       {"/style.css", "/app.js", "/source.js", "/machines.js", "/answer.js", "/tally.js",
+        "/chat.js", "/markdown.js", "/marked.js", "/kept.js", "/form.js", "/figures.js", "/plan.js",
+        "/icon.svg", "/shown.js", "/trouble.js"}) {
     const http::Reply reply = edge_.get(file);
     EXPECT_EQ(reply.status, 200) << file;
     EXPECT_EQ(reply.headers.get("X-Content-Type-Options"), "nosniff") << file;
@@ -48,6 +52,65 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
   EXPECT_EQ(http::Client(edge_.url()).request("GET", "/", {}, {}, {{"If-None-Match", etag}}).status,
             304);
   EXPECT_EQ(edge_.get("/../CMakeLists.txt").status, 404);
+}
+
+// A child that ends when it is told to.
+struct Child {
+  Child() : pid(::fork()) {
+    if (pid != 0) return;
+    ::pause();
+    ::_exit(0);
+  }
+  ~Child() {
+    if (::waitpid(pid, nullptr, WNOHANG) != 0) return;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  const pid_t pid;
+};
+
+TEST_F(EdgePage, ItsOwnButtonAloneEndsTheCloudThatWasNamed) {
+  const auto stop = [](EdgeServer& edge, const http::Headers& headers) {
+    return http::Client(edge.url()).request("POST", "/split/stop-cloud", {}, {}, headers).status;
+  };
+  const std::string own = edge_.url();
+  EXPECT_EQ(stop(edge_, {{"Origin", own}}), 404);
+  EXPECT_EQ(edge_.status()["server"]["stoppable"], false);
+
+  Child named, other;
+  EdgeServer edge({cat("--server=", cloud_.url()), cat("--cache=", cache_.path.string()), "--cut=1",
+                   cat("--stops-cloud=", named.pid), "--cors-origin=https://friend.example"});
+  edge.ready();
+  EXPECT_EQ(edge.status()["server"]["stoppable"], true);
+  for (const http::Headers& headers :
+       {http::Headers{}, http::Headers{{"Origin", own}}, http::Headers{{"Origin", "null"}},
+        http::Headers{{"Origin", "http://localhost:3000"}},
+        http::Headers{{"Origin", "https://friend.example"}}}) {
+    EXPECT_EQ(stop(edge, headers), 403) << headers.get("Origin").value_or("none");
+  }
+  EXPECT_EQ(edge.get("/split/stop-cloud").status, 405);
+  EXPECT_EQ(::waitpid(named.pid, nullptr, WNOHANG), 0);
+  EXPECT_EQ(stop(edge, {{"Origin", edge.url()}}), 200);
+  int status = 0;
+  EXPECT_EQ(::waitpid(named.pid, &status, 0), named.pid);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_EQ(stop(edge, {{"Origin", edge.url()}}), 200);  // it is gone
+  EXPECT_EQ(::waitpid(other.pid, nullptr, WNOHANG), 0);
+}
+
+TEST(EdgeOptions, TheCloudIsStoppedFromThisMachineAlone) {
+  for (const auto& [arguments, words] :
+       {std::pair<std::vector<std::string>, const char*>{{"--stops-cloud=4000000", "--prompt=a"},
+                                                         "--stops-cloud: expected --serve on this"},
+        {{"--stops-cloud=4000000", "--serve=0.0.0.0:0", "--insecure"},
+         "--stops-cloud: expected --serve on this"},
+        {{"--stops-cloud=1", "--serve"}, "--stops-cloud: "},
+        {{"--stops-cloud=2000000000", "--serve=127.0.0.1:0"}, "--stops-cloud 2000000000: "}}) {
+    const Outcome got = run_edge(arguments);
+    EXPECT_EQ(got.code, 2) << got.err;
+    EXPECT_NE(got.err.find(words), std::string::npos) << got.err;
+    EXPECT_EQ(std::ranges::count(got.err, '\n'), 1) << got.err;
+  }
 }
 
 TEST_F(EdgePage, TheCloudAloneWritesTheSame) {

@@ -323,7 +323,8 @@ class Pair:
         environment = {name: value for name, value in os.environ.items() if not name.startswith('SPLIT_')}
         self.environment = environment | {'XDG_CACHE_HOME': os.path.join(scratch, 'cache')}
         self.cloud = self.start(scratch, 'cloud_server', '--port', '0', '--device', 'cpu')
-        self.edge = self.start(scratch, 'edge_client', '--server', self.cloud, '--serve', '127.0.0.1:0', '--device', 'cpu')
+        self.edge = self.start(scratch, 'edge_client', '--server', self.cloud, '--serve', '127.0.0.1:0', '--device', 'cpu',
+                               '--stops-cloud', str(self.running[0].pid))
 
     def start(self, scratch, name, *words):
         log = os.path.join(scratch, name + '.log')
