@@ -1,6 +1,7 @@
 #include "http/server/workers.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace split::http {
 
@@ -48,7 +49,7 @@ void Workers::work() {
         wake_.wait(lock);
       } else if (wake_.wait_for(lock, options_.linger) == std::cv_status::timeout &&
                  jobs_.empty() && !closed_ && running_.size() > options_.keep) {
-        return retire();
+        return retire(lock);
       }
     }
     if (jobs_.empty()) return;
@@ -63,13 +64,15 @@ void Workers::work() {
   }
 }
 
-void Workers::retire() {
+void Workers::retire(std::unique_lock<std::mutex>& lock) {
   --idle_;
   const pthread_t self = pthread_self();
   std::erase_if(running_, [&](pthread_t thread) { return pthread_equal(thread, self) != 0; });
   // The one before has left work(): its stack goes now, this one's with the next.
-  if (retired_) pthread_join(*retired_, nullptr);
-  retired_ = self;
+  const auto before = std::exchange(retired_, self);
+  // The system may take its time to end it, and the server's loop takes the lock for each request.
+  lock.unlock();
+  if (before) pthread_join(*before, nullptr);
 }
 
 void Workers::close() {

@@ -40,8 +40,9 @@ class Workers {
  private:
   static void* enter(void* self);
   void work();
-  bool start_thread();  // under the lock, and so is
-  void retire();        // what an idle thread does last
+  bool start_thread();  // under the lock
+  // The last that an idle thread does; lets go of the lock.
+  void retire(std::unique_lock<std::mutex>& lock);
 
   const Options options_;
   mutable std::mutex mutex_;
