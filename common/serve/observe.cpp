@@ -133,6 +133,10 @@ void observe_server(http::Server& server, Metrics& metrics,
                 [&server] { return static_cast<double>(server.stats().connections); });
   metrics.gauge("split_requests_in_flight", "Requests that are being answered.",
                 [&server] { return static_cast<double>(server.stats().inflight); });
+  metrics.gauge("split_loop_longest_turn_seconds",
+                "The longest time since the start in which the loop that hears all connections was "
+                "at work on some.",
+                [&server] { return seconds(server.stats().longest_turn); });
   server.on_refused([&metrics, write = std::move(write)](const http::Refused& refused) {
     requests(metrics, kNoRoute, refused.status).add();
     if (log_format() >= LogFormat::kText) write(refused_line(refused));

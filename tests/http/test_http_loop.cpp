@@ -165,6 +165,23 @@ TEST_F(HttpLoop, AnswersWhileEveryWorkerIsBusy) {
   EXPECT_EQ(running_.server.stats().inflight, 1u);
 }
 
+// What a handler of the loop takes is a turn's, and stays the longest.
+TEST_F(HttpLoop, TellsItsLongestTurn) {
+  const auto longest = [&] { return running_.server.stats().longest_turn; };
+  Peer pausing(running_.port), asking(running_.port);
+  pausing.say(get("/pause"));
+  paused_.wait();
+  const auto before = std::chrono::steady_clock::now();
+  const auto least = 2 * longest() + std::chrono::milliseconds(1);
+  while (std::chrono::steady_clock::now() - before < least) std::this_thread::yield();
+  on_.count_down();
+  pausing.answer();
+  asking.say(get("/livez"));
+  asking.answer();
+  EXPECT_GE(longest(), least);
+  EXPECT_LE(longest(), std::chrono::steady_clock::now() - before + least);
+}
+
 TEST_F(HttpLoop, AnswersManyInOnePacketInTheirOrder) {
   std::string all;
   for (int i = 0; i < 5000; ++i) all += get(cat("/livez?q=", i));

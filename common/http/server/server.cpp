@@ -143,6 +143,7 @@ void Server::Impl::run() {
     const int n = ::epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), wait);
     if (n < 0 && errno != EINTR)
       throw Error(ErrorKind::kIo, cat("[http] epoll_wait: ", errno_text(errno)));
+    const auto began = Clock::now();
     for (int i = 0; i < n; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
     for (const int fd : std::exchange(ready.pending, {})) on_event(fd);
     take_reports();
@@ -154,6 +155,8 @@ void Server::Impl::run() {
     take_turns();
     on_time(Clock::now());
     trim();
+    const auto took = Clock::now() - began;
+    if (took > counts.longest_turn.load()) counts.longest_turn = took;
   }
   door.listener.reset();
   // Late handlers find their client gone and their writes failing.
@@ -399,7 +402,8 @@ void Server::stop() {
 void Server::renew_tls() { impl_->certificates.renew(); }
 
 Server::Stats Server::stats() const {
-  return {impl_->counts.open, impl_->workers.threads(), impl_->counts.inflight};
+  return {impl_->counts.open, impl_->workers.threads(), impl_->counts.inflight,
+          impl_->counts.longest_turn};
 }
 
 }  // namespace split::http

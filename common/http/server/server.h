@@ -70,6 +70,8 @@ class Server {
   };
   struct Stats {
     size_t connections, workers, inflight;
+    // Between two waits of the loop, in which nobody else is heard.
+    std::chrono::steady_clock::duration longest_turn;
   };
 
   // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used, or for a proxy that
