@@ -59,6 +59,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   if (!config.encodes()) {
     info.features.insert(info.features.begin(), {"to", "fill", "completions"});
     info.features.emplace_back(wire::kDigestFeature);
+    info.features.emplace_back(wire::kAgainFeature);
   }
   if (model.batcher().prefixes() != nullptr) info.features.emplace_back(wire::kCacheFeature);
   info.bits = model.bits();

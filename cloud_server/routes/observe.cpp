@@ -54,6 +54,14 @@ void observe_models(Cloud& cloud) {
     cloud.metrics.gauge(
         "split_load_price", "What edges are told that a row costs beyond its work: from 0 to 1.",
         [&model = *model] { return model.wishes().told().price; }, {{"model", model->id()}});
+    cloud.metrics.counted("split_replayed_rows_total",
+                          "Rows computed that a session had which was lost.",
+                          [&model = *model] { return static_cast<double>(model.replayed_rows()); },
+                          {{"model", model->id()}});
+    cloud.metrics.counted("split_sessions_moved_total",
+                          "Sessions that began with the rows of one that was lost.",
+                          [&model = *model] { return static_cast<double>(model.moved_sessions()); },
+                          {{"model", model->id()}});
     serve::observe_batcher(cloud.metrics, [batcher] { return batcher; }, {{"model", model->id()}});
   }
 }

@@ -89,8 +89,9 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   beside->note = model.wishes().told();
   beside->note.want.reset();  // its session has made no step
   http::Response response =
-      serve::session_completions(request, std::move(work), [&](std::optional<int> can) {
-        beside->can = can;
+      serve::session_completions(request, std::move(work), [&](const serve::SessionClient& client) {
+        beside->can = client.can;
+        beside->again = client.again;
         open_session(cloud, name, model, {.to = model.config().layers});
       });
   response.headers.set(wire::kLoadHeader, to_text(beside->note));
@@ -202,6 +203,7 @@ Routes session_routes(Cloud& cloud) {
                 {"rows", "string", "The rows to return: all, last or none."},
                 {"to", "", "The point that these rows go to; by default where the session goes."},
                 {"can", "integer", "The lowest cut that this client could take over at."},
+                {"again", "boolean", "Another session had these rows, and was lost: they count."},
                 {"wire", "string",
                  "How hidden states come back in safetensors: f32, or rounded to f16 or q8_0."},
                 {"fill", "boolean",

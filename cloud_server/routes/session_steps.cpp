@@ -221,6 +221,7 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     }
     throw;
   }
+  if (asked.again) model.count_again(session, job.rows.count());
   http::Response response = answer.response(rows.past, rows.past + rows.count());
   end_step(cloud, session, model, request, job, response);
   if (cached > 0) response.headers.set(wire::kCachedHeader, cat(cached));

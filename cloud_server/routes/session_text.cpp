@@ -90,8 +90,10 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
   const bool begins = rows.phase == Phase::kPrompt;
   const PrefixCache::Taken taken =
       begins ? take(session, at, first) : PrefixCache::Taken();  // while it is computed
+  const bool again = std::exchange(beside_->again, false) && at < first;
   at += taken.rows;
   if (begins) cached_ = at;
+  if (again) model_.count_again(session, first - at);
   float* out = out_.data();
   while (at < end) {
     const bool all = rows.wanted == Wanted::kAll, before = at < first;

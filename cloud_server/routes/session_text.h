@@ -10,6 +10,7 @@ namespace split::cloud {
 // News of a text's reader, and of the load, that go beside the text.
 struct LoadBeside {
   std::optional<int> can;
+  bool again = false;  // its first rows were another session's
   wire::LoadNote note;
 
   // A comment, where a reader has something else to do than at the last one; or empty.

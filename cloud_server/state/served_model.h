@@ -85,6 +85,13 @@ class ServedModel {
   // A token waited so long for the step that made it.
   void token_waited(double ms) { waits_.add(ms, clock_()); }
   std::optional<StepCosts> costs() const;
+  // The session computed rows that another one had, which was lost.
+  void count_again(Session& session, uint32_t rows) {
+    replayed_rows_ += rows;
+    if (!std::exchange(session.moved, true)) ++moved_sessions_;
+  }
+  uint64_t replayed_rows() const { return replayed_rows_; }
+  uint64_t moved_sessions() const { return moved_sessions_; }
 
  private:
   ModelOptions options_;
@@ -99,6 +106,7 @@ class ServedModel {
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<WeightStore> weights_;
+  std::atomic<uint64_t> replayed_rows_ = 0, moved_sessions_ = 0;
   LoadMeter load_;   // of steps
   LoadMeter waits_;  // of tokens
   std::function<Wishes::Time()> clock_ = std::chrono::steady_clock::now;

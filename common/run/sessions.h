@@ -45,6 +45,7 @@ struct Session {
   SequenceHistory history;  // its rows, and perhaps more that were there; none of hidden states
   std::optional<PrefixRoot> root;  // whose rows it takes and leaves; none: nobody's
   std::optional<int> can;  // the lowest cut that its edge could go on from, where it said so
+  bool moved = false;      // its edge sent rows that another session had
   SessionReceipt receipt;
 
   explicit Session(SessionName name) : name(std::move(name)) {}

@@ -87,16 +87,18 @@ http::Response completions(const http::Request& request, const FindModel& find) 
 }
 
 http::Response session_completions(const http::Request& request, TextModel model,
-                                   const std::function<void(std::optional<int> can)>& accepted) {
+                                   const std::function<void(const SessionClient&)>& accepted) {
   Fields fields(request.body, request.memory.get());
   if (fields.text_or("model", model.id) != model.id) {
     Fields::refuse("model", "expected the one in the path, or none");
   }
   TextRequest parsed = read_completion_request(fields, model, request, true);
   read_session(fields, parsed);
-  std::optional<int> can;
-  if (fields.has("can")) can = static_cast<int>(fields.integer("can", 0, model.config->layers));
-  return answer(request, fields, std::move(model), std::move(parsed), [&] { accepted(can); });
+  SessionClient client{.again = fields.boolean_or("again", false)};
+  if (fields.has("can")) {
+    client.can = static_cast<int>(fields.integer("can", 0, model.config->layers));
+  }
+  return answer(request, fields, std::move(model), std::move(parsed), [&] { accepted(client); });
 }
 
 std::vector<http::RequestField> completion_fields() {
@@ -124,6 +126,7 @@ std::vector<http::RequestField> session_completion_fields() {
   fields.push_back(
       {"messages", "array", "A chat in place of the prompt, with what belongs to it."});
   fields.push_back({"can", "integer", "The lowest cut that this client could take over at."});
+  fields.push_back({"again", "boolean", "Another session had these rows, and was lost."});
   return fields;
 }
 

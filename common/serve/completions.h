@@ -13,10 +13,13 @@ http::Response completions(const http::Request& request, const FindModel& find);
 
 // Completes one text that runs on something of the client's, which has its rows when the text
 // ends: one prompt, and perhaps how many of its last ids were generated. Always says which ids the
-// prompt has, and the text. `accepted` is called before anything runs, with the lowest cut that the
-// client could take over at, if it says so.
+// prompt has, and the text. `accepted` is called before anything runs, with what the client says.
+struct SessionClient {
+  std::optional<int> can = {};  // the lowest cut that it could take over at
+  bool again = false;           // another session had these rows, and was lost
+};
 http::Response session_completions(const http::Request& request, TextModel model,
-                                   const std::function<void(std::optional<int> can)>& accepted);
+                                   const std::function<void(const SessionClient&)>& accepted);
 
 // The members of their bodies, for /openapi.json.
 std::vector<http::RequestField> completion_fields();

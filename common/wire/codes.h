@@ -16,6 +16,7 @@ inline constexpr char kContextExceeded[] = "context_exceeded";
 inline constexpr char kBusy[] = "busy";
 inline constexpr char kDamaged[] = "damaged";  // bytes changed on the way
 inline constexpr char kLoading[] = "loading";
+inline constexpr char kDraining[] = "draining";  // it takes no new texts: another server may
 inline constexpr char kNotFound[] = "not_found";
 inline constexpr char kNotSupported[] = "not_supported";
 inline constexpr char kCloudError[] = "cloud_error";

@@ -226,13 +226,14 @@ void ReceivedRows::own(Matrix hidden) {
 }
 
 std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can,
-                      DType wire, std::optional<uint64_t> digest) {
+                      DType wire, std::optional<uint64_t> digest, bool again) {
   Json json = {{"past", rows.past},
                {"phase", wire_name(rows.phase)},
                {"rows", wanted_name(rows.wanted)},
                {"tokens", rows.tokens}};
   if (to) json["to"] = json_of(*to);
   if (can) json["can"] = *can;
+  if (again) json["again"] = true;
   write_common(json, wire, digest);
   return json.dump();
 }
@@ -260,6 +261,7 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
     if (fields.has("count")) Fields::refuse("count", "is for a fill");
     step.received.own(fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens));
     rows.phase = parse_phase(fields.text_or("phase", wire_name(Phase::kPrompt)));
+    step.again = fields.boolean_or("again", false);
   }
   rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
   if (fields.has("to")) step.to = read_to(fields, config);

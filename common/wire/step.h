@@ -52,13 +52,14 @@ struct StepRequest {
   // It names the ids that the sender has before these rows, in a fill's case in these too
   // (SequenceHistory::digest): the session's are to be the same.
   std::optional<uint64_t> digest;
+  bool again = false;        // these rows were another session's, which was lost
   DType wire = DType::kF32;  // of the answer's hidden states (wire/row_format.h)
 };
 // {"past","phase","rows","tokens"}, "to" where that is not the session's, "can", "wire" where that
-// is not f32, and "digest" in 16 hex digits.
+// is not f32, "digest" in 16 hex digits, and "again" where that is so.
 std::string step_json(const SequenceRows& rows, std::optional<Point> to = {},
                       std::optional<int> can = {}, DType wire = DType::kF32,
-                      std::optional<uint64_t> digest = {});
+                      std::optional<uint64_t> digest = {}, bool again = false);
 // {"count","fill","past","rows","to"}, "wire" and "digest" likewise.
 std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted,
                       DType wire = DType::kF32, std::optional<uint64_t> digest = {});
@@ -70,6 +71,8 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
 // Stands among the features of a server that reads a digest.
 inline constexpr std::string_view kDigestFeature = "digest";
+// Likewise of one that reads "again", in a step and beside a session's text.
+inline constexpr std::string_view kAgainFeature = "again";
 
 // --- a step without a session: a range and which rows
 struct ForwardRequest {

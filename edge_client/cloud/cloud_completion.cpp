@@ -292,17 +292,18 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
   if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
 }
 
-std::string stream_on_session(Remote& remote, const std::string& model, const Stream& asked,
+std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,
                               const CloudLink::OnToken& on_token) {
-  const std::string path = session_path(model, asked.session);
+  const std::string path = session_path(model.id, asked.session);
   bool goes_on = true;
   // Its text is made of the ids by whoever asked.
   const OnText on_text = [&](std::string_view, const ScoredToken* token) {
     if (token != nullptr) goes_on = on_token(*token);
     return goes_on;
   };
-  Json body = request_of(model, Json{{"prompt", asked.ids}}, asked.options);
+  Json body = request_of(model.id, Json{{"prompt", asked.ids}}, asked.options);
   if (asked.can) body["can"] = *asked.can;
+  if (asked.again && model.knows(wire::kAgainFeature)) body["again"] = true;
   uint64_t steps = 0;  // which the text counts
   TokenStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());

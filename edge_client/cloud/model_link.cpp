@@ -45,7 +45,8 @@ std::vector<float> ModelLink::ask(const Send& send) {
                          .vocab = static_cast<uint32_t>(options_.config.vocab),
                          .wire = options_.wire,
                          .moves = options_.moves,
-                         .digests = options_.info.knows(wire::kDigestFeature)};
+                         .digests = options_.info.knows(wire::kDigestFeature),
+                         .again = options_.info.knows(wire::kAgainFeature)};
   const bool begins = send.call == Send::kOpen;
   std::vector<float> values = begins ? room_for_session([&] { return remote_->ask(send, model); })
                                      : remote_->ask(send, model);
@@ -61,7 +62,7 @@ std::optional<CloudSays> ModelLink::load() const {
 
 std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {
   std::string ended = room_for_session(
-      [&] { return stream_on_session(*remote_, options_.info.id, stream, on_token); });
+      [&] { return stream_on_session(*remote_, options_.info, stream, on_token); });
   if (ended.empty()) expect_same_model();  // it goes on elsewhere
   return ended;
 }

@@ -277,7 +277,8 @@ http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t
     case Send::kStep:
       path = wire::session_forward_path(send.session);
       body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
-                             model.moves ? send.can : std::nullopt, model.wire, digest);
+                             model.moves ? send.can : std::nullopt, model.wire, digest,
+                             model.again && send.again);
       break;
     case Send::kFill:
       path = wire::session_forward_path(send.session);

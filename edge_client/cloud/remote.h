@@ -56,6 +56,7 @@ struct AskedModel {
   DType wire = DType::kF32;  // of hidden states on their way
   bool moves = false;        // a step says where it goes, and where its text could go on
   bool digests = false;      // and by which ids its session's rows are to be
+  bool again = false;        // and which rows a session had that was lost
 };
 
 // One thread at a time, but for cancel().

@@ -56,6 +56,7 @@ struct Send {
   // It names the ids that the text has before these rows, for kFill in them too: a session that has
   // other ones, which another server kept from before, is refused.
   std::optional<uint64_t> digest = {};
+  bool again = false;  // of kStep: these rows were another session's, which was lost
   TextRows texts = {};
   uint32_t width = 0;
 };
@@ -68,6 +69,7 @@ struct Stream {
   GenerateOptions options;
   SplitCounts* counts;
   std::optional<int> can = {};  // the lowest cut from which the text could go on here
+  bool again = false;           // its rows were another session's, which was lost
 };
 
 // Serves one model; one thread at a time. Every call throws RemoteError.

@@ -43,10 +43,11 @@ Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
       }
       for (bool again = false;;) {
         const uint32_t there = cloud.rows.below(sides_.cut);
-        if (there < rows.past && !behind_) begins_again_ |= !std::exchange(again, true);
+        const bool had = there < rows.past && !behind_;
+        if (had) begins_again_ |= !std::exchange(again, true);
         const SequenceRows next = next_of(rows, there);
         const uint64_t digest = sides_.history.digest(next.past);
-        const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can(), digest};
+        const Send asked{Send::kStep, cloud.session, next, &counts_.traffic, can(), digest, had};
         std::vector<float> hidden = co_await asked;
         const uint32_t cached = flow_.load() ? flow_.load()->cached : 0;
         if (rows.phase == Phase::kPrompt && !begins_again_) cached_ += cached;

@@ -41,6 +41,7 @@ class CloudRows {
   void heed_load();
   // A session or a stream is begun again; it counts once the cloud answers.
   void begins_again() { begins_again_ = true; }
+  bool is_again() const { return begins_again_; }
   // The cloud was lost before this text was known here.
   void was_lost() {
     losing_ = begins_again_ = true;

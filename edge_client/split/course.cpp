@@ -256,7 +256,8 @@ bool Course::to_switch() const {
 
 Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
   ++counts_.trips;
-  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can()};
+  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can(),
+                     cloud_.is_again()};
   sides_.cloud.open = true;  // it may be, from now on
   StreamEvent event = co_await asked;
   for (; event.token; event = co_await NextToken{}) {

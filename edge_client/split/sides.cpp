@@ -48,7 +48,8 @@ bool CloudSide::heed(const RemoteError& error, int from, int to) {
     rows.cut_back(0);
   } else if (error.code == codes::kDepthMismatch) {
     rows.limit(from, to, error.have.value_or(0));
-  } else if (error.code == codes::kSessionConflict) {
+  } else if (error.code == codes::kSessionConflict || error.code == codes::kDraining) {
+    // A balancer may keep the id at a server that drains, and sends another one elsewhere.
     session = random_session_id();
     open = false;
     rows.cut_back(0);

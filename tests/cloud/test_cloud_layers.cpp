@@ -65,7 +65,7 @@ class CloudLayers : public testing::Test {
 
 TEST_F(CloudLayers, AModelSaysWhatItsSessionsKnow) {
   const Json json = json_of(cloud.ask().get("/v1/models/rand-a"));
-  for (const char* feature : {"to", "fill", "completions", "load", "digest"}) {
+  for (const char* feature : {"to", "fill", "completions", "load", "digest", "again"}) {
     const auto& all = json["features"];
     EXPECT_NE(std::find(all.begin(), all.end(), feature), all.end()) << feature;
   }

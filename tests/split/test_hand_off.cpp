@@ -31,6 +31,7 @@ class StreamingCloud : public edge::CloudLink {
 
   std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
     ++streams;
+    again += asked.again ? 1 : 0;
     sessions.insert(asked.session);
     if (dead) throw RemoteError("gone", 0, "");
     LocalForward forward(whole_.batcher);
@@ -58,7 +59,7 @@ class StreamingCloud : public edge::CloudLink {
   int breaks_after = -1;  // tokens of each stream
   bool dead = false;
   std::function<void()> before_token;
-  int streams = 0;
+  int streams = 0, again = 0;
   std::set<std::string> sessions;
 
  private:
@@ -83,7 +84,7 @@ class HandOffs : public testing::Test {
   // next one comes, unless that is not waited for.
   Outcome hand_off(const GenerateOptions& options, int here_at, bool waits = true,
                    std::optional<double> foreseen_ms = {}) {
-    cloud.streams = 0;
+    cloud.streams = cloud.again = 0;
     edge::Placement place;
     place.all_on_cloud = true;
     edge::RetryOptions retry;
@@ -195,6 +196,7 @@ TEST_F(HandOffs, LoseAndDoubleNoTokenWhereTheStreamBreaks) {
       if (here_at < 0) {
         EXPECT_EQ(got.counts.losses, got.counts.replays);
         EXPECT_EQ(got.counts.losses, static_cast<uint64_t>(19 / breaks_after));
+        EXPECT_EQ(cloud.again, cloud.streams - 1);  // and each but the first says so
       }
     }
   }

@@ -17,6 +17,7 @@ TEST_F(SplitAlone, EveryCutGivesTheWholeModelsText) {
   }
   EXPECT_EQ(cloud.sessions(), 0u);  // each was ended
   EXPECT_EQ(counts.replays, 0u);
+  EXPECT_EQ(cloud.rows_again, 0u);
   EXPECT_EQ(waiter.waits, 0);
 }
 
@@ -34,6 +35,25 @@ TEST_F(SplitAlone, ALostSessionGetsItsRowsAgain) {
   EXPECT_EQ(counts.cloud_layer_rows_again(), prompt.size() + 3);  // those before the fifth step
   EXPECT_EQ(cloud.opened, 2);
   EXPECT_EQ(waiter.waits, 1);
+  EXPECT_EQ(cloud.rows_again, prompt.size() + 3);  // and the cloud was told which they are
+}
+
+// A balancer may keep the id at the server that refused it.
+TEST_F(SplitAlone, ASessionThatAServerWhichDrainsDoesNotOpenHasAnotherIdTheNextTime) {
+  const std::vector<int32_t> expected = whole();
+  std::vector<std::string> ids;
+  cloud.before_open = [&](const std::string& session) {
+    ids.push_back(session);
+    if (ids.size() < 3) throw RemoteError("draining", 503, wire::codes::kDraining);
+  };
+  EXPECT_EQ(text(1), expected);
+  ASSERT_EQ(ids.size(), 3u);
+  EXPECT_NE(ids[0], ids[1]);
+  EXPECT_NE(ids[1], ids[2]);
+  EXPECT_EQ(waiter.waits, 2);
+  EXPECT_EQ(counts.losses, 0u);  // nothing of it was there
+  EXPECT_EQ(counts.replays, 0u);
+  EXPECT_EQ(cloud.rows_again, 0u);
 }
 
 // Its session is there all the same.

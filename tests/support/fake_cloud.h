@@ -68,6 +68,7 @@ class FakeCloud : public edge::CloudLink {
           loop_(cloud.model_.config(), cloud.tokenizer, asked.ids, asked.options) {
       const Call call(cloud);
       ++cloud.streams;
+      cloud.streams_again += asked.again ? 1 : 0;
       auto& sessions = cloud.sessions_;
       const StageRange range{.to = cloud.model_.config().layers};
       if (!sessions.contains(session_))
@@ -121,12 +122,14 @@ class FakeCloud : public edge::CloudLink {
   int calls() const { return calls_; }
   Batcher& batcher() { return batcher_; }
 
-  std::function<void(int number)> before_step;              // of each step; may throw
-  std::function<void(int number)> before_call, after_call;  // likewise, of each on a session
+  std::function<void(int number)> before_step;                  // of each step; may throw
+  std::function<void(const std::string& session)> before_open;  // likewise
+  std::function<void(int number)> before_call, after_call;      // likewise, of each on a session
   std::optional<edge::CloudSays> load() const override { return says; }
   int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
   std::optional<edge::CloudSays> says;  // of its load
-  size_t rows_stepped = 0;
+  size_t rows_stepped = 0, rows_again = 0;
+  int streams_again = 0;
   const Tokenizer* tokenizer = nullptr;  // of texts that it streams
 
  private:
@@ -146,6 +149,7 @@ class FakeCloud : public edge::CloudLink {
     std::vector<int32_t> ids = {};
   };
   void open(const std::string& session, const StageRange& range) {
+    if (before_open) before_open(session);
     const Call call(*this);
     ++opened;
     if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range, {}};
@@ -159,6 +163,7 @@ class FakeCloud : public edge::CloudLink {
     check(own, rows.past, send.digest);
     EXPECT_LE(rows.range.to, own.range.to);
     rows_stepped += rows.count();
+    if (send.again) rows_again += rows.count();
     shard_.pages().truncate(own.sequence, rows.past);
     own.ids.resize(rows.past);
     own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());

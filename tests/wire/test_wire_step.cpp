@@ -70,6 +70,10 @@ TEST(WireStep, IsTheJsonThatServersKnow) {
   EXPECT_EQ(parse_step(fill_json(0, 1, 2, Wanted::kAll, DType::kF32, UINT64_MAX), config()).digest,
             UINT64_MAX);
   EXPECT_EQ(parse_step(step_json(rows), config()).digest, std::nullopt);
+  EXPECT_EQ(step_json(rows, {}, {}, DType::kF32, {}, true),
+            R"({"again":true,"past":4,"phase":"generate","rows":"last","tokens":[5,9,31]})");
+  EXPECT_TRUE(parse_step(step_json(rows, {}, {}, DType::kF32, {}, true), config()).again);
+  EXPECT_FALSE(parse_step(step_json(rows), config()).again);
 }
 
 constexpr DType kRounded[] = {DType::kF16, DType::kQ8_0};
