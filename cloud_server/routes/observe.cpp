@@ -62,6 +62,15 @@ void observe_models(Cloud& cloud) {
                           "Sessions that began with the rows of one that was lost.",
                           [&model = *model] { return static_cast<double>(model.moved_sessions()); },
                           {{"model", model->id()}});
+    cloud.metrics.gauge("split_sequences_waiting", "Jobs that wait for a step.",
+                        [batcher] { return static_cast<double>(batcher->waiting()); },
+                        {{"model", model->id()}});
+    cloud.metrics.gauge(
+        "split_sequences_running", "Sequences that had a row in a step of the last second.",
+        [batcher] { return static_cast<double>(batcher->running()); }, {{"model", model->id()}});
+    cloud.metrics.gauge("split_kv_usage_ratio",
+                        "The part of the pages for keys and values that sequences hold.",
+                        [&model = *model] { return model.kv_usage(); }, {{"model", model->id()}});
     serve::observe_batcher(cloud.metrics, [batcher] { return batcher; }, {{"model", model->id()}});
   }
 }

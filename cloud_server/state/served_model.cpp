@@ -123,17 +123,25 @@ const std::string& ServedModel::damaged_weight() {
 void ServedModel::begin_wishes(double slo_ms, std::function<Wishes::Time()> clock) {
   clock_ = clock;
   const auto measure = [this]() -> Shedding::Measured {
-    const KvPages& pages = batcher_->pages();
-    const double kv = static_cast<double>(pages.in_use()) / std::max(1u, pages.total());
-    return pressure_of(load_, waits_, kv, clock_());
+    return pressure_of(load_, waits_, kv_usage(), clock_());
   };
   wishes_.emplace(config().layers, slo_ms, measure, std::move(clock));
 }
 
 void ServedModel::measure() {
-  const std::optional<StepCosts> costs = measure_steps(*batcher_);
+  std::optional<StepCosts> costs;
+  try {
+    costs = measure_steps(*batcher_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kBusy) throw;  // no page is free: nobody gives one up for this
+  }
   const std::lock_guard lock(costs_mutex_);
   costs_ = costs;
+}
+
+double ServedModel::kv_usage() const {
+  const KvPages& pages = batcher_->pages();
+  return static_cast<double>(pages.in_use()) / std::max(1u, pages.total());
 }
 
 std::optional<StepCosts> ServedModel::costs() const {
@@ -142,16 +150,18 @@ std::optional<StepCosts> ServedModel::costs() const {
 }
 
 void ServedModel::warm_up() {
+  Requester self;
+  self.self = true;
   if (config().encodes()) {
     const std::vector<int32_t> tokens(2, 0);
     const uint32_t length = 2;
     Forward::Spent spent;
     run_texts(*batcher_,
               {.range = {.to = last_point()}, .lengths = std::span(&length, 1), .tokens = tokens},
-              {}, spent);
+              self, spent);
     return;
   }
-  LocalForward forward(*batcher_);
+  LocalForward forward(*batcher_, self);
   const std::vector<int32_t> tokens(static_cast<size_t>(std::min(config().context - 1, 9)), 0);
   if (tokens.empty()) return;
   forward.run({.tokens = tokens});

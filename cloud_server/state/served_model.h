@@ -77,6 +77,7 @@ class ServedModel {
   void warm_up();
   // Finds out what its steps cost, from then on; beside requests, once.
   void measure();
+  double kv_usage() const;  // the part of the pages that sequences hold
   const LoadMeter& load() const { return load_; }
   LoadMeter::Load load_now() const { return load_.at(clock_()); }
   // Its sessions are told of its load from now on: before the first request, once.

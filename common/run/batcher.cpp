@@ -15,6 +15,7 @@ constexpr std::chrono::milliseconds kLately{250};
 // A device with a queue takes a submission and a wait for each point that a step's rows go to.
 constexpr size_t kMostDepths = 4;
 constexpr uint32_t kMostPassedOver = 4;  // steps
+constexpr size_t kMostSeen = 4096;       // sequences, before those of a second ago are forgotten
 
 // Somebody's next tokens.
 bool is_few(const Job& job) { return job.rows.count() <= kFewRows && !job.fill; }
@@ -44,6 +45,22 @@ void Batcher::keep_prefixes(std::function<Clock::time_point()> clock) {
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
   return queue_.size() + running_;
+}
+
+size_t Batcher::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
+size_t Batcher::running() const {
+  const std::lock_guard lock(mutex_);
+  forget_seen();
+  return seen_at_.size();
+}
+
+void Batcher::forget_seen() const {
+  const auto since = Clock::now() - std::chrono::seconds(1);
+  std::erase_if(seen_at_, [&](const auto& seen) { return seen.second < since; });
 }
 
 // Jobs that can share a step.
@@ -192,6 +209,8 @@ void Batcher::drop_gone() {
 void Batcher::finish_step(const std::vector<Share>& shares) {
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
+    const auto seen = seen_at_.find(ticket.job->sequence);
+    if (seen != seen_at_.end()) seen->second = Clock::now();
     if (ticket.error == nullptr && ticket.left() > 0) {
       queue_.push_back(&ticket);  // behind those that waited meanwhile
       continue;
@@ -322,6 +341,11 @@ std::vector<Batcher::Share> Batcher::pick() {
   const size_t others = shares.size();
   if (fills > 0) take(*first, true, room, shares);
   passed_over_ = fills > 0 && shares.size() == others ? passed_over_ + 1 : 0;
+  if (seen_at_.size() > kMostSeen) forget_seen();
+  for (const Share& share : shares) {
+    const Job& job = *share.ticket->job;
+    if (!job.requester.self) seen_at_[job.sequence] = Clock::time_point::max();  // until it ends
+  }
   std::erase_if(queue_, [&](const Ticket* ticket) {
     return std::any_of(shares.begin(), shares.end(),
                        [&](const Share& share) { return share.ticket == ticket; });

@@ -24,6 +24,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include "base/resources/clock.h"
 #include "base/resources/fibres.h"
@@ -45,6 +46,7 @@ class SequenceLost : public Error {
 struct Requester {
   std::string owner;           // those of one owner share its turns: an API key's name, or empty
   std::function<bool()> gone;  // true once nobody waits for the result; any thread, cheap
+  bool self = false;           // the program, which measures: no step tells of its rows
 };
 
 // The requester has gone: nobody reads this.
@@ -115,8 +117,11 @@ class Batcher {
   // all have ended.
   void run(std::span<Job> jobs);
 
-  // Jobs waiting or running.
+  // Jobs waiting or running, and waiting alone.
   size_t depth() const;
+  size_t waiting() const;
+  // Sequences that had a row in a step of the last second.
+  size_t running() const;
 
  private:
   // The caller of one job or more. It sleeps on this, without the lock: many at once would queue up
@@ -161,6 +166,7 @@ class Batcher {
   void drop_gone();
   void finish_step(const std::vector<Share>& shares);
   void finish(Ticket& ticket);
+  void forget_seen() const;
   std::vector<Share> pick();
   const Job* next_job(bool fill) const;
   void take(const Job& first, bool fill, Room& room, std::vector<Share>& shares);
@@ -186,6 +192,7 @@ class Batcher {
   double layer_row_ms_ = 0;   // of a prompt's row in a block, in the last step that one had alone
   uint32_t passed_over_ = 0;  // steps lately in which a fill waited and none had a part
   CallerHabits habits_;
+  mutable std::unordered_map<SequenceId, Clock::time_point> seen_at_;  // in a step, of late
   Clock::time_point few_seen_;  // when a job of few rows ended
   std::vector<float> out_;
 };

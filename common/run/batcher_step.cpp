@@ -27,7 +27,8 @@ bool Batcher::begin(const Share& share) {
   }
   if (!job.fill) pages.truncate(job.sequence, past);
   bool reserved = pages.reserve(job.sequence, end);
-  while (!reserved && make_room()) reserved = pages.reserve(job.sequence, end);
+  const bool asks = !job.requester.self;  // nobody gives way to what the program measures
+  while (!reserved && asks && make_room()) reserved = pages.reserve(job.sequence, end);
   if (!reserved) {
     ticket.error =
         std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
@@ -108,7 +109,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     }
     return;
   }
-  StepSeen seen{ms_since(start), static_cast<uint32_t>(running.size())};
+  StepSeen seen{ms_since(start)};
   seen.to = to_of(running[0]);
   const float* from = parts.size() > 1 ? out_.data() : nullptr;
   const auto layer_rows_of = [&](size_t i) {
@@ -125,6 +126,8 @@ void Batcher::step(const std::vector<Share>& shares) {
     deliver(parts[i], share, from, {seen.ms, seen.ms * part, layer_rows});
     if (from != nullptr) from += share.wanted * shard_.width(to);
     if (whole()) shard_.pages().truncate(parts[i].sequence, 0);
+    if (job.requester.self) continue;
+    ++seen.sequences;
     if (i == 0 || parts[i - 1].rows.range.to != to) ++seen.depths;
     seen.layer_rows += layer_rows;
     const bool prompt = job.rows.phase == Phase::kPrompt;
@@ -134,6 +137,7 @@ void Batcher::step(const std::vector<Share>& shares) {
   if (parts.size() == 1 && tells && seen.layer_rows > 0) {
     layer_row_ms_ = seen.ms / static_cast<double>(seen.layer_rows);
   }
+  if (seen.sequences == 0) return;
   for (const auto& told : seen_) told(seen);
 }
 

@@ -11,9 +11,11 @@ KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
   for (uint32_t page = pages; page > 0; --page) free_.push_back(page - 1);
 }
 
-SequenceId KvPages::open() {
+SequenceId KvPages::open(bool counts) {
   const std::lock_guard lock(mutex_);
-  sequences_[next_].filled.resize(static_cast<size_t>(layers_));
+  Sequence& sequence = sequences_[next_];
+  sequence.filled.resize(static_cast<size_t>(layers_));
+  sequence.counts = counts;
   return next_++;
 }
 
@@ -173,6 +175,7 @@ bool KvPages::reserve(SequenceId id, uint32_t length) {
     sequence.pages.push_back(free_.back());
     free_.pop_back();
     hold(sequence.pages.back());
+    if (!sequence.counts) ++uncounted_;
   }
   return true;
 }
@@ -197,7 +200,7 @@ size_t KvPages::copy_table(SequenceId id, uint32_t* out) const {
 
 uint32_t KvPages::in_use() const {
   const std::lock_guard lock(mutex_);
-  return total_ - spare_ - static_cast<uint32_t>(free_.size());
+  return total_ - spare_ - uncounted_ - static_cast<uint32_t>(free_.size());
 }
 
 uint32_t KvPages::spare() const {
@@ -240,6 +243,7 @@ void KvPages::release(Sequence& sequence, size_t keep) {
   while (sequence.pages.size() > keep) {
     drop(sequence.pages.back());
     sequence.pages.pop_back();
+    if (!sequence.counts) --uncounted_;
   }
 }
 

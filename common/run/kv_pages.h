@@ -29,7 +29,8 @@ class KvPages {
   // `layers`: blocks of the whole model, whichever of them are here.
   KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers);
 
-  SequenceId open();
+  // `counts`: its pages are in use. Those of a sequence that does not are the program's own.
+  SequenceId open(bool counts = true);
   void close(SequenceId id);
   uint32_t length(SequenceId id) const;
   // Leading rows that a block has.
@@ -82,7 +83,7 @@ class KvPages {
 
   uint32_t total() const { return total_; }
   uint32_t per_sequence() const { return pages_per_sequence_; }
-  // Pages that sequences hold.
+  // Pages that sequences hold which count.
   uint32_t in_use() const;
   // Pages that only the cache holds.
   uint32_t spare() const;
@@ -92,6 +93,7 @@ class KvPages {
     uint32_t length = 0;
     std::vector<uint32_t> filled;  // by block
     std::vector<uint32_t> pages;
+    bool counts = true;
   };
   // With the lock held:
   Sequence& find(SequenceId id);
@@ -115,7 +117,7 @@ class KvPages {
   int layers_ = 0;
   SequenceId next_ = 1;
   uint64_t generation_ = 0;
-  uint32_t spare_ = 0;
+  uint32_t spare_ = 0, uncounted_ = 0;
   std::vector<Page> pages_;
   std::vector<uint32_t> free_;
   std::map<SequenceId, Sequence> sequences_;
@@ -123,7 +125,7 @@ class KvPages {
 
 // A sequence that ends with this.
 struct OneSequence {
-  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
+  explicit OneSequence(KvPages& pages, bool counts = true) : pages(pages), id(pages.open(counts)) {}
   ~OneSequence() { pages.close(id); }
   OneSequence(const OneSequence&) = delete;
   OneSequence& operator=(const OneSequence&) = delete;

@@ -87,7 +87,93 @@ TEST(CloudMetrics, AreThereBeforeAnythingIsAsked) {
   EXPECT_EQ(read.value("split_http_request_duration_seconds_count", {{"route", "/v1/completions"}}),
             0);
   EXPECT_EQ(read.value("split_tokens_total", {{"phase", "decode"}}), 0);
+  for (const char* of_model :
+       {"split_busy_ratio", "split_sequences_waiting", "split_sequences_running",
+        "split_kv_usage_ratio", "split_replayed_rows_total", "split_sessions_moved_total"}) {
+    EXPECT_EQ(read.value(of_model, {{"model", "rand-a"}}), 0) << of_model;
+  }
+  EXPECT_GE(read.value("split_loop_longest_turn_seconds"), 0);
+}
+
+// An endpoint picker chooses by these.
+TEST(CloudMetrics, SayHowManySequencesWaitAndRunAndWhatTheyHold) {
+  TestCloud cloud({"rand-a"});
+  Batcher& batcher = cloud.cloud.models[0]->batcher();
+  const auto read = [&](const char* name) {
+    const auto text = test::read_prometheus(cloud.ask().get("/metrics").body);
+    return text.value(name, {{"model", "rand-a"}});
+  };
+  std::mutex gate;
+  std::unique_lock shut(gate);
+  batcher.on_step([&](const StepSeen&) { const std::lock_guard wait(gate); });
+  const std::string other = "000000000000000000000000000000bb";
+  const std::string body = R"({"past":0,"tokens":[1,2,3]})";
+  std::vector<http::Peer> peers;
+  for (const std::string& id : {kSession, other}) {
+    ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(id), R"({"cut":2})").status, 201);
+    const size_t before = batcher.depth();
+    peers.emplace_back(cloud.port());
+    peers.back().say(http::post(cat("Content-Length: ", body.size(), "\r\n"), body,
+                                wire::session_forward_path(id)));
+    while (batcher.depth() == before) std::this_thread::yield();
+    while (batcher.running() == 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(read("split_sequences_waiting"), 1);
+  EXPECT_EQ(read("split_sequences_running"), 1);
+  EXPECT_EQ(read("split_kv_usage_ratio"), 1.0 / cloud.pages().total());
+  const auto both = std::chrono::steady_clock::now();
+  shut.unlock();
+  for (http::Peer& peer : peers) EXPECT_TRUE(http::says(peer.answer(), 200));
+  EXPECT_EQ(read("split_sequences_waiting"), 0);
+  const double ran = read("split_sequences_running");
+  // Between two steps they run still, on any machine that is not held up for a second here.
+  if (std::chrono::steady_clock::now() - both < std::chrono::milliseconds(500)) {
+    EXPECT_EQ(ran, 2);
+  }
+  EXPECT_EQ(read("split_kv_usage_ratio"), 2.0 / cloud.pages().total());
+  while (batcher.running() > 0) std::this_thread::yield();  // a second later none does
+}
+
+// It is not what anybody asked for, and takes nobody's place.
+TEST(CloudMetrics, DoNotCountWhatTheServerMeasures) {
+  TestCloud cloud({"rand-a"});
+  ServedModel& model = *cloud.cloud.models[0];
+  uint32_t held = 0;
+  std::atomic<bool> stop = false;
+  std::jthread looks([&] {
+    while (!stop) held = std::max(held, cloud.pages().in_use());
+  });
+  model.warm_up();
+  model.measure();
+  EXPECT_TRUE(model.costs());
+  stop = true;
+  looks.join();
+  EXPECT_EQ(held, 0u);
+  const auto read = test::read_prometheus(cloud.ask().get("/metrics").body);
+  for (const char* phase : {"prefill", "decode"}) {
+    EXPECT_EQ(read.value("split_tokens_total", {{"phase", phase}}), 0);
+    EXPECT_EQ(read.value("split_forward_duration_seconds_count", {{"phase", phase}}), 0);
+  }
+  EXPECT_EQ(read.value("split_layer_rows_total"), 0);
+  EXPECT_EQ(read.value("split_sequences_running", {{"model", "rand-a"}}), 0);
   EXPECT_EQ(read.value("split_busy_ratio", {{"model", "rand-a"}}), 0);
+}
+
+// Where all pages are taken it measures nothing, and no session gives way.
+TEST(CloudMetrics, AMeasurementTakesNoPageFromASession) {
+  TestCloud cloud({"rand-a"}, 1);  // of one context
+  const auto pages = static_cast<int>(cloud.pages().total());
+  ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"cut":2})").status, 201);
+  const std::vector<int> tokens(static_cast<size_t>(pages * 16), 1);
+  ASSERT_EQ(cloud.ask()
+                .post(wire::session_forward_path(kSession),
+                      {{"past", 0}, {"tokens", tokens}, {"rows", "none"}})
+                .status,
+            204);
+  cloud.cloud.models[0]->measure();
+  EXPECT_FALSE(cloud.cloud.models[0]->costs());
+  EXPECT_EQ(json_of(cloud.ask().get(wire::session_path(kSession)))["have"], tokens.size());
+  EXPECT_EQ(cloud.cloud.sessions.evicted(), 0u);
 }
 
 TEST(CloudMetrics, PromtoolFindsNothing) {

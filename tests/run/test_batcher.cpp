@@ -176,6 +176,35 @@ TEST_F(BatcherSteps, APromptGoesInSlicesWhileTokensWaitAndInOneRunWithThem) {
   EXPECT_EQ(rows_of(2, steps[4]), 60 - 3 * kSlice);
 }
 
+// They share a step with those of others, which is told as if they were not there.
+TEST_F(BatcherSteps, NoStepTellsOfRowsThatTheProgramMeasures) {
+  make();
+  Requester self;
+  self.self = true;
+  const SequenceId measured = shard_->pages().open(false);
+  run(4, measured, 2, Phase::kPrompt, self);
+  EXPECT_TRUE(seen_.empty());
+  EXPECT_EQ(batcher_->running(), 0u);
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_a_step();
+  start(2, 3, Phase::kPrompt);
+  const size_t waiting = batcher_->depth();
+  threads_.emplace_back([&] { run(4, measured, 2, Phase::kPrompt, self); });
+  while (batcher_->depth() == waiting) std::this_thread::yield();
+  EXPECT_EQ(batcher_->waiting(), 2u);
+  join();
+  ASSERT_EQ(device_.steps().size(), 3u);
+  EXPECT_EQ(device_.steps()[2].size(), 5u);
+  ASSERT_EQ(seen_.size(), 2u);
+  EXPECT_EQ(seen_[1].sequences, 1u);
+  EXPECT_EQ(seen_[1].prompt_rows, 3u);
+  EXPECT_EQ(seen_[1].layer_rows, 3u);
+  EXPECT_EQ(shard_->pages().in_use(), 0u);
+  shard_->pages().close(measured);
+  EXPECT_EQ(batcher_->waiting(), 0u);
+}
+
 // One step for those that want all logits and those that want the largest.
 TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
   const Model& model = *golden_.model;

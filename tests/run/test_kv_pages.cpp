@@ -38,6 +38,24 @@ TEST(KvPages, CountsWholePages) {
   EXPECT_EQ(pages.length(id), kPageTokens + 1);
 }
 
+// Pages of the program's own are taken and given back, and never in use.
+TEST(KvPages, CountsNoPagesOfASequenceThatDoesNotCount) {
+  KvPages pages(3, 3, kLayers);
+  const SequenceId own = pages.open(false), other = pages.open();
+  ASSERT_TRUE(pages.reserve(own, 2 * kPageTokens));
+  EXPECT_EQ(pages.in_use(), 0u);
+  ASSERT_TRUE(pages.reserve(other, kPageTokens));
+  EXPECT_EQ(pages.in_use(), 1u);
+  EXPECT_FALSE(pages.reserve(other, 2 * kPageTokens));
+  pages.advance(own, kWhole, 2 * kPageTokens);
+  pages.truncate(own, 1);
+  EXPECT_EQ(pages.in_use(), 1u);
+  pages.close(own);
+  EXPECT_EQ(pages.in_use(), 1u);
+  ASSERT_TRUE(pages.reserve(other, 3 * kPageTokens));
+  EXPECT_EQ(pages.in_use(), 3u);
+}
+
 TEST(KvPages, TruncateGivesBackWhatIsBehind) {
   KvPages pages(10, 5, kLayers);
   const SequenceId id = pages.open();
