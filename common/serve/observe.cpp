@@ -260,11 +260,11 @@ void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()>
         labels);
   };
   gauge("split_prompt_cache_bytes",
-        "Keys and values that the prompt cache holds; what texts need of them they get.",
+        "Keys and values that the prompt cache alone holds; what texts need of them they get.",
         [](Batcher& batcher) {
           PrefixCache* const prefixes = batcher.prefixes();
-          const size_t pages = prefixes != nullptr ? prefixes->pages() : 0;
-          return static_cast<double>(batcher.shard().page_bytes() * pages);
+          if (prefixes == nullptr || prefixes->pages() == 0) return 0.0;  // without those too old
+          return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().spare();
         });
   counted("split_prompt_cached_tokens_total", "Tokens of prompts that were not computed again.",
           [](PrefixCache& prefixes) { return prefixes.taken_rows(); });

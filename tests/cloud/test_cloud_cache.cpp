@@ -65,6 +65,29 @@ TEST(CloudCache, UsageTellsWhatWasNotComputed) {
             3 * all.cloud.cloud.models[0]->batcher().shard().page_bytes());
 }
 
+// A page that a session has too counts once, as the session's: together they are never above the
+// budget.
+TEST(CloudCache, BytesAreThoseOfPagesThatItAloneHolds) {
+  Cached all;
+  const std::string id(32, 'a');
+  const auto bytes = [&](const char* name) {
+    const auto read = test::read_prometheus(all.cloud.ask().get("/metrics").body);
+    return read.value(name, {{"model", "rand-a"}}) /
+           static_cast<double>(all.cloud.cloud.models[0]->batcher().shard().page_bytes());
+  };
+  ASSERT_EQ(all.cloud.ask().send("PUT", "/v1/sessions/" + id, R"({"cut":3})").status, 201);
+  ASSERT_EQ(all.cloud.ask()
+                .post("/v1/sessions/" + id + "/forward",
+                      {{"past", 0}, {"tokens", prompt_of(50)}, {"rows", "none"}})
+                .status,
+            204);
+  EXPECT_EQ(bytes("split_kv_bytes"), 4);
+  EXPECT_EQ(bytes("split_prompt_cache_bytes"), 0);
+  ASSERT_EQ(all.cloud.ask().send("DELETE", "/v1/sessions/" + id).status, 204);
+  EXPECT_EQ(bytes("split_kv_bytes"), 0);
+  EXPECT_EQ(bytes("split_prompt_cache_bytes"), 3);
+}
+
 TEST(CloudCache, AStreamTellsIt) {
   Cached all;
   all.complete({{"prompt", prompt_of(50)}});
