@@ -130,6 +130,10 @@ void add_limits(Flags& flags, Options& options) {
               &options.trusted_proxies);
   flags.number("shutdown-timeout", "SECONDS", "how long answers in flight may take at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
+  flags.number("drain-timeout", "SECONDS",
+               "how long sessions may go on after a first SIGTERM, while new ones are sent "
+               "elsewhere (0: not at all)",
+               &options.drain_timeout, uint64_t{0}, uint64_t{86400});
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ struct Options {
   std::string chat_template;
   bool special_in_content = false;
   uint64_t kv_budget = 1ull << 30, memory_budget = 0;
-  std::string prompt_cache;  // on, off
-  uint64_t max_inflight = 256, shutdown_timeout = 10;
+  std::string prompt_cache;                                               // on, off
+  uint64_t max_inflight = 256, shutdown_timeout = 10, drain_timeout = 0;  // seconds
   uint64_t max_connections = 8192, max_per_address = 1024;
   std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;

@@ -1,6 +1,7 @@
 #include "cloud_server/commands/serve_command.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
@@ -105,6 +106,22 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
   }
 }
 
+// Ends a server that drains, once nobody's text runs any more or its time is over: by a signal as a
+// second one would be, so that what is in flight then has its time to end.
+void end_drained(const Cloud& cloud, const http::Server& server, Interrupt& interrupt,
+                 std::chrono::seconds timeout) {
+  constexpr std::chrono::milliseconds kLook{100};
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (interrupt.wait(kLook)) {
+    const bool done = server.stats().inflight == 0 && cloud.is_drained();
+    if (!done && std::chrono::steady_clock::now() < end) continue;
+    log_info(cat(done ? "drained" : "the time to drain is over", ": ", cloud.sessions.size(),
+                 " sessions are left"));
+    ::kill(::getpid(), SIGTERM);
+    return;
+  }
+}
+
 // Reads keys and certificates again; those that are wrong change nothing.
 void reload(const Options& options, Cloud& cloud, http::Server& server) {
   try {
@@ -166,6 +183,23 @@ int serve_command(Options options) {
     log_info(cat("stopping: ", server.stats().inflight, " requests in flight have ",
                  options.shutdown_timeout, " s to end"));
     server.stop();
+  });
+  std::jthread drain;
+  const Interrupt::Diversion drains(interrupt, [&](int signal) {
+    if (options.drain_timeout == 0 || signal != SIGTERM || !cloud.ready || cloud.drains()) {
+      return false;
+    }
+    try {
+      drain = started<std::jthread>([&] {
+        end_drained(cloud, server, interrupt, std::chrono::seconds(options.drain_timeout));
+      });
+    } catch (const Error&) {  // there is no thread: it stops as without the flag
+      return false;
+    }
+    cloud.drains_since = cloud.clock();
+    log_info(cat("draining: ", cloud.sessions.size(), " sessions have ", options.drain_timeout,
+                 " s to end; a second signal stops it"));
+    return true;
   });
   reloading.set([&] { reload(options, cloud, server); });
   const std::shared_ptr<void> no_reloading(nullptr, [&](void*) { reloading.set({}); });

@@ -61,7 +61,10 @@ serve::Props props_of(ServedModel& model) {
 }  // namespace
 
 Routes description_routes(Cloud& cloud) {
-  Routes routes = serve::health_routes([&cloud] { return cloud.ready.load(); });
+  Routes routes = serve::health_routes([&cloud] {
+    if (!cloud.ready) return serve::Health::kNotReady;
+    return cloud.drains() ? serve::Health::kDraining : serve::Health::kReady;
+  });
   routes.push_back(
       serve::props_route(cloud.version, [&cloud] { return props_of(cloud.find("")); }));
   routes.push_back({.method = "GET",

@@ -217,6 +217,7 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
     }
     return model.sentences().encode(model.tokenizer(), prompt, false, memory).ids;
   };
+  if (!sends_tensors(http)) cloud.expect_no_drain();  // hidden states are of a text that runs
   take_hidden(http);
   const wire::ForwardRequest request =
       sends_tensors(http) ? wire::parse_forward(http.query_params, as_bytes_of(http.body), config)

@@ -123,6 +123,7 @@ std::string field(const FormFields& form, const char* name) {
 }
 
 http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Request& request) {
+  cloud.expect_no_drain();
   const FormFields form =
       parse_form(request.headers.get("Content-Type").value_or(""), request.body);
   const ModelConfig& config = model.config();

@@ -17,6 +17,7 @@ using http::HttpError;
 // Returns whether it is new.
 bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
                   const StageRange& range, std::optional<PrefixRoot> root = {}) {
+  if (!cloud.sessions.has(name)) cloud.expect_no_drain();
   const uint64_t most = cloud.keys.most_sessions(name.owner);
   const auto outcome =
       cloud.sessions.put(name, model.id(), range, model.batcher(), most, std::move(root));

@@ -59,12 +59,14 @@ serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::s
 }
 
 http::Response completions(Cloud& cloud, const http::Request& request) {
+  cloud.expect_no_drain();
   cloud.keys.expect_rows(request.principal);
   return serve::completions(request,
                             [&](const std::string& id) { return writer(cloud, request, id); });
 }
 
 http::Response chat_completions(Cloud& cloud, const http::Request& request) {
+  cloud.expect_no_drain();
   cloud.keys.expect_rows(request.principal);
   return serve::chat_completions(request,
                                  [&](const std::string& id) { return writer(cloud, request, id); });
@@ -132,6 +134,7 @@ class EmbeddingWork : public serve::TextBackend {
 };
 
 http::Response embeddings(Cloud& cloud, const http::Request& request) {
+  cloud.expect_no_drain();
   cloud.keys.expect_rows(request.principal);
   return serve::embeddings(request, [&](const std::string& id) {
     ServedModel& model = cloud.find(id);

@@ -1,6 +1,9 @@
 #include "cloud_server/state/cloud.h"
 
+#include <algorithm>
+
 #include "serve/models.h"
+#include "wire/codes.h"
 
 namespace split::cloud {
 
@@ -18,6 +21,18 @@ void Cloud::renew_keys(const serve::ApiKeys& renewed) {
       prefixes->keep_owners([&](const std::string& owner) { return keys.has(owner); });
     }
   }
+}
+
+void Cloud::expect_no_drain() const {
+  if (!drains()) return;
+  throw http::HttpError(503, wire::codes::kDraining,
+                        "this server takes no new texts or sessions: it will end", {},
+                        {{"Retry-After", "1"}});
+}
+
+bool Cloud::is_drained() const {
+  return clock() - drains_since.load() > Wishes::kIdle &&
+         std::ranges::all_of(models, [](const auto& model) { return model->wishes().rest(); });
 }
 
 ServedModel& Cloud::find(const std::string& id) {

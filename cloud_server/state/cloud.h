@@ -22,6 +22,8 @@ struct Cloud {
   Sessions sessions{1 << 16};
   std::atomic<bool> opened{false};  // the models may be used
   std::atomic<bool> ready{false};
+  // When it was told to drain: it keeps the sessions that it has, and takes no new ones or texts.
+  std::atomic<Wishes::Time> drains_since{Wishes::Time::max()};
   std::string version;
   bool legacy_routes = false;     // the original web page's are answered
   bool app = true;                // the edge for browsers is at /app/
@@ -35,6 +37,13 @@ struct Cloud {
   serve::ApiKeys keys;                                                   // none: anybody may ask
   serve::Metrics metrics;
   enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
+
+  bool drains() const { return drains_since.load() != Wishes::Time::max(); }
+  // Throws HttpError 503 `draining`: for what begins a text or a session.
+  void expect_no_drain() const;
+  // Whether a server that drains had nobody's step for Wishes::kIdle: not since it was told to,
+  // either, so that whoever routes to it has heard of that.
+  bool is_drained() const;
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);

@@ -32,11 +32,9 @@ void Wishes::comes(SequenceId session, Point to) {
 wire::LoadNote Wishes::told(SequenceId session, Priority priority, std::optional<int> can) {
   const std::lock_guard lock(mutex_);
   const Time now = clock_();
-  if (can) {
-    Session& own = sessions_[session];
-    own.is.emplace(Shedding::Session{priority, *can});
-    own.seen = now;
-  }
+  Session& own = sessions_[session];
+  own.seen = now;
+  if (can) own.is.emplace(Shedding::Session{priority, *can});
   round(now);
   return note(shedding_.want(session));
 }
@@ -50,6 +48,12 @@ wire::LoadNote Wishes::told() {
 bool Wishes::asks(SequenceId session) const {
   const std::lock_guard lock(mutex_);
   return shedding_.want(session).has_value();
+}
+
+bool Wishes::rest() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::none_of(
+      sessions_, [&](const auto& session) { return clock_() - session.second.seen <= kIdle; });
 }
 
 double Wishes::pressure() {

@@ -36,6 +36,8 @@ class Wishes {
   wire::LoadNote told();
   // Whether the session is asked to take layers.
   bool asks(SequenceId session) const;
+  // Whether no session has made a step for kIdle.
+  bool rest() const;
   double pressure();
 
  private:

@@ -1,13 +1,11 @@
 #include "program/interrupt.h"
 
-#include <csignal>
-
 namespace split {
 
 void Interrupt::raise(int signal) {
   const std::lock_guard lock(mutex_);
   if (signal_ != 0) return;
-  if (signal == SIGINT && diverted_) return diverted_();
+  if (diverted_ && diverted_(signal)) return;
   signal_ = signal;
   raised_.notify_all();
   for (const auto& call : calls_) call();
@@ -23,11 +21,11 @@ bool Interrupt::wait(std::chrono::milliseconds time) {
   return !raised_.wait_for(lock, time, [&] { return signal_ != 0; });
 }
 
-Interrupt::Diversion::Diversion(Interrupt& interrupt, std::function<void()> call)
+Interrupt::Diversion::Diversion(Interrupt& interrupt, std::function<bool(int signal)> takes)
     : interrupt_(interrupt) {
   const std::lock_guard lock(interrupt.mutex_);
   CHECK(!interrupt.diverted_);
-  interrupt.diverted_ = std::move(call);
+  interrupt.diverted_ = std::move(takes);
 }
 
 Interrupt::Diversion::~Diversion() {

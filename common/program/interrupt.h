@@ -23,10 +23,11 @@ class Interrupt : public Waiter {
   bool interrupted() const override { return signal() != 0; }
   bool wait(std::chrono::milliseconds time) override;
 
-  // While it lives, SIGINT is `call` and no interrupt. One at a time.
+  // While it lives, a signal that `takes` returns true for is no interrupt. One at a time. It must
+  // not ask the Interrupt, and not wait.
   class Diversion {
    public:
-    Diversion(Interrupt& interrupt, std::function<void()> call);
+    Diversion(Interrupt& interrupt, std::function<bool(int signal)> takes);
     ~Diversion();
     Diversion(const Diversion&) = delete;
     Diversion& operator=(const Diversion&) = delete;
@@ -54,7 +55,7 @@ class Interrupt : public Waiter {
   std::condition_variable raised_;
   int signal_ = 0;
   std::list<std::function<void()>> calls_;
-  std::function<void()> diverted_;
+  std::function<bool(int signal)> diverted_;
 };
 
 // Turns SIGINT and SIGTERM into raise(); a second one ends the process at once, and so does the

@@ -139,6 +139,11 @@ size_t Sessions::size_of(const Batcher& batcher) const {
   return group == batchers_.end() ? 0 : group->second.sessions;
 }
 
+bool Sessions::has(const SessionName& name) const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.contains(name);
+}
+
 size_t Sessions::size() const {
   const std::lock_guard lock(mutex_);
   return sessions_.size();

@@ -97,6 +97,7 @@ class Sessions {
   // Calls `use` with the session, alone with it; false when there is none.
   bool with(const SessionName& name, const std::function<void(Session&)>& use);
 
+  bool has(const SessionName& name) const;
   size_t size() const;
   size_t size_of(const Batcher& batcher) const;
   uint64_t evicted() const { return evicted_; }

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/revision.h"
+#include "wire/codes.h"
 
 namespace split::serve {
 namespace {
@@ -167,9 +168,13 @@ http::Route metrics_route(const Metrics& metrics) {
           }};
 }
 
-std::vector<http::Route> health_routes(std::function<bool()> ready) {
-  const auto health = [ready](const http::Request&) {
-    if (ready()) return http::Response::json(200, "{\"status\":\"ok\"}\n");
+std::vector<http::Route> health_routes(std::function<Health()> health) {
+  const auto in_json = [health](const http::Request&) {
+    const Health now = health();
+    if (now == Health::kReady) return http::Response::json(200, "{\"status\":\"ok\"}\n");
+    if (now == Health::kDraining) {
+      return http::error_response({503, wire::codes::kDraining, "this server takes no new texts"});
+    }
     return http::error_response({503, "not_ready", "this server loads its model, or stops"});
   };
   return {{.method = "GET",
@@ -178,7 +183,7 @@ std::vector<http::Route> health_routes(std::function<bool()> ready) {
            .statuses = {200, 503},
            .access = http::Access::kOpen,
            .on_loop = true,
-           .handler = health},
+           .handler = in_json},
           {.method = "GET",
            .path = "/livez",
            .summary = "Answers 200 while the process runs (liveness).",
@@ -188,14 +193,17 @@ std::vector<http::Route> health_routes(std::function<bool()> ready) {
            .handler = [](const http::Request&) { return http::Response::text(200, "ok\n"); }},
           {.method = "GET",
            .path = "/readyz",
-           .summary = "Answers 200 when the server is ready to compute, else 503 (readiness).",
+           .summary = "Answers 200 when the server is ready to compute, 404 while it drains, else "
+                      "503 (readiness).",
            .answers = kText,
-           .statuses = {200, 503},
+           .statuses = {200, 404, 503},
            .access = http::Access::kOpen,
            .on_loop = true,
-           .handler = [ready = std::move(ready)](const http::Request&) {
-             return ready() ? http::Response::text(200, "ready\n")
-                            : http::Response::text(503, "not ready\n");
+           .handler = [health = std::move(health)](const http::Request&) {
+             const Health now = health();
+             if (now == Health::kReady) return http::Response::text(200, "ready\n");
+             return now == Health::kDraining ? http::Response::text(404, "draining\n")
+                                             : http::Response::text(503, "not ready\n");
            }}};
 }
 

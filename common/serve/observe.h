@@ -35,9 +35,11 @@ void observe_memory(Metrics& metrics, const MemoryBudget& budget);
 
 http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 
-// GET /livez, and GET /readyz: 503 until `ready` says true; GET /health says the same as
-// llama-server does. For whoever starts and watches servers, without a key.
-std::vector<http::Route> health_routes(std::function<bool()> ready);
+enum class Health : uint8_t { kNotReady, kReady, kDraining };
+// GET /livez, and GET /readyz: 503 until it is ready, 404 while it drains, which tells a balancer
+// to leave it the sessions that it has; GET /health says the same as llama-server does. For whoever
+// starts and watches servers, without a key.
+std::vector<http::Route> health_routes(std::function<Health()> health);
 
 // split_forward_duration_seconds{phase}, split_tokens_total{phase}, split_layer_rows_total,
 // split_fill_rows_total, split_step_depths, split_step_rows and split_step_sequences: of the

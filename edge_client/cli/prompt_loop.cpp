@@ -1,6 +1,7 @@
 #include "edge_client/cli/prompt_loop.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 
@@ -174,7 +175,10 @@ bool Loop::answer(const std::string& line) {
   text_.clear();
   bool unread = false;
   EngineRequest work(engine_, nullptr, "");
-  const Interrupt::Diversion stop(interrupt_, [&work] { work.cancel(); });
+  const Interrupt::Diversion stop(interrupt_, [&work](int signal) {
+    if (signal == SIGINT) work.cancel();
+    return signal == SIGINT;
+  });
   const Interrupt::Hook end(interrupt_, [&work] { work.cancel(); });
   const Console& console = world_.console;
   RunningText row(console.text_columns());

@@ -228,8 +228,9 @@ std::vector<http::Route> split_routes(Placements& placements) {
 }  // namespace
 
 void add_routes(http::Router& router, Placements& placements, std::vector<http::Route> more) {
-  std::vector<http::Route> routes =
-      serve::health_routes([&placements] { return placements.ready(); });
+  std::vector<http::Route> routes = serve::health_routes([&placements] {
+    return placements.ready() ? serve::Health::kReady : serve::Health::kNotReady;
+  });
   std::ranges::move(more, std::back_inserter(routes));
   routes.push_back(serve::metrics_route(placements.metrics().metrics));
   routes.push_back(

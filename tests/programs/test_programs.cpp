@@ -339,6 +339,71 @@ TEST(CloudServer, EndsAtOnceOnASecondSignal) {
   EXPECT_EQ(program.wait(), 130) << program.text();
 }
 
+// A session and its server, which drains by SIGTERM.
+struct Drained {
+  explicit Drained(const std::string& seconds)
+      : program({"--model", kRandA, "--port", "0", "--drain-timeout", seconds}) {
+    while (ask("GET", "/readyz") != 200) continue;
+    EXPECT_EQ(ask("PUT", path, R"({"cut":2})"), 201);
+    EXPECT_EQ(ask("POST", path + "/forward", R"({"past":0,"tokens":[1,2,3]})"), 200);
+    program.signal(SIGTERM);
+    while (ask("GET", "/readyz") == 200) continue;
+  }
+  // 0 where nobody answers.
+  int ask(const std::string& method, const std::string& at, const std::string& body = {}) {
+    try {
+      return http::Client(program.url()).request(method, at, body, "application/json").status;
+    } catch (const Error&) {
+      return 0;
+    }
+  }
+  const std::string path = "/v1/sessions/" + std::string(32, 'a');
+  Program program;
+};
+
+// The first SIGTERM keeps it at work for those that it has; the second one is the first of a server
+// that does not drain.
+TEST(CloudServer, DrainsUntilASecondSignal) {
+  Drained drained("600");
+  EXPECT_EQ(drained.ask("GET", "/readyz"), 404);
+  EXPECT_EQ(drained.ask("POST", drained.path + "/forward", R"({"past":3,"tokens":[4]})"), 200);
+  EXPECT_EQ(drained.ask("PUT", "/v1/sessions/" + std::string(32, 'b'), R"({"cut":2})"), 503);
+  EXPECT_EQ(drained.ask("POST", "/v1/completions", R"({"prompt":[1]})"), 503);
+  EXPECT_EQ(drained.ask("GET", "/v1/models/rand-a"), 200);
+  drained.program.signal(SIGTERM);
+  EXPECT_EQ(drained.program.wait(), 0) << drained.program.text();
+  EXPECT_NE(drained.program.text().find("draining: 1 sessions have 600 s to end"),
+            std::string::npos)
+      << drained.program.text();
+  EXPECT_NE(drained.program.text().find("stopping: 0 requests"), std::string::npos);
+}
+
+TEST(CloudServer, DrainsNotForWhoIsAtTheTerminal) {
+  Program program({"--model", kRandA, "--port", "0", "--drain-timeout", "600"});
+  http::Client client(program.url());
+  while (client.request("GET", "/readyz").status == 503) continue;
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 130) << program.text();
+}
+
+TEST(CloudServer, DrainsNoLongerThanItsTime) {
+  Drained drained("1");
+  // Its session steps all the time.
+  const std::string step = R"({"past":3,"tokens":[4]})";
+  while (drained.ask("POST", drained.path + "/forward", step) != 0) continue;
+  EXPECT_EQ(drained.program.wait(), 0) << drained.program.text();
+  EXPECT_NE(drained.program.text().find("the time to drain is over: 1 sessions are left"),
+            std::string::npos)
+      << drained.program.text();
+}
+
+TEST(CloudServer, EndsByItselfOnceNobodyStepsAnyMore) {
+  Drained drained("600");
+  EXPECT_EQ(drained.program.wait(), 0) << drained.program.text();
+  EXPECT_NE(drained.program.text().find("drained: 1 sessions are left"), std::string::npos)
+      << drained.program.text();
+}
+
 TEST(CloudServer, AGgufFileIsServedUnderItsName) {
   char folder[] = "/tmp/split-programs-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
