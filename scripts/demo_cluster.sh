@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # demo_cluster.sh [--nginx] [--stop] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), and N edges (6), each of
-# which writes TOKENS (200) tokens through it over a line of 50 ms, at cut 4. In the middle of their answers a fourth server joins, and
-# then the one that carries most texts is ended by SIGKILL (with --stop by SIGTERM, as an orchestrator does). Each text must be what the
-# same edge writes undisturbed. Behind HAProxy a join moves none, and the end of a server its own: another number fails. nginx hashes, so
-# that a join moves some. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built programs are.
+# which writes TOKENS (200) tokens through it over a line of 50 ms, at cut 4. In the middle of their answers a fourth server joins, one is
+# told to drain (behind HAProxy), and of the others the one that carries most texts is ended by SIGKILL (with --stop by SIGTERM, without a
+# time to drain). Each text must be what the same edge writes undisturbed. Behind HAProxy a join and a drain move none, and the end of a
+# server its own: another number fails. nginx hashes, so that a join moves some. PORT is the balancer's (8080 or the next free one; 0:
+# any); SPLIT_BINARIES says where built programs are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -39,12 +40,14 @@ free() {
 }
 
 declare -A port_of pid_of
-server() {  # NAME PORT
-  "$bin/cloud_server" --port "$2" --threads 1 --trusted-proxy 127.0.0.1 2> "$dir/$1.log" &
+server() {  # NAME PORT [FLAGS...]
+  "$bin/cloud_server" --port "$2" --threads 1 --trusted-proxy 127.0.0.1 "${@:3}" 2> "$dir/$1.log" &
   pid_of[$1]=$!
   pids+=($!)
 }
-for name in a b c; do server $name 0; done
+server a 0
+server b 0 --drain-timeout 120
+server c 0
 for name in a b c; do
   await_ready "$dir/$name.log" "${pid_of[$name]}"
   port_of[$name]=$port
@@ -99,13 +102,15 @@ all_run() {
   local pid
   for pid in "${running[@]}"; do kill -0 "$pid" 2> /dev/null || fail "a text ended before $1; more --tokens make it last"; done
 }
-# carried NAME: how many sessions that server has.
-carried() {
+# metric NAME SERVER: what that server says.
+metric() {
   local name value
-  ask "${port_of[$1]}" GET /metrics || return 1
-  while read -r name value; do [ "$name" != split_sessions ] || echo "${value%$'\r'}"; done <&3
+  ask "${port_of[$2]}" GET /metrics || return 1
+  while read -r name value; do [ "$name" != "$1" ] || echo "${value%$'\r'}"; done <&3
   exec 3>&-
 }
+# carried NAME: how many sessions that server has.
+carried() { metric split_sessions "$1"; }
 # count NAMES...: $carries of each, $all of them.
 declare -A carries
 count() {
@@ -148,8 +153,15 @@ count a b c d
 came=${carries[d]}
 say "a fourth server joined: $came texts moved"
 
+others=(b c d)
+if [ "$balancer" = haproxy ]; then
+  all_run "a server could drain"
+  kill -TERM "${pid_of[b]}"
+  others=(c d)
+fi
+
 most=a
-for name in b c d; do [ "${carries[$name]}" -le "${carries[$most]}" ] || most=$name; done
+for name in "${others[@]}"; do [ "${carries[$name]}" -le "${carries[$most]}" ] || most=$name; done
 all_run "a server could be ended"
 kill "-$signal" "${pid_of[$most]}"
 if wait "${pid_of[$most]}" 2> /dev/null; then status=0; else status=$?; fi
@@ -174,7 +186,14 @@ done
 say "$same of $edges texts equal the undisturbed ones; edges that moved to another server: $moved"
 [ "$same" = "$edges" ] || fail "a text was changed"
 if [ "$balancer" = haproxy ]; then
-  [ "$moved" -gt 0 ] || fail "no edge moved, though server $most was ended"
+  wait "${pid_of[b]}" || fail "server b: status $?, expected 0"
+  [[ $(< "$dir/b.log") =~ \ drained:\ ([0-9]+)\ sessions ]] || { cat "$dir/b.log" >&2; fail "server b did not drain"; }
+  say "b drained: ${BASH_REMATCH[1]} sessions moved"
+  [ "${BASH_REMATCH[1]}" = 0 ] || fail "server b ended before the texts that it carried"
+  again=0
+  for name in a c d; do [ "$name" = "$most" ] || again=$((again + $(metric 'split_sessions_moved_total{model="demo"}' "$name"))); done
+  [ "$again" = "$moved" ] || fail "$again sessions say that they moved, $moved edges do"
+  [ "$moved" -gt 0 ] || [ "${carries[$most]}" = 0 ] || fail "no edge moved, though server $most was ended"
   [ "$came" = 0 ] || fail "$came texts moved when a server joined, expected none"
   [ "$moved" -le "${carries[$most]}" ] || fail "$moved edges moved, though server $most carried ${carries[$most]}"
 fi

@@ -2,7 +2,7 @@
 """check_balancer.py BINARIES: scripts/cluster/haproxy.cfg in front of real cloud_servers keeps every session where it is.
 
 Two balancers that are peers, three replicas, 240 sessions. A fourth replica joins; each balancer is started again; a replica is
-killed, and comes back; and one (a stand-in) answers GET /readyz with 404, as a server that drains. Exit 77 where there is no HAProxy.
+killed, and comes back; and one drains: a real one, and a stand-in that answers GET /readyz with 404. Exit 77 where there is no HAProxy.
 """
 import http.client
 import http.server
@@ -168,9 +168,30 @@ def lost(balancer, which):
     return sum(balancer.ask('GET', path(each)) != 200 for each in which)
 
 
+class Stepping:
+    """A session of a replica that steps all the while, so that the replica has a reason to stay."""
+
+    def __init__(self, replica, session):
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self.run, args=(replica.number, path(session) + '/forward'), daemon=True)
+        self.thread.start()
+
+    def run(self, number, where):
+        while not self.done.wait(0.2):
+            line = http.client.HTTPConnection('127.0.0.1', number, timeout=30)
+            line.request('POST', where, '{"past":0,"tokens":[1],"rows":"none"}')
+            if line.getresponse().status != 204:
+                wrong.append('a session of a replica that drains does not step')
+            line.close()
+
+    def end(self):
+        self.done.set()
+        self.thread.join()
+
+
 def check_table(binaries, scratch):
     server = (os.path.join(binaries, 'cloud_server'), '--host', '127.0.0.1', '--port', '{port}', '--threads', '1', '--device', 'cpu',
-              '--trusted-proxy', '127.0.0.1')
+              '--trusted-proxy', '127.0.0.1', '--drain-timeout', '600')
     replicas = {name: Program(*server, XDG_CACHE_HOME=os.path.join(scratch, 'cache')) for name in 'abcd'}
     heard = {'a': Port(), 'b': Port()}
     environment = {f'REPLICA_{name.upper()}': each.address for name, each in replicas.items()}
@@ -223,6 +244,21 @@ def check_table(binaries, scratch):
     first.sees(a='UP', b='UP', c='UP', d='UP')
     moved = lost(first, sessions)
     expect(moved == 0, f'it came back: {moved} of {SESSIONS} moved')
+
+    stepping = Stepping(replicas['b'], at['b'][0])
+    replicas['b'].process.send_signal(signal.SIGTERM)
+    for balancer in (first, second):
+        balancer.sees(a='UP', b='NOLB', c='UP', d='UP')
+        moved = lost(balancer, sessions)
+        expect(moved == 0, f'a replica drains: {moved} of {SESSIONS} sessions moved')
+    newest = ids(1 << 96, 40)
+    opened(first, newest)
+    found = sum(replicas['b'].ask('GET', path(each)) == 200 for each in newest)
+    expect(found == 0, f'it has {found} of {len(newest)} new ones')
+    expect(replicas['b'].ask('PUT', path(ids(1 << 100, 1)[0]), '{"model":"demo","cut":4}') == 503, 'and takes none')
+    stepping.end()
+    replicas['b'].stop()
+    expect(replicas['b'].process.returncode == 0, f'it ends by a second signal: {replicas["b"].process.returncode}')
 
 
 def check_drain(scratch):

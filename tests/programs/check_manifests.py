@@ -66,9 +66,12 @@ for name, template in pods.items():
         if probe in container:
             expect(container[probe]["httpGet"]["port"] in ports, f"{name}: {probe}: no such port")
             expect(container[probe].get("timeoutSeconds", 1) >= 3, f"{name}: {probe}: gives up sooner than a busy node answers")
-    wait = int(container["lifecycle"]["preStop"]["exec"]["command"][-1])
-    expect(pod["terminationGracePeriodSeconds"] > wait + argument(container.get("args", []), "--shutdown-timeout", 10),
+    args = container.get("args", [])
+    wait = int(container["lifecycle"]["preStop"]["exec"]["command"][-1]) if "lifecycle" in container else 0
+    drain = argument(args, "--drain-timeout", 0)
+    expect(pod["terminationGracePeriodSeconds"] > wait + drain + argument(args, "--shutdown-timeout", 10),
            f"{name}: killed before it has shut down")
+    expect(wait > 0 or drain > 10, f"{name}: ends before those who route to it know that it goes")
     volumes = {volume["name"] for volume in pod["volumes"]}
     expect({mount["name"] for mount in container["volumeMounts"]} <= volumes, f"{name}: mounts a volume that is not there")
     for value in [each.get("value", "") for each in container.get("env", [])]:
@@ -81,6 +84,10 @@ for (kind, name), each in objects.items():
         (maker,) = selected(each["spec"]["selector"])
         ports = {port["name"] for port in pods[maker]["spec"]["containers"][0]["ports"]}
         expect(all(port["targetPort"] in ports for port in each["spec"]["ports"]), f"Service {name}: targetPort is none of the pod's")
+
+# A pod that drains is not ready, and its sessions are to find it.
+expect(objects[("Service", "splitcompute-replicas")]["spec"].get("publishNotReadyAddresses") is True,
+       "Service splitcompute-replicas: its name loses a pod that drains")
 
 # Two balancers, each the other's peer: the Service that a balancer knows its peer by leads to that pod.
 balancer = pods["splitcompute-balancer"]["spec"]["containers"][0]
