@@ -33,7 +33,7 @@ class Drain : public testing::Test {
     return cloud.ask().post(wire::session_forward_path(id(n)), body);
   }
   http::Reply text_on(int n, Json more = {}) {
-    Json body = {{"prompt", kPrompt}, {"max_tokens", 3}, {"ignore_eos", true}};
+    Json body = {{"prompt", kPrompt}, {"max_tokens", 3}, {"ignore_eos", true}, {"temperature", 0}};
     if (!more.is_null()) body.update(more);
     return cloud.ask().post("/v1/models/demo/sessions/" + id(n) + "/completions", body);
   }

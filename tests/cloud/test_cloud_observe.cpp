@@ -161,7 +161,7 @@ TEST(CloudMetrics, DoNotCountWhatTheServerMeasures) {
 
 // Where all pages are taken it measures nothing, and no session gives way.
 TEST(CloudMetrics, AMeasurementTakesNoPageFromASession) {
-  TestCloud cloud({"rand-a"}, 1);  // of one context
+  TestCloud cloud({"rand-a"}, 147456);  // of one context
   const auto pages = static_cast<int>(cloud.pages().total());
   ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"cut":2})").status, 201);
   const std::vector<int> tokens(static_cast<size_t>(pages * 16), 1);
