@@ -22,7 +22,8 @@ struct Cloud {
   Sessions sessions{1 << 16};
   std::atomic<bool> opened{false};  // the models may be used
   std::atomic<bool> ready{false};
-  // When it was told to drain: it keeps the sessions that it has, and takes no new ones or texts.
+  // The time at which it was told to drain: it keeps the sessions that it has, and takes no new
+  // ones or texts.
   std::atomic<Wishes::Time> drains_since{Wishes::Time::max()};
   std::string version;
   bool legacy_routes = false;     // the original web page's are answered

@@ -71,7 +71,7 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
 // Stands among the features of a server that reads a digest.
 inline constexpr std::string_view kDigestFeature = "digest";
-// Likewise of one that reads "again", in a step and beside a session's text.
+// Stands there where "again" is read too, in a step and beside a session's text.
 inline constexpr std::string_view kAgainFeature = "again";
 
 // --- a step without a session: a range and which rows

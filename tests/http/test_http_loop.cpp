@@ -165,7 +165,7 @@ TEST_F(HttpLoop, AnswersWhileEveryWorkerIsBusy) {
   EXPECT_EQ(running_.server.stats().inflight, 1u);
 }
 
-// What a handler of the loop takes is a turn's, and stays the longest.
+// Counts what a handler of the loop takes as a part of its turn, which stays the longest.
 TEST_F(HttpLoop, TellsItsLongestTurn) {
   const auto longest = [&] { return running_.server.stats().longest_turn; };
   Peer pausing(running_.port), asking(running_.port);

@@ -123,7 +123,7 @@ class FakeCloud : public edge::CloudLink {
   Batcher& batcher() { return batcher_; }
 
   std::function<void(int number)> before_step;                  // of each step; may throw
-  std::function<void(const std::string& session)> before_open;  // likewise
+  std::function<void(const std::string& session)> before_open;  // of each session; may throw
   std::function<void(int number)> before_call, after_call;      // likewise, of each on a session
   std::optional<edge::CloudSays> load() const override { return says; }
   int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
