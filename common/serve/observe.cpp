@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <map>
 
 #include "base/figures.h"
 #include "base/json.h"
@@ -113,17 +114,20 @@ void observe(http::Router& router, Metrics& metrics, Observed program) {
                              "From a request's last byte to its answer's last byte.",
                              {{"route", route}});
   };
-  // Before anything is asked, so that a rate has somewhere to begin.
+  // Before anything is asked, so that a rate has somewhere to begin, and at hand, so that nobody
+  // looks for them under a lock: the server's loop would wait for whoever has it.
+  std::map<const http::Route*, std::pair<Counter*, Histogram*>> known;
   for (const http::Route& route : router.routes()) {
-    requests(metrics, route.path, route.statuses.front());
-    duration(route.path);
+    known[&route] = {&requests(metrics, route.path, route.statuses.front()), &duration(route.path)};
   }
   requests(metrics, kNoRoute, 404);
   router.add_observer([=, &metrics, write = std::move(program.write)](
                           const http::Request& request, const http::Answered& answered) {
     const std::string route(answered.route.empty() ? kNoRoute : answered.route);
-    requests(metrics, route, answered.status).add();
-    duration(route).observe(seconds(answered.took));
+    const auto at = known.find(answered.matched);
+    const bool usual = at != known.end() && answered.status == at->first->statuses.front();
+    (usual ? *at->second.first : requests(metrics, route, answered.status)).add();
+    (at != known.end() ? *at->second.second : duration(route)).observe(seconds(answered.took));
     if (is_news(answered)) write(request_line(request, answered));
   });
 }
