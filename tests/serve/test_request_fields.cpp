@@ -330,9 +330,10 @@ TEST_F(Formats, ATextGoesOnAtAnyToken) {
     for (size_t i = 0; i < had; ++i) text.push_back(ids[i].get<int32_t>());
     http::Request more = request(3, text, person);
     more.body.insert(1, cat("\"generated\":", had, ","));
-    const Json rest = parse_json(session_completions(more, model(), [](std::optional<int>) {}).body,
-                                 16, "the answer")["choices"]
-                          .at(size_t{0});
+    const Json rest =
+        parse_json(session_completions(more, model(), [](const SessionClient&) {}).body, 16,
+                   "the answer")["choices"]
+            .at(size_t{0});
     ASSERT_EQ(rest["token_ids"].size(), ids.size() - had);
     for (size_t i = had; i < ids.size(); ++i) EXPECT_EQ(rest["token_ids"][i - had], ids[i]);
     EXPECT_EQ(rest["finish_reason"], "stop");
