@@ -29,10 +29,11 @@ void add_models(Flags& flags, Options& options) {
                "takes the file's blocks, or makes q8_0, and rounds the rows of their products to "
                "eight bits too, on the CPU; int8_decode those of new tokens alone (f32)",
                &options.profile);
-  flags.choice("kv", {"auto", "q8_0"},
-               "how keys and values are stored: as the profile says, or in blocks of eight bits, "
-               "on the CPU (auto)",
-               &options.kv);
+  flags.choice(
+      "kv", {"auto", "q8_0"},
+      "how keys and values are stored: as the profile says, or in blocks of eight bits, of "
+      "heads of whole blocks (auto)",
+      &options.kv);
   flags.number("context", "N",
                "most positions of a text (what the model was made for, 4096 at most)",
                &options.context, 1, 1 << 24);

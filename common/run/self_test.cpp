@@ -54,8 +54,9 @@ std::vector<Case> cases() {
                    matmul(x(kChannels), matrix(dtype)) + b(160),
                    is_quantised(dtype) ? kHalf : kFloat});
   }
-  for (const DType cache : {DType::kF32, DType::kF16}) {
-    all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});
+  for (const DType cache : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    all.push_back({cat("attention over ", dtype_name(cache)), attended(cache),
+                   is_quantised(cache) ? kHalf : kFloat, cache});
   }
   constexpr int kSize = kChannels / kHeads;
   const auto table = [](const char* name) {
@@ -79,9 +80,10 @@ std::vector<Case> cases() {
     all.push_back({cat("product by ", dtype_name(dtype), " on matrix units"),
                    matmul(relu(x(kChannels)), matrix(dtype)) + b(160), kHalf, DType::kF32, true});
   }
-  all.push_back({"attention by matrix units",
-                 matmul(attended(DType::kF16), matrix(DType::kF16)) + b(160), kHalf, DType::kF16,
-                 true});
+  for (const DType cache : {DType::kF16, DType::kQ8_0}) {
+    all.push_back({cat("attention by matrix units over ", dtype_name(cache)),
+                   matmul(attended(cache), matrix(DType::kF16)) + b(160), kHalf, cache, true});
+  }
   return all;
 }
 
@@ -199,6 +201,7 @@ void self_test(Device& device) {
   // All are loaded before the first runs: pipelines are made side by side.
   std::vector<Pair> pairs;
   for (const Case& test : cases()) {
+    if (!device.supports_kv(test.cache)) continue;
     for (const bool wide : {false, true}) {
       if (wide && !test.units) continue;
       pairs.push_back({test, wide, std::make_unique<Loaded>(device, test, wide),

@@ -90,6 +90,29 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
   }
 }
 
+// Heads of whole blocks, whose keys are turned, and normed before. A number near the middle of two
+// may be rounded to either.
+TEST_P(EveryDevice, ModelsKeepKeysAndValuesInBlocks) {
+  if (!device_->supports_kv(DType::kQ8_0)) GTEST_SKIP() << device_->name() << " keeps no blocks";
+  for (const char* type : {"llama", "qwen3"}) {
+    const auto model = make_model(cat(R"({"model_type":")", type, R"(","num_hidden_layers":2,)",
+                                      R"("hidden_size":32,"intermediate_size":24,"head_dim":32,)",
+                                      R"("num_attention_heads":4,"num_key_value_heads":2,)",
+                                      R"("vocab_size":16,"max_position_embeddings":16})"));
+    Stages stages(*device_, *model, DType::kF32, DType::kQ8_0, Steps::limits(8));
+    Steps steps;
+    RowBatch batch = steps.batch(0, 0, 5);
+    std::vector<int32_t> tokens = {1, 5, 0, 7, 2};
+    batch.tokens = tokens;
+    stages.expect_as_reference(batch, 2e-2, type);
+    tokens = {3};
+    batch = steps.batch(0, 5, 1);
+    batch.phase = Phase::kGenerate;
+    batch.tokens = tokens;
+    stages.expect_as_reference(batch, 2e-2, type);
+  }
+}
+
 const std::string kGoldens[] = {"demo", "rand-a", "rand-b", "rand-c"};
 // Those of tests/models and tests/run/test_encoders.
 const std::string kFamilies[] = {"bert", "llama3", "qwen2", "qwen3", "mistral", "gemma2", "gemma3"};

@@ -144,6 +144,26 @@ class Reference {
     return slot(program, operand.slot)[row * c + i];
   }
 
+  // A row as pages of the type hold it: Q8_0 has, for each 32 channels, whole numbers of at most
+  // 127 times a half.
+  static std::vector<double> kept(std::vector<double> row, DType dtype) {
+    const auto half = [](double x) {
+      return double{f16_to_f32(f32_to_f16(static_cast<float>(x)))};
+    };
+    if (dtype == DType::kF16) std::ranges::transform(row, row.begin(), half);
+    if (dtype != DType::kQ8_0) return row;
+    for (size_t first = 0; first < row.size(); first += 32) {
+      double largest = 0;
+      for (size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::abs(row[i]));
+      const double scale = half(largest / 127);
+      for (size_t i = first; i < first + 32; ++i) {
+        if (scale > 0) row[i] = std::clamp(std::nearbyint(row[i] / scale), -127.0, 127.0);
+        row[i] *= scale;
+      }
+    }
+    return row;
+  }
+
   void attention(const Program& program, const Step& step, const RowBatch& batch) {
     using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
     const Heads heads(step);
@@ -158,17 +178,14 @@ class Reference {
       const auto width = static_cast<size_t>(program.slots[static_cast<size_t>(rows.slot)].dims[1]);
       return slot(program, rows.slot)[row * width + static_cast<size_t>(rows.access.first) + i];
     };
-    const auto stored = [&](double x, DType dtype) {
-      return dtype == DType::kF16 ? double{f16_to_f32(f32_to_f16(static_cast<float>(x)))} : x;
-    };
     for (size_t r = 0; r < batch.rows; ++r) {
       std::vector<double> k, v;
       for (size_t i = 0; i < kv; ++i) {
-        k.push_back(stored(load(Attention::k, r, i), k_slot.dtype));
-        v.push_back(stored(load(Attention::v, r, i), v_slot.dtype));
+        k.push_back(load(Attention::k, r, i));
+        v.push_back(load(Attention::v, r, i));
       }
-      keys[{batch.sequences[r], batch.positions[r]}] = std::move(k);
-      values_of[{batch.sequences[r], batch.positions[r]}] = std::move(v);
+      keys[{batch.sequences[r], batch.positions[r]}] = kept(std::move(k), k_slot.dtype);
+      values_of[{batch.sequences[r], batch.positions[r]}] = kept(std::move(v), v_slot.dtype);
     }
     std::vector<double> out(batch.rows * c, 0.0);
     for (size_t r = 0; r < batch.rows; ++r) {

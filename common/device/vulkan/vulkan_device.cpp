@@ -76,6 +76,9 @@ class VulkanDevice final : public Device {
     core_->memory.zero(buffer->plain());
     return buffer;
   }
+  bool supports_kv(DType kv) const override {
+    return Device::supports_kv(kv) || kv == DType::kQ8_0;
+  }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
     return std::make_unique<VulkanBuffer>(core_, cache_bytes(limits, channels, dtype),

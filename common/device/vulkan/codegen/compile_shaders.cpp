@@ -58,7 +58,8 @@ void add(Modules& modules, const NamedOutput& output) {
       } else {
         // With what makes its input and stores its result, and without; its twin, its siblings and
         // its rotation are other steps only in pieces, and siblings' results are stored by another
-        // one only where caches are in pieces: those kernels are compiled when they are wanted.
+        // one only where caches are in pieces or in blocks: those kernels are compiled when they
+        // are wanted.
         const bool siblings = !step.siblings.empty();
         for (const bool few : {false, true}) {
           for (const bool turns : {false, true}) {

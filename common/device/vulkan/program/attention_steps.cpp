@@ -20,6 +20,10 @@ using Attention = inputs::attention;
 constexpr uint32_t kManyLanes = 1024, kSplitLanes = 256, kRowLanes = 128;
 constexpr size_t kFewHeads = 16;  // of all rows
 
+bool takes_pages(DType kv, size_t head_size) {
+  return kv == DType::kF32 || kv == DType::kF16 || (kv == DType::kQ8_0 && head_size % kBlock == 0);
+}
+
 }  // namespace
 
 const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
@@ -41,13 +45,14 @@ size_t VulkanExecutable::split_stride(const Step& attention) {
 void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
   const Capabilities& device = core_->context.capabilities();
   const DType kv = slot(step.in(Attention::k_cache)).dtype;
-  if (slot(step.in(Attention::v_cache)).dtype != kv || type_code(kv) > 1) {
-    throw Error(ErrorKind::kDevice, cat("[vulkan] caches of ", dtype_name(kv), " and ",
-                                        dtype_name(slot(step.in(Attention::v_cache)).dtype),
-                                        ": expected both F32 or both F16"));
-  }
   const size_t size = Heads(step).dim;
-  const size_t width = 16 / dtype_size(kv);
+  if (slot(step.in(Attention::v_cache)).dtype != kv || !takes_pages(kv, size)) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] caches of ", dtype_name(kv), " and ",
+                    dtype_name(slot(step.in(Attention::v_cache)).dtype), ", heads of ", size,
+                    ": expected both F32, both F16, or both Q8_0 and heads of whole blocks"));
+  }
+  const size_t width = is_quantised(kv) ? 16 : 16 / dtype_size(kv);
   plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
   if (plan.key_lanes > kSplitKeys) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
@@ -85,8 +90,7 @@ void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
 void VulkanExecutable::plan_caches(const Step& step, AttentionPlan& plan) {
   const size_t limit = core_->context.capabilities().max_range;
   const Slot& cache = slot(step.in(Attention::k_cache));
-  const size_t page_bytes =
-      kPageTokens * static_cast<size_t>(cache.dims.back()) * dtype_size(cache.dtype);
+  const size_t page_bytes = tensor_bytes(cache.dtype, {kPageTokens, cache.dims.back()}).value();
   const Allocation &k = bound(step.in(Attention::k_cache)).plain(),
                    &v = bound(step.in(Attention::v_cache)).plain();
   if (k.size() != v.size()) {
@@ -163,7 +167,7 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::D, static_cast<uint32_t>(Heads(step).dim)},
        {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
        {Constant::PIECE_PAGES, attention(step).piece_pages},
-       {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
+       {Constant::KV_TYPE, matrix_code(slot(step.in(Attention::k_cache)).dtype)},
        {Constant::COUNT_WORDS, attention(step).count_words},
        {Constant::SPLITS, parts().count},
        {Constant::GROUP_SPLITS, parts().splits},
@@ -301,7 +305,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const auto size = static_cast<uint32_t>(Heads(step).dim);
   if (variant < kPromptCoopMatrix || variant >= kDecodeCoopMatrix ||
       !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
-      slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
+      slot(step.in(Attention::k_cache)).dtype == DType::kF32 || size % kUnitTile != 0 ||
       (size > 96 && size != 128) || device.subgroup < kUnitTile ||
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;

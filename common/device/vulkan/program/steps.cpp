@@ -27,8 +27,11 @@ bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
 bool VulkanExecutable::puts(size_t i, size_t variant) {
   const Step& step = program_.steps[i];
   if (!step.attention || !core_->context.capabilities().neighbours) return false;
+  const Step& attends = program_.steps[*step.attention];
+  // A block of 32 channels has one scale, which the kernel of the store finds.
+  const bool blocks = is_quantised(slot(attends.in(inputs::attention::k_cache)).dtype);
   const bool rotates_elsewhere = step.rotation && !takes_pairs(step, variant);
-  return !rotates_elsewhere && attention(program_.steps[*step.attention]).pieces == 1;
+  return !blocks && !rotates_elsewhere && attention(attends).pieces == 1;
 }
 
 bool VulkanExecutable::is_taken(size_t i, size_t variant) const {

@@ -16,8 +16,7 @@ size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
 }  // namespace
 
 size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype) {
-  return (size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
-         dtype_size(dtype);
+  return tensor_bytes(dtype, {(int64_t{limits.pages} + 1) * kPageTokens, channels}).value();
 }
 
 VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use)

@@ -34,35 +34,42 @@ shared float kept[GROUP_SPLITS * SPLIT];
 #elif !defined(RESULT)
 #define KEEP(at, value) partial[out_base + (at)] = value
 #endif
-#define CACHE(name, at) layout(set = 0, binding = at) readonly buffer name##Cache { uvec4 name[]; };
+#define CACHE(name, at) \
+  layout(set = 0, binding = at) readonly buffer name##Cache { uvec4 name[]; }; \
+  layout(set = 0, binding = at) readonly buffer name##Scales { uint16_t name##_scales[]; };
 CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
 #if CACHE_PIECES > 1
 CACHE(k1, K_BINDING + 1) CACHE(k2, K_BINDING + 2) CACHE(k3, K_BINDING + 3)
 CACHE(k4, K_BINDING + 4) CACHE(k5, K_BINDING + 5)
 CACHE(v1, V_BINDING + 1) CACHE(v2, V_BINDING + 2) CACHE(v3, V_BINDING + 3)
 CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
+#define OTHER_PIECES(type, c1, c2, c3, c4, c5) \
+  if (part == 1) return type(c1); \
+  if (part == 2) return type(c2); \
+  if (part == 3) return type(c3); \
+  if (part == 4) return type(c4); \
+  if (part == 5) return type(c5);
+#else
+#define OTHER_PIECES(type, c1, c2, c3, c4, c5)
 #endif
 uvec4 load_k(uint part, uint i) {
-#if CACHE_PIECES > 1
-  if (part == 1) return k1[i];
-  if (part == 2) return k2[i];
-  if (part == 3) return k3[i];
-  if (part == 4) return k4[i];
-  if (part == 5) return k5[i];
-#endif
+  OTHER_PIECES(uvec4, k1[i], k2[i], k3[i], k4[i], k5[i])
   return k0[i];
 }
 uvec4 load_v(uint part, uint i) {
-#if CACHE_PIECES > 1
-  if (part == 1) return v1[i];
-  if (part == 2) return v2[i];
-  if (part == 3) return v3[i];
-  if (part == 4) return v4[i];
-  if (part == 5) return v5[i];
-#endif
+  OTHER_PIECES(uvec4, v1[i], v2[i], v3[i], v4[i], v5[i])
   return v0[i];
 }
-const uint WIDTH = KV_TYPE == 0 ? 4 : 8;  // elements of 16 bytes
+uint load_k_scale(uint part, uint i) {
+  OTHER_PIECES(uint, k1_scales[i], k2_scales[i], k3_scales[i], k4_scales[i], k5_scales[i])
+  return uint(k0_scales[i]);
+}
+uint load_v_scale(uint part, uint i) {
+  OTHER_PIECES(uint, v1_scales[i], v2_scales[i], v3_scales[i], v4_scales[i], v5_scales[i])
+  return uint(v0_scales[i]);
+}
+const bool IN_BLOCKS = KV_TYPE == 3;
+const uint WIDTH = KV_TYPE == 0 ? 4 : IN_BLOCKS ? 16 : 8;  // elements of 16 bytes
 const uint HEAD_VECTORS = (D + WIDTH - 1) / WIDTH;
 const bool WHOLE = D % WIDTH == 0;
 const uint GROUPS = WORKGROUP / KEY_LANES;
@@ -91,7 +98,8 @@ uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS;
 // Vector v of the row at `at`: elements [v * WIDTH, ...) of a head, past its end zeros.
 #define VECTOR(load, to, at, head, v) \
   { \
-    const uint base = LOCAL(at) * KV_WIDTH + kv_head(head) * D; \
+    const uint base = IN_BLOCKS ? byte_at(LOCAL(at), kv_head(head) * D) \
+                                : LOCAL(at) * KV_WIDTH + kv_head(head) * D; \
     if (WHOLE) { \
       to = load(PIECE(at), base / WIDTH + min(v, HEAD_VECTORS - 1)); \
     } else { \
@@ -106,8 +114,12 @@ uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS;
       } \
     } \
   }
-// Element j of a vector.
+// The scale of that vector's block.
+#define SCALE_OF(load, at, head, v) \
+  scale_of_half(load(PIECE(at), scale_at(LOCAL(at), kv_head(head) * D + min(v, HEAD_VECTORS - 1) * WIDTH)))
+// Element j of a vector, in blocks less its scale.
 float element(uvec4 bits, uint j) {
+  if (IN_BLOCKS) return float(int(bits[j / 4] << (24 - j % 4 * 8)) >> 24);
   if (KV_TYPE == 0) return uintBitsToFloat(bits[j]);
   const vec2 both = unpackHalf2x16(bits[j / 2]);
   return (j & 1u) == 0u ? both.x : both.y;
@@ -160,10 +172,12 @@ bool attend(uint head, uint split, uint r) {
   // Keys, values and q are on their way at once. What the row does not see is whatever the pages
   // hold, and not used.
   uvec4 k[OWN], values[OWN];
+  float k_scales[OWN], v_scales[OWN];
   float q[WIDTH];
   [[unroll]] for (uint n = 0; n < OWN; ++n) {
     const uint at = place(pages[n], n * GROUPS + low);
     VECTOR(load_k, k[n], at, head, vector)
+    if (IN_BLOCKS) k_scales[n] = SCALE_OF(load_k_scale, at, head, vector);
   }
   const uint own_q = r * Q_STRIDE + Q_FIRST + head * D;
   if (D % 4 == 0 && Q_FIRST % 4 == 0 && Q_STRIDE % 4 == 0) {
@@ -182,12 +196,14 @@ bool attend(uint head, uint split, uint r) {
   [[unroll]] for (uint n = 0; n < OWN; ++n) {
     const uint at = place(pages[n], n * GROUPS + low);
     VECTOR(load_v, values[n], at, head, vector)
+    if (IN_BLOCKS) v_scales[n] = SCALE_OF(load_v_scale, at, head, vector);
   }
 
   float scores[OWN];
   [[unroll]] for (uint n = 0; n < OWN; ++n) {
     scores[n] = 0.0;
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) scores[n] = fma(element(k[n], j), q[j], scores[n]);
+    if (IN_BLOCKS) scores[n] = scores[n] * k_scales[n];
   }
   // Each lane gives away half of the sums that it has and keeps the others, until one is left; that
   // one is summed by all that have it. By literal numbers: an array that other loops index is not
@@ -227,7 +243,8 @@ bool attend(uint head, uint split, uint r) {
     const bool there = n * GROUPS + low >= least && n * GROUPS + low < keys;
     const uvec4 bits = uvec4(there ? values[n].x : 0u, there ? values[n].y : 0u,
                              there ? values[n].z : 0u, there ? values[n].w : 0u);
-    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[n * WIDTH + j] = weights[n] * element(bits, j);
+    const float own_weight = IN_BLOCKS ? weights[n] * (there ? v_scales[n] : 0.0) : weights[n];
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[n * WIDTH + j] = own_weight * element(bits, j);
   }
 #define PAIR(P) \
   if (OWN > P) { \

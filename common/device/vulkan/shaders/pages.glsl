@@ -15,6 +15,18 @@ uvec2 seen_splits(uint row) {
   const uint keys = SPLIT_KEYS * GROUP_SPLITS;
   return uvec2(seen.x / keys, (seen.y + keys - 1) / keys);
 }
+// In Q8_0 a page is a row of KV_WIDTH bytes for each token, and a row more of the scales of all of them,
+// halves: one for KV_BLOCK channels. Channel c of the key at a place of a cache is this byte, and has this scale.
+uint byte_at(uint place, uint c) { return (place + place / PAGE_TOKENS) * KV_WIDTH + c; }
+uint scale_at(uint place, uint c) {
+  const uint first = (place / PAGE_TOKENS * (PAGE_TOKENS + 1) + PAGE_TOKENS) * (KV_WIDTH / 2);
+  return first + place % PAGE_TOKENS * (KV_WIDTH / KV_BLOCK) + c / KV_BLOCK;
+}
+// A half that is no less than 0, without a number that devices may take for 0.
+float scale_of_half(uint bits) {
+  if (bits < 0x400u) return float(bits) * 5.9604644775390625e-8;
+  return uintBitsToFloat(bits < 0x7c00u ? (bits << 13) + 0x38000000u : 0x7fc00000u);
+}
 uint table_at(uint n) { return HEADER_WORDS + SYMBOL_ARRAYS * CAPACITY + n * TABLE_PAGES; }
 uint table_of_sequence(uint sequence) { return table_at(NARROW_ROWS + sequence); }
 // Where the page table of a row starts. A few rows have one each, so that it is read at once; more

@@ -24,7 +24,7 @@ uint half_bits(float value) {
 #define TO_HALF(value) uint16_t(half_bits(value))
 #endif
 #define CACHE(name, at) \
-  layout(set = 0, binding = at) buffer name##Float { float name##_f[]; }; \
+  layout(set = 0, binding = at) buffer name##Words { uint name##_w[]; }; \
   layout(set = 0, binding = at) buffer name##Half { HALF name##_h[]; };
 CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
 #if CACHE_PIECES > 1
@@ -35,16 +35,16 @@ CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
 #endif
 
 #define PUT(name) \
-  if (KV_TYPE == 0) name##_f[at] = value; \
+  if (whole) name##_w[at] = floatBitsToUint(value); \
   else name##_h[at] = TO_HALF(value)
-void put_k(uint part, uint at, float value) {
+void put_k(uint part, uint at, float value, bool whole) {
 #if CACHE_PIECES > 1
   if (part == 1) { PUT(k1); } else if (part == 2) { PUT(k2); } else if (part == 3) { PUT(k3); }
   else if (part == 4) { PUT(k4); } else if (part == 5) { PUT(k5); } else
 #endif
   { PUT(k0); }
 }
-void put_v(uint part, uint at, float value) {
+void put_v(uint part, uint at, float value, bool whole) {
 #if CACHE_PIECES > 1
   if (part == 1) { PUT(v1); } else if (part == 2) { PUT(v2); } else if (part == 3) { PUT(v3); }
   else if (part == 4) { PUT(v4); } else if (part == 5) { PUT(v5); } else
@@ -58,11 +58,13 @@ void prepare_put(uint n, uint row) { put_place[n] = symbol(PLACES, row); }
 uint put_part(uint n) {
   return CACHE_PIECES > 1 ? put_place[n] / (PIECE_PAGES * PAGE_TOKENS) : 0u;
 }
-uint put_base(uint n) {
-  return (put_place[n] - put_part(n) * PIECE_PAGES * PAGE_TOKENS) * KV_WIDTH;
+uint put_local(uint n) { return put_place[n] - put_part(n) * PIECE_PAGES * PAGE_TOKENS; }
+void put_key(uint n, uint c, float value) {
+  put_k(put_part(n), put_local(n) * KV_WIDTH + c, value, KV_TYPE == 0);
 }
-void put_key(uint n, uint c, float value) { put_k(put_part(n), put_base(n) + c, value); }
-void put_value(uint n, uint c, float value) { put_v(put_part(n), put_base(n) + c, value); }
+void put_value(uint n, uint c, float value) {
+  put_v(put_part(n), put_local(n) * KV_WIDTH + c, value, KV_TYPE == 0);
+}
 // Column c of a product, which may be one of keys or of values.
 bool is_key(uint c) { return c >= K_FIRST && c < K_FIRST + KV_WIDTH; }
 bool is_value(uint c) { return c >= V_FIRST && c < V_FIRST + KV_WIDTH; }

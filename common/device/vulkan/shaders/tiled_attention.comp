@@ -7,6 +7,10 @@ layout(set = 0, binding = 1) restrict readonly buffer Q { vec2 q_rows[]; };
 layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; };  // halves
 layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };
 layout(set = 0, binding = 4) restrict readonly buffer Values { uvec4 v_cache[]; };
+layout(set = 0, binding = 3) restrict readonly buffer KeyBytes { uvec2 k_bytes[]; };
+layout(set = 0, binding = 4) restrict readonly buffer ValueBytes { uvec2 v_bytes[]; };
+layout(set = 0, binding = 3) restrict readonly buffer KeyScales { uint16_t k_scales[]; };
+layout(set = 0, binding = 4) restrict readonly buffer ValueScales { uint16_t v_scales[]; };
 
 const uint KEYS = TILE_KEYS(D), PART = TILE_PART(D), PARTS = D / PART;
 const uint KEY_TILES = KEYS / 16, D_TILES = D / 16, PART_TILES = PART / 16;
@@ -32,6 +36,17 @@ float capped(float score) {
   if (CAP == 0.0) return score * SCALE;
   const float e = exp(-2.0 * abs(score * (SCALE / CAP)));
   return CAP * sign(score) * (1.0 - e) / (1.0 + e);
+}
+// 8 channels as halves, which are made of bytes and their scale where pages are in blocks.
+uvec4 halves_of_chunk(uvec4 chunk) {
+  if (KV_TYPE != 3) return chunk;
+  const float scale = scale_of_half(chunk.z);
+  uvec4 pairs;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const int two = int(chunk[i / 2] >> i % 2 * 16);
+    pairs[i] = packHalf2x16(scale * vec2(two << 24 >> 24, two << 16 >> 24));
+  }
+  return pairs;
 }
 uint least(uint value) {
   [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
@@ -110,9 +125,15 @@ void main() {
       ks[i] = vs[i] = uvec4(0); \
       if (key >= begin && key < end) { \
         const uint token = symbols[table + key / PAGE_TOKENS] * PAGE_TOKENS + key % PAGE_TOKENS; \
-        const uint from = (token * KV_WIDTH + kv_head(head) * D) / 8 + at % D_CHUNKS; \
-        ks[i] = k_cache[from]; \
-        vs[i] = v_cache[from]; \
+        const uint c = kv_head(head) * D + at % D_CHUNKS * 8; \
+        if (KV_TYPE == 3) { \
+          const uint bytes = byte_at(token, c) / 8, scale = scale_at(token, c); \
+          ks[i] = uvec4(k_bytes[bytes], uint(k_scales[scale]), 0); \
+          vs[i] = uvec4(v_bytes[bytes], uint(v_scales[scale]), 0); \
+        } else { \
+          ks[i] = k_cache[(token * KV_WIDTH + c) / 8]; \
+          vs[i] = v_cache[(token * KV_WIDTH + c) / 8]; \
+        } \
       } \
     }
     const uint first_tile = begin / KEYS * KEYS;
@@ -121,8 +142,8 @@ void main() {
       barrier();
       [[unroll]] for (uint i = 0; i < LOADS; ++i) {
         const uint at = i * WORKGROUP + lane_index();
-        k_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = ks[i];
-        v_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = vs[i];
+        k_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = halves_of_chunk(ks[i]);
+        v_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = halves_of_chunk(vs[i]);
       }
       barrier();
       if (first + KEYS < end) { FETCH(first + KEYS) }
