@@ -50,8 +50,9 @@ void answer_lines(auto& steps) {
 }
 
 int run(int argc, char** argv) {
-  std::string profile_text = "f16", format_text, path;
+  std::string profile_text = "f16", format_text, kv_text = "auto", path;
   bool wide = false;
+  uint32_t keys = kBatchContext;
   const auto options = parse_options(
       argc, argv, "bench_player: a model whose steps lines of stdin time (bench.sh peers)\n", "cpu",
       [&](Flags& flags) {
@@ -60,6 +61,8 @@ int run(int argc, char** argv) {
                    &profile_text);
         flags.text("format", "NAME", "q8_0, q4_0 or own: the weights (those of the profile)",
                    &format_text);
+        flags.choice("kv", {"auto", "q8_0"}, "how keys and values are stored (auto)", &kv_text);
+        flags.number("keys", "N", "that each sequence of a batch sees (128)", &keys, 1, 1 << 20);
         flags.toggle("wide", "generated rows on a GPU's matrix units too", &wide);
       });
   if (!options) return 0;
@@ -79,7 +82,8 @@ int run(int argc, char** argv) {
   const StageFormats formats = format_text.empty()    ? profile_formats(*profile)
                                : format_text == "own" ? StageFormats{}
                                                       : StageFormats::parse(format_text);
-  Steps steps(*device, model, *profile, {}, wide, formats);
+  const std::optional<DType> kv = kv_text == "auto" ? std::nullopt : dtype_from_format(kv_text);
+  Steps steps(*device, model.model(), model.weights(), *profile, kv, wide, formats, keys);
   answer_lines(steps);
   return 0;
 }

@@ -9,7 +9,7 @@ namespace {
 
 ShardOptions options_of(const Device& device, const Model& model, Profile profile,
                         std::optional<DType> kv, bool wide,
-                        const std::optional<StageFormats>& formats) {
+                        const std::optional<StageFormats>& formats, uint32_t keys) {
   ShardOptions options;
   options.wide = wide;
   if (device.is_gpu()) options.long_rows = kLongRows;
@@ -19,7 +19,7 @@ ShardOptions options_of(const Device& device, const Model& model, Profile profil
   options.kv = kv;
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
-  const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;
+  const uint64_t positions = kMostSequences * uint64_t{keys + kPageTokens} + 5 * context;
   options.kv_bytes = kv_bytes_for(model, {}, profile, positions / context + 1, kv);
   return options;
 }
@@ -27,9 +27,10 @@ ShardOptions options_of(const Device& device, const Model& model, Profile profil
 }  // namespace
 
 Steps::Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
-             std::optional<DType> kv, bool wide, std::optional<StageFormats> formats)
+             std::optional<DType> kv, bool wide, std::optional<StageFormats> formats, uint32_t keys)
     : config_(model.config()),
-      shard_(device, model, weights, options_of(device, model, profile, kv, wide, formats)),
+      keys_(std::min(keys, static_cast<uint32_t>(config_.context))),
+      shard_(device, model, weights, options_of(device, model, profile, kv, wide, formats, keys_)),
       tokens_(random_tokens(config_, static_cast<size_t>(config_.context))) {}
 
 uint32_t Steps::long_context() const {
@@ -140,18 +141,18 @@ double Steps::batch(uint32_t sequences, bool top) {
   CHECK(sequences <= kMostSequences);
   while (batch_.size() < sequences) {
     batch_.push_back(shard_.pages().open());
-    feed(batch_.back(), kBatchContext - 1);
+    feed(batch_.back(), keys_ - 1);
   }
   std::vector<ShardRows> parts;
   for (uint32_t i = 0; i < sequences; ++i) {
     parts.push_back({batch_[i],
                      {.range = {.to = top ? Point::top() : Point::head()},
-                      .past = kBatchContext - 1,
+                      .past = keys_ - 1,
                       .tokens = std::span(tokens_).subspan(i, 1),
                       .phase = Phase::kGenerate}});
   }
   const double seconds = step(parts);
-  for (uint32_t i = 0; i < sequences; ++i) shard_.pages().truncate(batch_[i], kBatchContext - 1);
+  for (uint32_t i = 0; i < sequences; ++i) shard_.pages().truncate(batch_[i], keys_ - 1);
   return seconds;
 }
 

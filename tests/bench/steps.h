@@ -16,9 +16,10 @@ inline constexpr uint32_t kMostSequences = 32;
 class Steps {
  public:
   // `wide`: generated rows on matrix units too. `formats`: of the weights, where they are not those
-  // that the profile makes.
+  // that the profile makes. `keys`: that each sequence of a batch sees.
   Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
-        std::optional<DType> kv = {}, bool wide = false, std::optional<StageFormats> formats = {});
+        std::optional<DType> kv = {}, bool wide = false, std::optional<StageFormats> formats = {},
+        uint32_t keys = kBatchContext);
   Steps(Device& device, const MeasuredModel& model, Profile profile, std::optional<DType> kv = {},
         bool wide = false, std::optional<StageFormats> formats = {})
       : Steps(device, model.model(), model.weights(), profile, kv, wide, formats) {}
@@ -36,7 +37,7 @@ class Steps {
   double tail(uint32_t context, bool top);
   // Seconds of a prompt of `length` tokens with the last one's logits.
   double prefill(uint32_t length);
-  // Seconds of one token of each of `sequences` sequences, kBatchContext keys each: to the `top`
+  // Seconds of one token of each of `sequences` sequences, `keys` keys each: to the `top`
   // logits of each, as sampling asks a device for that is far, or to all.
   double batch(uint32_t sequences, bool top = false);
 
@@ -55,6 +56,7 @@ class Steps {
   void choose(std::span<const float> row, bool top);
 
   const ModelConfig& config_;
+  const uint32_t keys_;
   Shard shard_;
   std::vector<int32_t> tokens_;
   std::map<uint32_t, SequenceId> by_context_;
