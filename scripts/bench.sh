@@ -39,6 +39,10 @@ fi
 if [ "$area" = peers ] || [ "$area" = web ]; then
   folder=$root/build/bench-$area
   mkdir -p "$folder"
+  if [ "$area" = peers ]; then  # wrong flags and missing packages are told before anything is fetched or made
+    case " $* " in *" --help "* | *" -h "*) exec /usr/bin/python3 "$root/tests/bench/peers/run.py" --help ;; esac
+    /usr/bin/python3 "$root/tests/bench/peers/run.py" --check - "$folder" "$@"
+  fi
   cp "$root/tests/bench/$area"/* "$folder"
   # Without the optional packages, which are its builds for GPUs and other systems (1 GB).
   npm install --prefix "$folder" --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error >&2

@@ -7,6 +7,7 @@ PLAYER is build/bin/bench_player. Formats are those of the profiles, q4_k (the s
 with _int8 or _int8_decode behind it: that profile, multiplying such blocks. On a GPU a batch is timed to all logits as
 llama.cpp's are, to the 64 largest (_top), and both on a --wide shard."""
 import argparse
+import importlib.util
 import itertools
 import json
 import os
@@ -89,6 +90,7 @@ def arguments():
         return [int(number) for number in text.split(",")]
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="says what is missing, and measures nothing")
     parser.add_argument("player")
     parser.add_argument("folder")
     parser.add_argument("--json", metavar="FILE")
@@ -173,8 +175,19 @@ def compare(args, weights, fmt, kinds, peers):
     return rows
 
 
+def needs_onnx(args):
+    return args.encoder or ("f32" in args.formats and "gpt2" in args.size)
+
+
 def main():
     args = arguments()
+    missing = [name for name in ["numpy", *(["onnx"] if needs_onnx(args) else [])] if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"run.py: Python's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing, which the models' "
+                 f"files are written by: apt-get install {' '.join('python3-' + name for name in missing)}" +
+                 (", or --formats without f32" if "onnx" in missing and not args.encoder else ""))
+    if args.check:
+        return
 
     def made(file, script, *more):
         if not os.path.exists(file):
@@ -199,7 +212,7 @@ def main():
 
     for fmt in args.formats:
         if fmt == "f32" or args.encoder:
-            if args.encoder or "gpt2" in args.size:
+            if needs_onnx(args):
                 # An encoder has a text of 128 tokens, and 256 texts of 16 in one request.
                 kinds = {"embed": ["1 128", "256 16"]} if args.encoder else {**args.kinds}
                 kinds.pop("batch", None)
