@@ -15,8 +15,8 @@
 #                            qwen (0.5 B beside wllama), words (each one's first at 20 Mbit/s)
 #   agent [--cut K] [--model DIR] [--prompt-cache on|off]  an agent's session of 20 turns: rows computed,
 #                            rows from the cache, first tokens
-#   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (compiled from the source in
-#                            npm's package; by CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
+#   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (with the libraries that npm
+#                            ships; compiled for CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
 #   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
 # Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
