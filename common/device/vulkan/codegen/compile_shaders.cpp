@@ -49,6 +49,8 @@ void add(Modules& modules, const NamedOutput& output) {
             if (pieces > 1 && (of == AttentionOf::kGroup || !shuffle)) break;
             add(modules, attention_text(pieces, shuffle, of, std::nullopt));
             add(modules, attention_text(pieces, shuffle, of, false));
+            // A wide shard's few rows.
+            if (shuffle && pieces == 1) add(modules, attention_text(pieces, shuffle, of, true));
           }
           for (const bool half : {false, true}) {
             if (shuffle) add(modules, attention_text(pieces, shuffle, AttentionOf::kRow, half));

