@@ -1,31 +1,15 @@
 #include "text/jinja/jinja.h"
 
-#include <ctime>
 #include <deque>
 
 #include "text/jinja/values.h"
 
 namespace split {
 namespace jinja {
-
-// The state that `loop` tells of.
-struct Loop {
-  const std::vector<Value>* items;
-  size_t at = 0;
-  int depth = 1;
-};
-
 namespace {
 
 using K = Value::Kind;
 constexpr int kMostDepth = 400;  // of the tree while it runs, macros in macros included
-
-// Python's others, which are not here.
-constexpr std::string_view kOtherStringMethods[] = {
-    "casefold",   "center",   "encode",    "expandtabs",   "format",  "format_map",  "isalnum",
-    "isalpha",    "isascii",  "isdecimal", "isidentifier", "islower", "isprintable", "istitle",
-    "isupper",    "ljust",    "maketrans", "partition",    "rfind",   "rindex",      "rjust",
-    "rpartition", "swapcase", "translate", "zfill"};
 
 enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
@@ -236,7 +220,7 @@ class Run {
         return map;
       }
       case Op::kAttribute:
-        return attribute(evaluate(*node.kids[0]), node);
+        return attribute(values_, evaluate(*node.kids[0]), node.text, node.line);
       case Op::kItem:
         return values_.item(evaluate(*node.kids[0]), evaluate(*node.kids[1]));
       case Op::kSlice:
@@ -278,55 +262,6 @@ class Run {
     return true;
   }
 
-  Value attribute(const Value& value, const Node& node) {
-    const std::string& name = node.text;
-    expect_defined(value);
-    const auto refuse_method = [&](bool known, const char* whose = "") {
-      if (known) throw JinjaUnsupported(node.line, cat("the method ", shown(name), whose));
-    };
-    switch (value.kind) {
-      case K::kMap:
-        if (is_any(name, {"items", "keys", "values", "get"})) return values_.method(value, name);
-        refuse_method(is_any(name, {"copy", "pop", "update", "setdefault", "clear"}));
-        return values_.member(value, name);
-      case K::kNamespace:
-        return values_.member(value, name);
-      case K::kString:
-        if (is_string_method(name)) return values_.method(value, name);
-        refuse_method(is_any(name, kOtherStringMethods), " of a string");
-        break;
-      case K::kLoop:
-        return loop_value(value, name);
-      case K::kList:
-        refuse_method(is_any(name, {"append", "extend", "insert", "index", "count", "pop"}));
-        break;
-      default:
-        break;
-    }
-    return values_.undefined(name);
-  }
-
-  Value loop_value(const Value& self, const std::string& name) {
-    const Loop& loop = *self.loop;
-    const auto count = [](size_t n) { return integer(static_cast<int64_t>(n)); };
-    const size_t size = loop.items->size();
-    if (name == "index") return count(loop.at + 1);
-    if (name == "index0") return count(loop.at);
-    if (name == "first") return boolean(loop.at == 0);
-    if (name == "last") return boolean(loop.at + 1 == size);
-    if (name == "length") return count(size);
-    if (name == "revindex") return count(size - loop.at);
-    if (name == "revindex0") return count(size - loop.at - 1);
-    if (name == "depth") return integer(loop.depth);
-    if (name == "depth0") return integer(loop.depth - 1);
-    if (name == "previtem")
-      return loop.at > 0 ? (*loop.items)[loop.at - 1] : values_.undefined(name);
-    if (name == "nextitem")
-      return loop.at + 1 < size ? (*loop.items)[loop.at + 1] : values_.undefined(name);
-    if (name == "cycle") return values_.method(self, name);
-    return values_.undefined(name);
-  }
-
   Value slice(const Node& node) {
     const Value value = evaluate(*node.kids[0]);
     std::array<std::optional<int64_t>, 3> parts;
@@ -359,7 +294,7 @@ class Run {
     const Value callee = evaluate(*node.kids[0]);
     const Arguments all = arguments(node, 1);
     if (callee.is(K::kMacro)) return macro(*callee.macro, all);
-    if (callee.is(K::kFunction)) return function(callee.text(), all);
+    if (callee.is(K::kFunction)) return function(values_, callee.text(), all);
     if (callee.is(K::kMethod)) {
       const Value& self = callee.items()[0];
       if (self.is(K::kLoop)) {
@@ -389,36 +324,6 @@ class Run {
       define(node.names[i], std::move(value));
     }
     return captured(node.bodies[0]);
-  }
-
-  Value function(const std::string& name, const Arguments& all) {
-    constexpr size_t kMostSaid = 1024;  // bytes
-    TextMade scratch(values_.meter);
-    if (name == "raise_exception") {
-      refuse(std::string(str(all.get(0, "message"), scratch).substr(0, kMostSaid)));
-    }
-    if (name == "strftime_now") {
-      return values_.text_of(now(std::string(str(all.get(0, "format"), scratch))));
-    }
-    if (name == "range") return values_.range(all.values);
-    if (name == "dict") return values_.map_of(all.named);
-    Value space = values_.map_of(all.named);  // namespace
-    if (!all.values.empty()) {
-      if (!all.values[0].is(K::kMap)) refuse("namespace expected a mapping");
-      for (const auto& [key, value] : all.values[0].members())
-        values_.set_member(*space.box, key, value);
-    }
-    space.kind = K::kNamespace;
-    return space;
-  }
-
-  static std::string now(const std::string& format) {
-    if (format.size() > 256) refuse("strftime_now: expected a short format");
-    const std::time_t seconds = std::time(nullptr);
-    std::tm parts{};
-    ::localtime_r(&seconds, &parts);
-    char text[4096];
-    return {text, std::strftime(text, sizeof text, format.c_str(), &parts)};
   }
 
   Values values_;  // first: their meter outlives all but it

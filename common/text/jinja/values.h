@@ -87,16 +87,21 @@ class ListMade {
   Value list_;
 };
 
+// The state that `loop` tells of.
+struct Loop {
+  const std::vector<Value>* items;
+  size_t at = 0;
+  int depth = 1;
+};
+
+// --- names.cpp
+Value attribute(Values& values, const Value& value, const std::string& name, int line);
+Value function(Values& values, const std::string& name, const Arguments& all);
+
 // --- filters.cpp; the names are known (is_filter, is_test)
 Value filter(Values& values, std::string_view name, const Value& value, const Arguments& all,
              int line);
 bool test(Values& values, std::string_view name, const Value& value, const std::vector<Value>& all);
-
-Value join(Values& values, const Value& value, std::string_view between,
-           const std::string& attribute_name);
-
-Value join(Values& values, const Value& value, std::string_view between,
-           const std::string& attribute_name);
 
 Value join(Values& values, const Value& value, std::string_view between,
            const std::string& attribute_name);
