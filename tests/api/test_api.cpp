@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <splitcompute.h>
 
-#include <splitcompute.h>
 #include <thread>
+
+#include "support/deep_templates.h"
 #include "support/edge_server.h"
+#include "support/worker_stack.h"
 
 namespace split::test {
 namespace {
@@ -297,6 +299,26 @@ TEST(Api, FourThreadsAskOneEdge) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// A caller's thread has 1 MiB, as the header says: a template ends with its text or is refused.
+TEST(Api, EveryTemplateEndsOnACallersStack) {
+  GatedCloud cloud("rand-a");
+  int texts = 0, refused = 0;
+  for (const std::string& chat : deep_chats()) {
+    const Opened edge(on(cloud.url(), {{"cut", "cloud"}, {"chat-template", chat}}));
+    stack_of([&] {
+      for (size_t i = 0; i < std::size(kDeepTemplates); ++i) {
+        const json asked = {{"messages", {{{"role", "user"}, {"content", cat(i)}}}}};
+        const Answer answer(edge, "POST", "/apply-template", asked);
+        ++(answer.status() == 200 ? texts : refused);
+        EXPECT_TRUE(answer.status() == 200 || answer.status() == 400) << answer.status();
+        EXPECT_EQ(answer.whole().contains("prompt"), answer.status() == 200);
+      }
+    });
+  }
+  EXPECT_GT(texts, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Api, ACloudThatIsNotThereIsTold) {

@@ -71,6 +71,9 @@ Value mapped(Call& c) {
   const std::string name = need_text(by_attribute ? all.get(0, "attribute") : all.values[0], "map");
   if (!by_attribute && !is_filter(name))
     throw JinjaUnsupported(c.line, cat("the filter ", shown(name)));
+  const Deeper deeper(v.depth, kMostDepth);  // map('map', 'map', ...) calls itself
+  v.meter.items(all.values.size());
+  const Held held(v.meter, 2 * all.values.size() * sizeof(Value));
   Arguments rest = all;
   if (!by_attribute) rest.values.erase(rest.values.begin());
   const Value list = v.iterate(c.value);
@@ -167,13 +170,12 @@ Value sorted(Call& c) {
 }
 
 Value indented(Call& c) {
-  const Arguments& all = c.all;
-  const Value width = all.get(0, "width");
+  const Value width = c.all.get(0, "width");
   const int64_t count =
       width.is(K::kString) ? 0 : std::clamp<int64_t>(whole(c.v, width, 4), 0, 1024);
   const std::string spaces(static_cast<size_t>(count), ' ');
   const std::string_view pad = width.is(K::kString) ? width.text() : spaces;
-  const bool first = truth(all.get(1, "first")), blank = truth(all.get(2, "blank"));
+  const bool first = truth(c.all.get(1, "first")), blank = truth(c.all.get(2, "blank"));
   std::string_view rest = c.text();
   for (bool begins = true;; begins = false) {
     const size_t end = rest.find('\n');
@@ -222,9 +224,8 @@ Value joined(Call& c) {
 
 Value first_or_last(Call& c) {
   const Value list = c.v.iterate(c.value);
-  const std::vector<Value>& items = list.items();
-  if (items.empty()) return c.v.undefined(cat("no ", c.name, " item"));
-  return c.name == "first" ? items.front() : items.back();
+  if (list.items().empty()) return c.v.undefined(cat("no ", c.name, " item"));
+  return c.name == "first" ? list.items().front() : list.items().back();
 }
 
 Value replaced(Call& c) {
@@ -280,10 +281,9 @@ Value total(Call& c) {
 
 Value extreme(Call& c) {
   const Value list = c.v.iterate(c.value);
-  const std::vector<Value>& items = list.items();
-  if (items.empty()) return c.v.undefined(c.name);
-  const Value* best = &items[0];
-  for (const Value& one : items) {
+  if (list.items().empty()) return c.v.undefined(c.name);
+  const Value* best = &list.items()[0];
+  for (const Value& one : list.items()) {
     if (c.v.ordered(one, *best, c.name == "min" ? "<" : ">")) best = &one;
   }
   return *best;

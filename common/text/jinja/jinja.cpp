@@ -9,7 +9,6 @@ namespace jinja {
 namespace {
 
 using K = Value::Kind;
-constexpr int kMostDepth = 400;  // of the tree while it runs, macros in macros included
 
 enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
@@ -33,15 +32,6 @@ class Run {
 
  private:
   using Frame = std::vector<Member>;
-
-  struct Deeper {
-    explicit Deeper(int& depth, int most) : depth(depth) {
-      if (depth >= most) refuse("the template nests too deeply");
-      ++depth;
-    }
-    ~Deeper() { --depth; }
-    int& depth;
-  };
 
   // Names.
   void define(const std::string& name, Value value) {
@@ -75,47 +65,33 @@ class Run {
     size_t floor;
   };
 
-  // Statements.
-  Flow execute(const std::vector<NodePtr>& body) {
-    const Deeper deeper(depth_, kMostDepth);
+  // Statements. What calls execute() or evaluate() is not inlined into them: the frames of a level
+  // stay small, and kMostDepth of them on a worker's stack.
+  [[gnu::noinline]] Flow execute(const std::vector<NodePtr>& body) {
+    const Deeper deeper(values_.depth, kMostDepth);
     for (const NodePtr& node : body) {
+      values_.meter.steps(1);
       if (const Flow flow = statement(*node); flow != Flow::kOn) return flow;
     }
     return Flow::kOn;
   }
 
   Flow statement(const Node& node) {
-    values_.meter.steps(1);
     switch (node.op) {
       case Op::kText:
-        outputs_.back().add(node.text);
-        return Flow::kOn;
-      case Op::kPrint: {
-        const Value value = evaluate(*node.kids[0]);
-        TextMade scratch(values_.meter);
-        outputs_.back().add(str(value, scratch));
-        return Flow::kOn;
-      }
+        return outputs_.back().add(node.text), Flow::kOn;
+      case Op::kPrint:
+        return print(node);
       case Op::kIf:
-        for (size_t i = 0; i < node.bodies.size(); ++i) {
-          if (i == node.kids.size() || truth(evaluate(*node.kids[i])))
-            return execute(node.bodies[i]);
-        }
-        return Flow::kOn;
+        return choose(node);
       case Op::kFor:
         return loop(node);
       case Op::kSet:
-        set(node);
-        return Flow::kOn;
+        return set(node);
       case Op::kSetBlock:
-        assign(*node.kids[0], captured(node.bodies[0]));
-        return Flow::kOn;
-      case Op::kMacro: {
-        Value macro(K::kMacro);
-        macro.macro = &node;
-        define(node.text, std::move(macro));
-        return Flow::kOn;
-      }
+        return set_block(node);
+      case Op::kMacro:
+        return define_macro(node);
       case Op::kBreak:
         return Flow::kBreak;
       case Op::kContinue:
@@ -125,7 +101,35 @@ class Run {
     }
   }
 
-  Value captured(const std::vector<NodePtr>& body) {
+  [[gnu::noinline]] Flow print(const Node& node) {
+    const Value value = evaluate(*node.kids[0]);
+    TextMade scratch(values_.meter);
+    outputs_.back().add(str(value, scratch));
+    return Flow::kOn;
+  }
+
+  [[gnu::noinline]] bool holds(const Node& condition) { return truth(evaluate(condition)); }
+
+  [[gnu::noinline]] Flow choose(const Node& node) {
+    for (size_t i = 0; i < node.bodies.size(); ++i) {
+      if (i == node.kids.size() || holds(*node.kids[i])) return execute(node.bodies[i]);
+    }
+    return Flow::kOn;
+  }
+
+  [[gnu::noinline]] Flow set_block(const Node& node) {
+    assign(*node.kids[0], captured(node.bodies[0]));
+    return Flow::kOn;
+  }
+
+  [[gnu::noinline]] Flow define_macro(const Node& node) {
+    Value macro(K::kMacro);
+    macro.macro = &node;
+    define(node.text, std::move(macro));
+    return Flow::kOn;
+  }
+
+  [[gnu::noinline]] Value captured(const std::vector<NodePtr>& body) {
     outputs_.emplace_back(values_.meter);
     const Scope scope(*this);
     execute(body);
@@ -141,12 +145,13 @@ class Run {
     values_.set_member(*space.box, target.text, std::move(value));
   }
 
-  void set(const Node& node) {
+  [[gnu::noinline]] Flow set(const Node& node) {
     const size_t targets = node.kids.size() - 1;
     Value value = evaluate(*node.kids[targets]);
-    if (targets == 1) return assign(*node.kids[0], std::move(value));
+    if (targets == 1) return assign(*node.kids[0], std::move(value)), Flow::kOn;
     const Value parts = unpacked(value, targets);
     for (size_t i = 0; i < targets; ++i) assign(*node.kids[i], parts.items()[i]);
+    return Flow::kOn;
   }
 
   Value unpacked(const Value& value, size_t count) {
@@ -163,7 +168,7 @@ class Run {
     for (size_t i = 0; i < names.size(); ++i) define(names[i], parts.items()[i]);
   }
 
-  Flow loop(const Node& node) {
+  [[gnu::noinline]] Flow loop(const Node& node) {
     Value list = values_.iterate(evaluate(*node.kids[0]));
     if (node.kids[1] != nullptr) {
       ListMade wanted(values_);
@@ -171,7 +176,7 @@ class Run {
         values_.meter.steps(1);
         const Scope scope(*this);
         unpack(node.names, item);
-        if (truth(evaluate(*node.kids[1]))) wanted.add(item);
+        if (holds(*node.kids[1])) wanted.add(item);
       }
       list = wanted.take();
     }
@@ -196,8 +201,8 @@ class Run {
   }
 
   // Expressions.
-  Value evaluate(const Node& node) {
-    const Deeper deeper(depth_, kMostDepth);
+  [[gnu::noinline]] Value evaluate(const Node& node) {
+    const Deeper deeper(values_.depth, kMostDepth);
     values_.meter.steps(1);
     switch (node.op) {
       case Op::kValue:
@@ -205,54 +210,90 @@ class Run {
       case Op::kName:
         return look_up(node.text);
       case Op::kList:
-      case Op::kTuple: {
-        ListMade list(values_, node.op == Op::kList ? K::kList : K::kTuple);
-        for (const NodePtr& kid : node.kids) list.add(evaluate(*kid));
-        return list.take();
-      }
-      case Op::kMap: {
-        Value map = values_.with_box(K::kMap);
-        for (size_t i = 0; i < node.kids.size(); i += 2) {
-          const Value key = evaluate(*node.kids[i]);
-          if (!key.is(K::kString)) throw JinjaUnsupported(node.line, "a key that is no string");
-          values_.set_member(*map.box, key.text(), evaluate(*node.kids[i + 1]));
-        }
-        return map;
-      }
+      case Op::kTuple:
+        return list(node);
+      case Op::kMap:
+        return map(node);
       case Op::kAttribute:
-        return attribute(values_, evaluate(*node.kids[0]), node.text, node.line);
+        return attribute_of(node);
       case Op::kItem:
-        return values_.item(evaluate(*node.kids[0]), evaluate(*node.kids[1]));
+        return item(node);
       case Op::kSlice:
         return slice(node);
       case Op::kCall:
         return call(node);
       case Op::kFilter:
-        return filter(values_, node.text, evaluate(*node.kids[0]), arguments(node, 1), node.line);
+        return filtered(node);
       case Op::kTest:
-        return boolean(
-            test(values_, node.text, evaluate(*node.kids[0]), arguments(node, 1).values));
+        return tested(node);
       case Op::kNot:
-        return boolean(!truth(evaluate(*node.kids[0])));
+        return boolean(!holds(*node.kids[0]));
       case Op::kMinus:
       case Op::kPlus:
-        return signed_number(evaluate(*node.kids[0]), node.op == Op::kMinus);
+        return with_sign(node);
       case Op::kAnd:
-      case Op::kOr: {
-        Value left = evaluate(*node.kids[0]);
-        return truth(left) == (node.op == Op::kAnd) ? evaluate(*node.kids[1]) : left;
-      }
+      case Op::kOr:
+        return either(node);
       case Op::kCondition:
-        if (truth(evaluate(*node.kids[1]))) return evaluate(*node.kids[0]);
+        if (holds(*node.kids[1])) return evaluate(*node.kids[0]);
         return node.kids[2] == nullptr ? values_.undefined("") : evaluate(*node.kids[2]);
       case Op::kCompare:
         return boolean(compare(node));
       default:
-        return values_.binary(node.text, evaluate(*node.kids[0]), evaluate(*node.kids[1]));
+        return binary(node);
     }
   }
 
-  bool compare(const Node& node) {
+  [[gnu::noinline]] Value list(const Node& node) {
+    ListMade list(values_, node.op == Op::kList ? K::kList : K::kTuple);
+    for (const NodePtr& kid : node.kids) list.add(evaluate(*kid));
+    return list.take();
+  }
+
+  [[gnu::noinline]] Value map(const Node& node) {
+    Value map = values_.with_box(K::kMap);
+    for (size_t i = 0; i < node.kids.size(); i += 2) {
+      const Value key = evaluate(*node.kids[i]);
+      if (!key.is(K::kString)) throw JinjaUnsupported(node.line, "a key that is no string");
+      values_.set_member(*map.box, key.text(), evaluate(*node.kids[i + 1]));
+    }
+    return map;
+  }
+
+  [[gnu::noinline]] Value attribute_of(const Node& node) {
+    return attribute(values_, evaluate(*node.kids[0]), node.text, node.line);
+  }
+
+  [[gnu::noinline]] Value item(const Node& node) {
+    const Value value = evaluate(*node.kids[0]);
+    return values_.item(value, evaluate(*node.kids[1]));
+  }
+
+  [[gnu::noinline]] Value filtered(const Node& node) {
+    const Value value = evaluate(*node.kids[0]);
+    return filter(values_, node.text, value, arguments(node, 1), node.line);
+  }
+
+  [[gnu::noinline]] Value tested(const Node& node) {
+    const Value value = evaluate(*node.kids[0]);
+    return boolean(test(values_, node.text, value, arguments(node, 1).values));
+  }
+
+  [[gnu::noinline]] Value with_sign(const Node& node) {
+    return signed_number(evaluate(*node.kids[0]), node.op == Op::kMinus);
+  }
+
+  [[gnu::noinline]] Value either(const Node& node) {
+    Value left = evaluate(*node.kids[0]);
+    return truth(left) == (node.op == Op::kAnd) ? evaluate(*node.kids[1]) : left;
+  }
+
+  [[gnu::noinline]] Value binary(const Node& node) {
+    const Value left = evaluate(*node.kids[0]);
+    return values_.binary(node.text, left, evaluate(*node.kids[1]));
+  }
+
+  [[gnu::noinline]] bool compare(const Node& node) {
     Value left = evaluate(*node.kids[0]);
     for (size_t i = 0; i < node.names.size(); ++i) {
       Value right = evaluate(*node.kids[i + 1]);
@@ -262,7 +303,7 @@ class Run {
     return true;
   }
 
-  Value slice(const Node& node) {
+  [[gnu::noinline]] Value slice(const Node& node) {
     const Value value = evaluate(*node.kids[0]);
     std::array<std::optional<int64_t>, 3> parts;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -277,7 +318,7 @@ class Run {
     return values_.slice(value, parts);
   }
 
-  Arguments arguments(const Node& node, size_t from) {
+  [[gnu::noinline]] Arguments arguments(const Node& node, size_t from) {
     Arguments all;
     const size_t named = node.kids.size() - (node.op == Op::kTest ? 0 : node.names.size());
     for (size_t i = from; i < node.kids.size(); ++i) {
@@ -290,7 +331,7 @@ class Run {
     return all;
   }
 
-  Value call(const Node& node) {
+  [[gnu::noinline]] Value call(const Node& node) {
     const Value callee = evaluate(*node.kids[0]);
     const Arguments all = arguments(node, 1);
     if (callee.is(K::kMacro)) return macro(*callee.macro, all);
@@ -308,7 +349,7 @@ class Run {
     refuse(cat("'", type_name(callee), "' object is not callable"));
   }
 
-  Value macro(const Node& node, const Arguments& all) {
+  [[gnu::noinline]] Value macro(const Node& node, const Arguments& all) {
     const Deeper deeper(calls_, JinjaLimits::kNesting);
     if (all.values.size() > node.names.size()) {
       refuse(cat("macro ", shown(node.text), " takes not more than ", node.names.size(),
@@ -331,7 +372,7 @@ class Run {
   std::vector<Frame> frames_;
   size_t floor_ = 0;  // the first frame of the macro that runs; the first of all is seen everywhere
   std::deque<TextMade> outputs_;
-  int depth_ = 0, loops_ = 0, calls_ = 0;
+  int loops_ = 0, calls_ = 0;
 };
 
 }  // namespace

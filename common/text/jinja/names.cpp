@@ -35,7 +35,7 @@ Value loop_value(Values& values, const Value& self, const std::string& name) {
   return values.undefined(name);
 }
 
-std::string now(const std::string& format) {
+[[gnu::noinline]] std::string now(const std::string& format) {
   if (format.size() > 256) refuse("strftime_now: expected a short format");
   const std::time_t seconds = std::time(nullptr);
   std::tm parts{};

@@ -51,6 +51,7 @@ Value slice_of_text(Values& v, std::string_view text, int64_t begin, int64_t end
 }  // namespace
 
 void refuse(const std::string& what) { throw Error(ErrorKind::kInput, what); }
+void Deeper::refuse_depth() { refuse("the template nests too deeply"); }
 
 Value Arguments::get(size_t at, std::string_view name) const {
   if (at < values.size()) return values[at];

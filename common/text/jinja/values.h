@@ -31,7 +31,8 @@ class Values {
  public:
   explicit Values(const JinjaCaller& caller) : meter(caller) {}
 
-  Meter meter;  // which outlives all values
+  Meter meter;    // which outlives all values
+  int depth = 0;  // of what calls itself
 
   // A value with a box, which is paid for as long as it is there.
   Value with_box(Value::Kind kind);
@@ -85,6 +86,19 @@ class ListMade {
  private:
   Meter& meter_;
   Value list_;
+};
+
+constexpr int kMostDepth = 400;  // of the tree while it runs, macros in macros included
+
+// Counts what calls itself for as long as this is there.
+struct Deeper {
+  Deeper(int& depth, int most) : depth(depth) {
+    if (depth >= most) refuse_depth();
+    ++depth;
+  }
+  ~Deeper() { --depth; }
+  [[noreturn]] static void refuse_depth();
+  int& depth;
 };
 
 // The state that `loop` tells of.
