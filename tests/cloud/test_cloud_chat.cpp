@@ -75,6 +75,54 @@ TEST(CloudChat, SaysWhatItsTemplateRefuses) {
   }
 }
 
+// Templates that write no tools have them told in messages, which changes no chat without them.
+// What is expected was made by Jinja2 3.1.6, with trim_blocks and lstrip_blocks.
+TEST(CloudChat, MessagesReachTheTemplateAsTheyCame) {
+  const OtherTemplate tells(
+      "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ loop.cycle('a', 'b') }} {{ "
+      "m.role "
+      "}}: {{ m.content }}{% if m.name is defined %} by {{ m.name }}{% endif %}{% if loop.previtem "
+      "is defined and loop.previtem.role == m.role %} again{% endif %};{% endfor %}");
+  TestCloud cloud({tells.path()});
+  const auto prompt = [&](const Json& messages) {
+    return text_of(cloud.ask(), "/apply-template", {{"messages", messages}})["prompt"];
+  };
+  constexpr std::pair<std::string_view, const char*> kChats[] = {
+      {"uuu", "1/3a user: x0;2/3b user: x1 by n1 again;3/3a user: x2 again;"},
+      {"suuau",
+       "1/5a system: x0;2/5b user: x1 by n1;3/5a user: x2 again;4/5b assistant: x3 by n3;5/5a "
+       "user: "
+       "x4;"},
+      {"uaauu",
+       "1/5a user: x0;2/5b assistant: x1 by n1;3/5a assistant: x2 again;4/5b user: x3 by n3;5/5a "
+       "user: x4 again;"},
+      {"uusu", "1/4a user: x0;2/4b user: x1 by n1 again;3/4a system: x2;4/4b user: x3 by n3;"}};
+  for (const auto& [roles, expected] : kChats) {
+    Json messages = Json::array();
+    for (size_t i = 0; i < roles.size(); ++i) {
+      const char* const role = roles[i] == 'u' ? "user" : roles[i] == 'a' ? "assistant" : "system";
+      messages.push_back({{"role", role}, {"content", cat("x", i)}});
+      if (i % 2 == 1) messages.back()["name"] = cat("n", i);
+    }
+    EXPECT_EQ(prompt(messages), expected);
+  }
+  // Results and what is said behind them are one message; what is in front of the call is its own.
+  const Json call = {{"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+  const auto says = [](const char* role, const char* content) {
+    return Json{{"role", role}, {"content", content}};
+  };
+  Json calls = says("assistant", "c");
+  calls["tool_calls"] = {call, call};
+  const std::string told =
+      prompt({says("user", "a"), says("user", "b"), calls, says("tool", "r"), says("tool", "s"),
+              says("user", "d"), says("assistant", "e"), says("user", "f"), says("user", "g")});
+  EXPECT_TRUE(told.starts_with("1/7a user: a;2/7b user: b again;3/7a assistant: c\n")) << told;
+  EXPECT_TRUE(told.ends_with(
+      ";4/7b user: <tool_response>\nr\n</tool_response>\n<tool_response>\ns\n</tool_response>\nd;"
+      "5/7a assistant: e;6/7b user: f;7/7a user: g again;"))
+      << told;
+}
+
 // A base model goes on from the last words, and so says something.
 TEST(CloudChat, ABaseModelAnswersEverySeed) {
   TestCloud cloud({"demo"});

@@ -214,7 +214,10 @@ Json with_tools_told(Json messages, const Json& tools, const AnswerFormat& forma
     message["content"] = std::move(content);
     return message;
   };
+  bool behind_result = false;
   for (Json& one : messages.take_array()) {
+    const std::string* const given = text_in(one, "role");
+    const bool result = given != nullptr && *given == "tool";
     Json message = as_text(std::move(one), format);
     const std::string* const role = text_in(message, "role");
     const bool system = role != nullptr && (*role == "system" || *role == "developer");
@@ -224,14 +227,14 @@ Json with_tools_told(Json messages, const Json& tools, const AnswerFormat& forma
       told.push_back(plain_message("system", std::exchange(front, {})));
     }
     // Results of several calls, and what is said behind them, are one message: many templates want
-    // users and assistants to take turns.
-    const bool joins = role != nullptr && *role == "user" && !told.empty() &&
-                       told.back().contains("role") && told.back()["role"] == "user";
-    if (joins) {
+    // users and assistants to take turns. All other messages stay as they came.
+    const bool user = role != nullptr && *role == "user";
+    if (user && behind_result) {
       told.back()["content"] = words_of(told.back()) + "\n" + words_of(message);
     } else {
       told.push_back(std::move(message));
     }
+    behind_result = user && (result || behind_result);
   }
   return Json(std::move(told));
 }
