@@ -91,6 +91,7 @@ class Asked : public testing::Test {
   GoldenCloud& golden = goldens();
   const size_t one_call = case_of(golden, "qwen2: one call");
   const size_t thought = case_of(golden, "qwen3: thought, then words");
+  const size_t two_calls = case_of(golden, "qwen2: only one is allowed");
 };
 
 TEST_F(Asked, ACallThatHasToComeIsThatOfItsTools) {
@@ -113,6 +114,40 @@ TEST_F(Asked, ACallThatHasToComeIsThatOfItsTools) {
                          {"allowed_tools", {{"mode", "auto"}, {"tools", {named}}}}};
   body.erase("max_tokens");
   EXPECT_EQ(whole(body).parts(), golden.expected(one_call));
+}
+
+// The model would call twice, and does where it must call any; a function that is named is called
+// once, also where several calls are allowed.
+TEST_F(Asked, ANamedFunctionIsCalledOnce) {
+  Ordered body = golden.request(two_calls);
+  body.erase("parallel_tool_calls");
+  body["tool_choice"] = "required";
+  EXPECT_EQ(whole(body).calls.size(), 2u);
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "ping"}}}};
+  for (const bool parallel : {true, false}) {
+    body["parallel_tool_calls"] = parallel;
+    EXPECT_EQ(whole(body).calls.size(), 1u);
+    EXPECT_EQ(stream(body).calls.size(), 1u);
+    EXPECT_EQ(whole(body).finish, "tool_calls");
+  }
+}
+
+// Where the answer is cut in its second call, nothing of how calls are written is words.
+TEST_F(Asked, ACallThatIsCutLeaksNothingIntoTheWords) {
+  Ordered body = golden.request(two_calls);
+  body.erase("parallel_tool_calls");
+  body["tool_choice"] = "required";
+  const size_t tokens = whole(body).usage["completion_tokens"];
+  std::set<size_t> calls;
+  for (size_t n = 1; n < tokens; ++n) {
+    body["max_tokens"] = n;
+    const ChatAnswer cut = whole(body), streamed = stream(body);
+    EXPECT_EQ(cut.content, "") << n;
+    EXPECT_EQ(streamed.content, "") << n;
+    EXPECT_EQ(streamed.calls, cut.calls) << n;
+    calls.insert(cut.calls.size());
+  }
+  EXPECT_EQ(calls, (std::set<size_t>{0, 1, 2}));
 }
 
 TEST_F(Asked, EachOfManyAnswersHasCallsOfItsOwn) {
@@ -244,7 +279,7 @@ TEST_F(Asked, SchemasOfAnyKindAreTaken) {
   body["tools"].push_back(tool("circle", {{"$defs", {{"a", {{"$ref", "#/$defs/a"}}}}},
                                           {"properties", {{"x", {{"$ref", "#/$defs/a"}}}}}}));
   body["tools"].push_back(tool("list", Ordered::parse(R"({"properties":{"x":{"type":"array",
-      "maxItems":18446744073709551616},"y":{"type":"string","pattern":"^a$","format":"date"},
+      "maxItems":18446744073709551616},"y":{"type":"string","pattern":"^(?=a).","format":"uri"},
       "z":{"type":7},"w":{"oneOf":[{"type":"string"},{"minLength":2}]}}})")));
   body["tools"].push_back(tool("no object", {{"type", "string"}}));
   const http::Reply reply = golden.cloud->ask().send("POST", "/v1/chat/completions", body.dump());

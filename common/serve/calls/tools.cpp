@@ -85,6 +85,7 @@ void read_choice(const Json& choice, AnswerForm& form) {
   } else {
     form.tools = {chosen(choice, form.tools)};
     form.choice = Choice::kRequired;
+    form.parallel = false;  // one function that is named is called once
   }
 }
 
@@ -178,12 +179,12 @@ Json read_tools(Fields& fields, AnswerForm& form, MemoryShare& memory) {
       form.tools.push_back(std::move(tool));
     }
   }
+  form.parallel = fields.boolean_or("parallel_tool_calls", true);
   if (fields.has(kChoice)) read_choice(fields.raw(kChoice), form);
   if (form.choice == Choice::kRequired && form.tools.empty()) {
     Fields::refuse(kChoice, "\"required\" is for a request with tools");
   }
   if (form.tools.empty()) form.choice = Choice::kNone;
-  form.parallel = fields.boolean_or("parallel_tool_calls", true);
   return tools.empty() ? Json() : std::move(tools);
 }
 

@@ -282,6 +282,9 @@ void TextForm::follow(State& state, int32_t id, Pieces& out) const {
 
 void TextForm::finish(State& state, Pieces& out) const {
   const std::string held = std::exchange(state.held_, {});
+  // What was held of a call that is cut before its name is known was not said to anybody.
+  const bool call = state.where_ == State::kCall || form_.choice == AnswerForm::Choice::kRequired;
+  if (call && !state.thinks()) return;
   tell(state, state.thinks() ? TextPiece::kThought : TextPiece::kWords, held, out);
 }
 
