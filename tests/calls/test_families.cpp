@@ -95,6 +95,12 @@ Dict joined_message(const std::string& body) {
   return message;
 }
 
+// A message's blocks without what differs from one answer to the next.
+Dict without_ids(Dict blocks) {
+  for (Dict& block : blocks) block.erase("id");
+  return blocks;
+}
+
 void expect_messages(const GoldenCloud& golden, const Ask& ask, size_t i) {
   SCOPED_TRACE(golden.cases[i].name());
   Ordered body = message_body(golden, i);
@@ -105,6 +111,7 @@ void expect_messages(const GoldenCloud& golden, const Ask& ask, size_t i) {
   body["stream"] = true;
   const Dict stream = joined_message(ask("/v1/messages", body.dump()).body);
   EXPECT_EQ(parts_of_blocks(stream), golden.expected(i));
+  EXPECT_EQ(without_ids(whole["content"]), without_ids(stream["content"]));  // their order, too
   body.erase("stream"), body.erase("max_tokens"), body.erase("temperature");
   const Dict count = Dict::parse(ask("/v1/messages/count_tokens", body.dump()).body);
   for (const Dict* one : {&whole, &stream}) {

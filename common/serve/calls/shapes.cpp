@@ -12,9 +12,31 @@ Json function_of(std::string name, std::string arguments) {
   return {{"name", std::move(name)}, {"arguments", to_valid_utf8(arguments)}};
 }
 
+// Words and calls in their order, where words stand behind a call: what the other members of a
+// message leave open.
+Json ordered_parts(const Said& said) {
+  Json parts = Json::array();
+  size_t told = 0;
+  const auto tell_words = [&](size_t until) {
+    if (until <= told) return;
+    const std::string_view words = std::string_view(said.words).substr(told, until - told);
+    parts.push_back({{"type", "text"}, {"text", to_valid_utf8(words)}});
+    told = until;
+  };
+  for (size_t i = 0; i < said.calls.size(); ++i) {
+    tell_words(std::min(said.calls[i].behind, said.words.size()));
+    parts.push_back({{"type", "tool_call"}, {"index", i}});
+  }
+  tell_words(said.words.size());
+  return parts;
+}
+
 Json chat_choice(Said said) {
+  const bool ordered = !said.calls.empty() && said.calls.front().behind < said.words.size();
+  Json parts = ordered ? ordered_parts(said) : Json();
   Json message = {{"role", "assistant"}, {"content", std::move(said.words)}, {"refusal", nullptr}};
   if (!said.thought.empty()) message["reasoning_content"] = to_valid_utf8(said.thought);
+  if (ordered) message["content_parts"] = std::move(parts);
   for (Said::Call& one : said.calls) {
     message["tool_calls"].push_back(
         {{"id", std::move(one.id)},
@@ -71,7 +93,7 @@ void Said::add(const TextPiece& piece) {
       thought += piece.bytes;
       break;
     case TextPiece::kName:
-      calls.push_back({new_call_id(), std::string(piece.bytes), {}});
+      calls.push_back({new_call_id(), std::string(piece.bytes), {}, words.size()});
       break;
     case TextPiece::kArguments:
       calls.at(piece.call).arguments += piece.bytes;

@@ -17,6 +17,7 @@ std::string new_call_id();
 struct Said {
   struct Call {
     std::string id, name, arguments;
+    size_t behind = 0;  // bytes of words
   };
   std::string words, thought;
   std::vector<Call> calls;

@@ -21,11 +21,11 @@ class MessageText : public Retelling {
   std::string whole(const Json& answer) override {
     take(answer);
     Json content = Json::array();
-    const std::string thought = thought_of(answer), words = text_of(answer);
+    const std::string thought = thought_of(answer);
     if (!thought.empty()) content.push_back(block("thinking", thought));
-    if (!words.empty()) content.push_back(block("text", words));
-    for (const ToldCall& one : calls_of(answer)) {
-      content.push_back(called(one, arguments_object(one.arguments)));
+    for (const ToldPart& one : parts_of(answer)) {
+      content.push_back(one.call ? called(*one.call, arguments_object(one.call->arguments))
+                                 : block("text", one.words));
     }
     Json json = message(std::move(content));
     json["stop_reason"] = reason();

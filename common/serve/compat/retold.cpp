@@ -108,6 +108,24 @@ std::vector<ToldCall> calls_of(const Json& answer) {
   return calls;
 }
 
+std::vector<ToldPart> parts_of(const Json& answer) {
+  const std::vector<ToldCall> calls = calls_of(answer);
+  const Json* const message = first_message(answer);
+  const Json* const ordered = message == nullptr ? nullptr : message->find("content_parts");
+  std::vector<ToldPart> parts;
+  if (ordered != nullptr) {
+    for (const Json& one : *ordered) {
+      const Json* const index = one.find("index");
+      parts.push_back(index == nullptr ? ToldPart{told_text(one, "text"), {}}
+                                       : ToldPart{{}, calls.at(index->get<size_t>())});
+    }
+    return parts;
+  }
+  if (std::string words = text_of(answer); !words.empty()) parts.push_back({std::move(words), {}});
+  for (const ToldCall& one : calls) parts.push_back({{}, one});
+  return parts;
+}
+
 Json arguments_object(const std::string& arguments) {
   try {
     Json object = parse_json(arguments, kArgumentsDepth, "arguments");

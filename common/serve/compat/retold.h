@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,12 @@ struct ToldCall {
 };
 std::string thought_of(const Json& answer);
 std::vector<ToldCall> calls_of(const Json& answer);
+// Words and calls of a whole answer in the order in which they were written.
+struct ToldPart {
+  std::string words;
+  std::optional<ToldCall> call;
+};
+std::vector<ToldPart> parts_of(const Json& answer);
 // A call's arguments where they are an object; of one that was cut, none.
 Json arguments_object(const std::string& arguments);
 std::string finish_reason_of(const Json& answer);
