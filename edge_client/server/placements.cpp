@@ -13,6 +13,8 @@ namespace {
 
 // A word that is wrong is the caller's; a cloud or a device that fails is told in its own words.
 [[noreturn]] void throw_as_answer(const Error& error) {
+  if (error.field() == "model")  // which the cloud does not have
+    throw http::HttpError(404, "model_not_found", error.what(), error.field());
   if (error.kind() == ErrorKind::kRemote)
     throw http::HttpError(502, wire::codes::kCloudError, error.what());
   if (error.kind() == ErrorKind::kDevice) throw http::HttpError(409, "device_error", error.what());

@@ -214,7 +214,7 @@ std::vector<http::Route> split_routes(Placements& placements) {
       {.method = "PUT",
        .path = "/split/placement",
        .summary = "Sets what later answers run on; running ones end as they began.",
-       .statuses = {200, 409, 502},
+       .statuses = {200, 404, 409, 502},
        .body = {{"model", "string", "One of /split/status's models."},
                 {"cut", "", "As PUT /split/cut has it."},
                 {"head", "string", "Where the vocabulary's matrix is: \"edge\" or \"cloud\"."},

@@ -162,8 +162,10 @@ std::string Loader::wanted_id() {
   if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
-  throw Error(ErrorKind::kRemote, cat("[server] ", remote_->origin(), " has no model ",
-                                      shown(options_.model), ", it has ", all.substr(0, 400)));
+  throw Error(ErrorKind::kRemote,
+              cat("[server] ", remote_->origin(), " has no model ", shown(options_.model),
+                  ", it has ", all.substr(0, 400)),
+              "model");
 }
 
 void Loader::select_id() {

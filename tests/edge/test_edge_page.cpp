@@ -178,7 +178,7 @@ TEST_F(EdgePage, APlacementNamesModelCutHeadFormatAndDevice) {
   EXPECT_EQ(status["cut"], "cloud");
   EXPECT_EQ(edge_.ask("/v1/completions", wish())["choices"][0]["token_ids"], expected);
   for (const auto& [wrong, code] :
-       std::initializer_list<std::pair<Json, int>>{{{{"model", "none"}}, 502},
+       std::initializer_list<std::pair<Json, int>>{{{{"model", "none"}}, 404},
                                                    {{{"head", "here"}}, 400},
                                                    {{{"format", "q9"}}, 400},
                                                    {{{"device", "abacus"}}, 400},
