@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 
 #include "base/error.h"
 #include "base/resources/memory_budget.h"
@@ -218,10 +219,147 @@ TEST(JsonGrammar, IntegersKeepTheirBounds) {
   }
 }
 
+std::string with_pattern(const std::string& pattern) {
+  return cat(R"({"type":"string","pattern":)", json_quote(pattern), "}");
+}
+
+// The standard library's ECMAScript is the reference, on texts of few letters.
+TEST(JsonGrammar, APatternIsFoundAsEcmaScriptFindsIt) {
+  std::mt19937 random(3);
+  for (const char* pattern : {"",
+                              "a",
+                              "^a",
+                              "a$",
+                              "^$",
+                              "^a|b$",
+                              "^(a|bc)*$",
+                              "^(ab){2,3}$",
+                              "^(ab){2,}$",
+                              "^a?b+c*$",
+                              "^[a-c]{0,2}$",
+                              "^[^a]$",
+                              "^[^ab]{2}$",
+                              "^.$",
+                              "^\\w+$",
+                              "^\\W$",
+                              "^\\d\\D$",
+                              "^\\S\\s$",
+                              "\\d{2}",
+                              "^(?:a|(b|c){2})1$",
+                              "^a\\.b$",
+                              "^[\\w.-]+$",
+                              "^\\x61\\u0062$",
+                              "^[\"\\\\/]+$",
+                              "^a+?$",
+                              "^(a(b(c)?)?)?$",
+                              "a.c|1\\n",
+                              "^[\\t\\n]$",
+                              "^[a-]$",
+                              "^\\$\\^$"}) {
+    const std::string text = with_pattern(pattern);
+    ASSERT_EQ(loosened(text), "") << pattern;
+    const Grammar grammar = schema(text);
+    const std::regex reference(pattern);
+    size_t found = 0;
+    for (int i = 0; i < 4000; ++i) {
+      constexpr const char* kWords[] = {"ab", "abab", "ababab", "abababab", "a.b", "axb", "$^"};
+      const auto at = static_cast<size_t>(i);
+      std::string word = at < std::size(kWords) ? kWords[at] : "";
+      for (size_t n = at < std::size(kWords) ? 0 : random() % 7; n > 0; --n)
+        word += "aabbcc1.-\n\t \"\\/$^A"[random() % 18];
+      const bool matches = std::regex_search(word, reference);
+      found += matches ? 1 : 0;
+      ASSERT_EQ(accepts(grammar, json_quote(word)), matches) << pattern << " " << json_quote(word);
+    }
+    EXPECT_GT(found, 0u) << pattern;
+  }
+  // Characters of several bytes, which it does not know.
+  const Grammar wide = schema(with_pattern("^[à-ÿ\\u4e00-\\u9fff]+.[^é]$"));
+  for (const char* right : {"\"é👑x\"", "\"中文ab\"", "\"ÿà👑\""})
+    EXPECT_TRUE(accepts(wide, right)) << right;
+  for (const char* wrong : {"\"e👑x\"", "\"éaé\"", "\"中\"", "\"ꀀab\"", "\"\xe4\xb8\""}) {
+    EXPECT_FALSE(accepts(wide, wrong)) << wrong;
+  }
+}
+
+// Right ones and wrong ones of RFC 3339, 4122, 2673 and of JSON Schema's own test suite.
+TEST(JsonGrammar, AFormatIsHeld) {
+  struct Case {
+    const char* format;
+    std::vector<const char*> right, wrong;
+  };
+  for (const auto& [format, right, wrong] : std::vector<Case>{
+           {"date",
+            {"1963-06-19", "2020-01-31", "2020-02-29", "2000-02-29", "2021-02-28", "2020-04-30"},
+            {"2021-02-29", "1900-02-29", "2020-01-32", "2020-04-31", "2020-13-01", "0000-01-01",
+             "2020-00-10", "06/19/1963", "1998-1-20", "1963-06-19Z", "1963-06-1৪"}},
+           {"time",
+            {"08:30:06Z", "23:20:50.52Z", "08:30:06+00:20", "23:59:59-23:59"},
+            {"008:030:006Z", "24:00:00Z", "00:60:00Z", "22:59:61Z", "01:02:03+24:00", "12:00:00",
+             "08:30:06 PST", "12:00:00.Z"}},
+           {"date-time",
+            {"1963-06-19T08:30:06.283185Z", "1937-01-01T12:00:27.87+00:20",
+             "1990-12-31T15:59:50-08:00"},
+            {"1990-02-31T15:59:59.123-08:00", "1963-06-19 08:30:06Z", "1963-06-19T08:30:06",
+             "2013-350T01:01:01"}},
+           {"uuid",
+            {"2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380",
+             "00000000-0000-0000-0000-000000000000"},
+            {"2eb8aa08-aa98-11ea-b4aa-73b441d1638", "2eb8aa08-aa98-11ea-73b441d16380",
+             "2eb8aa08aa9811eab4aa73b441d16380", "2eb8-aa08-aa98-11ea-b4aa73b44-1d16380"}},
+           {"ipv4",
+            {"192.168.0.1", "0.0.0.0", "255.255.255.255", "87.10.0.1"},
+            {"127.0.0.0.1", "256.256.256.256", "127.0", "0x7f000001", "087.10.0.1", "1.2.3.4/24"}},
+           {"email",
+            {"joe.bloggs@example.com", "te-st+x@a-b.example.org", "a_1@x1.io"},
+            {"2962", "joe.bloggs", ".test@example.com", "te..st@example.com", "test.@example.com",
+             "joe@-example.com", "joe@example", "joe bloggs@example.com"}}}) {
+    const std::string text = cat(R"({"type":"string","format":")", format, "\"}");
+    EXPECT_EQ(loosened(text), "") << format;
+    const Grammar grammar = schema(text);
+    for (const char* one : right) EXPECT_TRUE(accepts(grammar, json_quote(one))) << format << one;
+    for (const char* one : wrong) EXPECT_FALSE(accepts(grammar, json_quote(one))) << format << one;
+  }
+}
+
+// A tool's arguments, of a schema that describes none.
+TEST(JsonGrammar, ToolsWithoutArgumentsTakeNone) {
+  for (const auto& [text, others] : std::vector<std::pair<const char*, bool>>{
+           {"{}", false},
+           {R"({"type":"object"})", false},
+           {R"({"type":"object","properties":{}})", false},
+           {R"({"type":"object","properties":{},"required":[]})", false},
+           {R"({"properties":{},"additionalProperties":false})", false},
+           {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})", false},
+           {R"({"properties":{},"additionalProperties":true})", true},
+           {R"({"additionalProperties":{"type":"integer"}})", true},
+           {R"({"propertyNames":{"type":"string"}})", true},
+           {R"({"anyOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]})", true}}) {
+    JsonRules rules;
+    std::vector<std::string> names;
+    const Grammar::Symbol made = arguments_rule(rules, parsed(text), nullptr, names);
+    const Grammar grammar = rules.take(made);
+    EXPECT_TRUE(accepts(grammar, "{}")) << text;
+    EXPECT_EQ(accepts(grammar, R"({"a":1})"), others) << text;
+    JsonRules tagged;
+    const auto list = argument_rules(tagged, parsed(text), nullptr, names);
+    EXPECT_EQ(list.has_value(), !others) << text;
+  }
+  EXPECT_TRUE(accepts(schema(R"({"type":"object"})"), R"({"a":1})"));  // which is no tool
+}
+
 TEST(JsonGrammar, WhatIsNotHeldIsLoosenedByName) {
   for (const auto& [text, names, of_it] :
        std::vector<std::tuple<const char*, const char*, const char*>>{
-           {R"({"type":"string","pattern":"^a","format":"email"})", "format, pattern", "\"b\""},
+           {R"({"type":"string","pattern":"^(?=a).","format":"phone"})", "format, pattern",
+            "\"b\""},
+           {R"({"type":"string","pattern":"^a","format":"email","maxLength":9,"minLength":1})",
+            "format, maxLength", "\"ab\""},
+           {R"({"type":"string","pattern":"(a)\\1"})", "pattern", "\"b\""},
+           {R"({"type":"string","pattern":"a{9999}"})", "pattern", "\"b\""},
+           {R"({"type":"string","pattern":"(a"})", "pattern", "\"b\""},
+           {R"({"type":"string","pattern":"[]"})", "pattern", "\"b\""},
+           {R"({"type":"integer","format":"int32"})", "format", "1"},
            {R"({"$schema":"http://json-schema.org/draft-07/schema#","type":"null"})", "", "null"},
            {R"({"type":"integer","multipleOf":5})", "multipleOf", "3"},
            {R"({"type":"number","minimum":1.5,"exclusiveMaximum":2})", "exclusiveMaximum, minimum",
@@ -231,7 +369,7 @@ TEST(JsonGrammar, WhatIsNotHeldIsLoosenedByName) {
            {R"({"type":"integer","maximum":5,"exclusiveMaximum":true})", "exclusiveMaximum", "5"},
            {R"({"type":"array","uniqueItems":true,"items":{"const":1}})", "uniqueItems", "[1,1]"},
            {R"({"type":"array","uniqueItems":false})", "", "[]"},
-           {R"({"properties":{"a":{"properties":{"b":{"format":"date"}}}}})", "format",
+           {R"({"properties":{"a":{"properties":{"b":{"format":"uri"}}}}})", "format",
             R"({"a":{"b":"x"}})"},
            {R"({"type":"array","maxItems":257})", "maxItems", "[]"},
            {R"({"type":"array","maxItems":18446744073709551615})", "maxItems", "[]"},
@@ -247,7 +385,7 @@ TEST(JsonGrammar, WhatIsNotHeldIsLoosenedByName) {
             "propertyNames", R"({"a":1})"},
            {R"({"type":"object","propertyNames":{"type":"string","pattern":"^x"},
                 "additionalProperties":{"const":1}})",
-            "pattern", R"({"a":1})"},
+            "", R"({"xa":1})"},
            {R"({"type":"null","x-order":3,"if":{}})", "if, x-order", "null"},
            {"{\"type\":\"null\",\"a\\r\\nSet-Cookie: b\":1}", "others", "null"},
            {R"({"$ref":"#"})", "$ref", "1"},

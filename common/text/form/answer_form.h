@@ -14,7 +14,7 @@ namespace split {
 struct AnswerForm {
   struct Tool {
     std::string name;
-    std::string parameters;  // a JSON schema as text; empty: any object
+    std::string parameters;  // a JSON schema as text; empty: there are none
   };
   // kRequired: of these tools one at least is called before anything else but a thought.
   enum class Choice : uint8_t { kNone, kAuto, kRequired };

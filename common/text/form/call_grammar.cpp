@@ -82,7 +82,7 @@ class FormRules {
   Symbol arguments(const AnswerForm::Tool& tool, FormGrammar& made) {
     rules_.allow(form_.tools.size() + form_.tools.size() / 4 + 1);  // names take some, too
     if (is_tagged()) made.json.emplace_back();
-    if (tool.parameters.empty()) return is_tagged() ? any_arguments_ : rules_.any_object();
+    if (tool.parameters.empty()) return rules_.either({rules_.lit(is_tagged() ? "" : "{}")});
     std::vector<std::string> loosened;
     const Json schema =
         parse_json(tool.parameters, AnswerForm::kMostDepth, "a tool's parameters", memory_);

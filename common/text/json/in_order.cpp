@@ -50,7 +50,8 @@ int64_t left_of(int64_t bytes, const Json& value) {
 // Whether a member of a schema bounds no text. A member of "properties" may have any such name, but
 // its value is a schema, and no text or list.
 bool is_for_people(std::string_view name, const Json& value) {
-  constexpr std::string_view kTexts[] = {"type", "const", "$ref", "$id", "$anchor"};
+  constexpr std::string_view kTexts[] = {"type",    "const",   "$ref",  "$id",
+                                         "$anchor", "pattern", "format"};
   constexpr std::string_view kLists[] = {"default", "example", "examples"};
   if (value.is_string()) return std::ranges::find(kTexts, name) == std::end(kTexts);
   return value.is_array() && std::ranges::find(kLists, name) != std::end(kLists);

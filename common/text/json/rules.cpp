@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace split {
 namespace {
@@ -77,7 +80,6 @@ JsonRules::Symbol JsonRules::wide_character() {
   });
 }
 
-// One character of a string, valid UTF-8 or an escape.
 JsonRules::Symbol JsonRules::character() {
   return once("character", [&](uint32_t rule) {
     ByteSet plain = range(0x20, 0x7e);
@@ -89,6 +91,34 @@ JsonRules::Symbol JsonRules::character() {
     const Symbol no_d = grammar_.bytes(any_of("0123456789abcefABCEF"));
     grammar_.add(rule, join({lit("\\u"), {no_d, hex, hex, hex}}));
     grammar_.add(rule, {wide_character()});
+  });
+}
+
+JsonRules::Symbol JsonRules::one_of(const Characters& some) {
+  std::string name = "one of";
+  for (const auto& [first, last] : some) name += cat(" ", uint32_t{first}, "-", uint32_t{last});
+  return once(name, [&](uint32_t rule) {
+    if (some.empty()) throw Error(ErrorKind::kInput, "no character");
+    ByteSet plain;
+    const auto utf8 = [](char32_t code) {
+      std::string out;
+      append_utf8(code, out);
+      return out;
+    };
+    for (auto [first, last] : some) {
+      for (; first <= std::min<char32_t>(last, 0x7f); ++first) {
+        const std::string quoted = json_quote(utf8(first));
+        quoted.size() == 3
+            ? void(plain.set(first))
+            : grammar_.add(rule, lit(std::string_view(quoted).substr(1, quoted.size() - 2)));
+      }
+      for (const char32_t end : {0x7ff, 0xffff, 0x10ffff}) {  // of so many bytes in UTF-8
+        if (first > std::min(last, end)) continue;
+        grammar_.add(rule, {span(utf8(first), utf8(std::min(last, end)), '\x80', '\xbf')});
+        first = end + 1;
+      }
+    }
+    if (plain.any()) grammar_.add(rule, {grammar_.bytes(plain)});
   });
 }
 
@@ -135,7 +165,9 @@ JsonRules::Symbol JsonRules::character_but(std::string_view none) {
   return either({{grammar_.bytes(text_bytes() & ~any_of(none))}, {wide_character()}});
 }
 
-JsonRules::Symbol JsonRules::digit(char low, char high) { return grammar_.bytes(range(low, high)); }
+JsonRules::Symbol JsonRules::digit(char low, char high) {
+  return grammar_.bytes(range(static_cast<uint8_t>(low), static_cast<uint8_t>(high)));
+}
 
 JsonRules::Symbol JsonRules::digits(size_t least, size_t most) {
   return once(cat("digits ", least, " ", most), [&](uint32_t rule) {
@@ -185,24 +217,26 @@ JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high) {
   return either(alternatives);
 }
 
-// From one to the other, in as many digits as both have.
-JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& high) {
-  const std::string zeros(low.size(), '0'), nines(low.size(), '9');
-  if (low == zeros && high == nines) return digits(low.size(), low.size());
+// From one to the other, in as many digits as both have, or bytes between these behind the first.
+JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& high, char zero,
+                                  char nine) {
+  const std::string zeros(low.size(), zero), nines(low.size(), nine);
+  if (low == zeros && high == nines) return either({Sequence(low.size(), digit(zero, nine))});
   const auto behind = [](const std::string& digits) { return digits.substr(1); };
   char from = low[0], to = high[0];
   if (low.size() == 1) return either({{digit(from, to)}});
-  if (from == to) return either({{digit(from, to), span(behind(low), behind(high))}});
+  if (from == to) return either({{digit(from, to), span(behind(low), behind(high), zero, nine)}});
   std::vector<Sequence> alternatives;
   if (behind(low) != behind(zeros)) {
-    alternatives.push_back({digit(from, from), span(behind(low), behind(nines))});
+    alternatives.push_back({digit(from, from), span(behind(low), behind(nines), zero, nine)});
     ++from;
   }
   if (behind(high) != behind(nines)) {
-    alternatives.push_back({digit(to, to), span(behind(zeros), behind(high))});
+    alternatives.push_back({digit(to, to), span(behind(zeros), behind(high), zero, nine)});
     --to;
   }
-  if (from <= to) alternatives.push_back({digit(from, to), digits(low.size() - 1, low.size() - 1)});
+  if (from <= to)
+    alternatives.push_back({digit(from, to), span(behind(zeros), behind(nines), zero, nine)});
   return either(alternatives);
 }
 

@@ -27,6 +27,13 @@ class JsonRules {
 
   // Between so many characters.
   Symbol string(int64_t least, std::optional<int64_t> most);
+  // What lies between these quotes.
+  Symbol string(Symbol text) { return either({join({lit("\""), {text}, lit("\"")})}); }
+  Symbol character();  // of a string: valid UTF-8 or an escape
+  // Code points, by their first and last, in order and apart: a string's character that is one of
+  // them, escaped where it has to be. Throws Error(kInput) where there is none.
+  using Characters = std::vector<std::pair<char32_t, char32_t>>;
+  Symbol one_of(const Characters& some);
   Symbol number(bool negative);
   // low <= it <= high, neither beyond kMostBound.
   Symbol integer(int64_t low, int64_t high);
@@ -68,12 +75,11 @@ class JsonRules {
     }
     return Grammar::rule(rule);
   }
-  Symbol character();
   Symbol wide_character();
   Symbol digit(char low = '0', char high = '9');
   Symbol digits(size_t least, size_t most);
   Symbol naturals(uint64_t low, uint64_t high);
-  Symbol span(const std::string& low, const std::string& high);
+  Symbol span(const std::string& low, const std::string& high, char zero = '0', char nine = '9');
   void members(uint32_t rule, Symbol name, Symbol value);
 
   Grammar grammar_;

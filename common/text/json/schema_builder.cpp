@@ -6,6 +6,7 @@
 #include "base/resources/memory_budget.h"
 #include "text/json/exclusive.h"
 #include "text/json/in_order.h"
+#include "text/json/pattern.h"
 
 namespace split {
 namespace {
@@ -141,13 +142,38 @@ SchemaBuilder::Symbol SchemaBuilder::array(const Json& schema) {
   return rules_.array(first, any ? rules_.any_value() : value(*items), least, most);
 }
 
+// A text of a pattern, or else of a format, or of so many characters. Where two of them are said,
+// the other is held where it says no more.
+SchemaBuilder::Symbol SchemaBuilder::text(const Json& schema) {
+  const auto [least, most] = lengths(schema, "minLength", "maxLength", kMostLength);
+  for (const char* key : {"pattern", "format"}) {
+    const Json* const one = schema.find(key);
+    if (one == nullptr) continue;
+    const bool is_pattern = std::string_view(key) == "pattern";
+    const std::string_view said = is_pattern ? one->text() : pattern_of_format(one->text());
+    std::optional<PatternRule> made;
+    try {
+      if (is_pattern || !said.empty()) made = pattern_rule(rules_, said);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+    if (!made) {
+      loosen(key);
+      continue;
+    }
+    if (is_pattern && schema.contains("format")) loosen("format");
+    if (made->least < static_cast<size_t>(least)) loosen("minLength");
+    if (most && made->most > static_cast<size_t>(*most)) loosen("maxLength");
+    return rules_.string(made->text);
+  }
+  return rules_.string(least, most);
+}
+
 SchemaBuilder::Symbol SchemaBuilder::of_type(const Json& schema, std::string_view type) {
   if (type == "object") return properties(schema);
   if (type == "array") return array(schema);
-  if (type == "string") {
-    const auto [least, most] = lengths(schema, "minLength", "maxLength", kMostLength);
-    return rules_.string(least, most);
-  }
+  if (type == "string") return text(schema);
+  if (schema.contains("format")) loosen("format");
   if (type == "number" || type == "integer") return numbers(schema, type == "integer");
   if (type == "boolean") return either({lit("true"), lit("false")});
   if (type == "null") return either({lit("null")});
@@ -215,7 +241,7 @@ SchemaBuilder::Symbol SchemaBuilder::one_of_types(const Json& schema) {
     if (has_any(schema, {"properties", "required", "additionalProperties", "propertyNames"}))
       return properties(schema);
     if (has_any(schema, {"items", "prefixItems", "minItems", "maxItems"})) return array(schema);
-    if (has_any(schema, {"minLength", "maxLength"})) return of_type(schema, "string");
+    if (has_any(schema, {"minLength", "maxLength", "pattern", "format"})) return text(schema);
     const bool number =
         has_any(schema, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"});
     return number ? numbers(schema, false) : rules_.any_value();

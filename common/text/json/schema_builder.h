@@ -48,6 +48,7 @@ class SchemaBuilder {
   std::vector<Member> members(const Json& schema);
   Symbol properties(const Json& schema);
   const Json& object_of(const Json& schema);
+  static bool takes_none(const Json& object);
   struct Texts {
     bool any = false;
     std::vector<std::string> listed;
@@ -64,6 +65,7 @@ class SchemaBuilder {
   Symbol listed(const Json& schema);
   Symbol one_of_types(const Json& schema);
   Symbol of_type(const Json& schema, std::string_view type);
+  Symbol text(const Json& schema);
   Symbol numbers(const Json& schema, bool whole);
   Symbol reference(const std::string& path);
   std::string_view says_all(const Json& schema);

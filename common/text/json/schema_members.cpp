@@ -118,8 +118,24 @@ const Json& SchemaBuilder::object_of(const Json& schema) {
   return *object;
 }
 
+// Whether a tool of this schema takes no arguments: it describes none, and allows no others.
+bool SchemaBuilder::takes_none(const Json& object) {
+  const auto empty = [&](const char* key) {
+    const Json* const one = object.find(key);
+    return one == nullptr || one->empty();
+  };
+  return empty("properties") && empty("required") &&
+         !has_any(object, {"additionalProperties", "patternProperties", "propertyNames",
+                           "minProperties", "anyOf", "oneOf", "allOf", "enum", "const"});
+}
+
 SchemaBuilder::Symbol SchemaBuilder::arguments(const Json& schema) {
-  return or_any([&] { return properties(object_of(schema)); }, &JsonRules::any_object);
+  return or_any(
+      [&] {
+        const Json& object = object_of(schema);
+        return takes_none(object) ? either({lit("{}")}) : properties(object);
+      },
+      &JsonRules::any_object);
 }
 
 // Adds the texts that a schema has: any, or some of its values. Looks at `left` schemas at most.
@@ -151,7 +167,7 @@ void SchemaBuilder::add_texts(const Json& schema, Texts& out, size_t& left) {
     for (size_t i = 0; i < std::min(most, all.size()); ++i) add_texts(all[i], out, left);
   } else if (has_text() || (types.empty() && !describes_others(schema))) {
     out.any = true;
-    for (const char* key : {"minLength", "maxLength"}) {
+    for (const char* key : {"minLength", "maxLength", "pattern", "format"}) {
       if (schema.contains(key)) loosen(key);
     }
   }
@@ -178,7 +194,7 @@ std::optional<std::vector<ArgumentRule>> SchemaBuilder::argument_list(const Json
       if (list.back().texts.empty()) list.back().json = value(*one.schema);
     }
     const Json* const extra = object.find("additionalProperties");
-    any = list.empty() && (extra == nullptr || *extra != false);
+    any = list.empty() && !takes_none(object) && (extra == nullptr || *extra != false);
     for (const char* key : {"additionalProperties", "propertyNames"}) {
       if (any && object.contains(key) && object[key] != true) loosen(key);
     }
