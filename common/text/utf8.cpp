@@ -40,10 +40,16 @@ std::string to_valid_utf8(std::string_view text) {
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
+  size_t at = text.find(from);
+  if (at == std::string::npos) return text;
+  std::string out;
+  out.reserve(text.size());
+  size_t begin = 0;
+  for (; at != std::string::npos; at = text.find(from, begin)) {
+    out.append(text, begin, at - begin).append(to);
+    begin = at + from.size();
   }
-  return text;
+  return out.append(text, begin);
 }
 
 std::string Utf8Stream::push(std::string_view bytes) {
