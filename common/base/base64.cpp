@@ -1,5 +1,7 @@
 #include "base/base64.h"
 
+#include <cstring>
+
 namespace split {
 namespace {
 
@@ -23,6 +25,26 @@ void Base64::finish() {
   for (int i = 0; i < 4; ++i) {
     out_ += i <= count_ ? kDigits[bits_ >> (18 - 6 * i) & 63] : '=';
   }
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  std::string out;
+  out.reserve(text.size() / 4 * 3 + 2);
+  uint32_t bits = 0;
+  int count = 0;  // bits that are in no byte yet
+  for (const char c : text) {
+    const char* digit = c == '\0' ? nullptr : std::strchr(kDigits, c);
+    if (digit == nullptr) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit - kDigits);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xFF);
+  }
+  if (count == 6) return std::nullopt;
+  return out;
 }
 
 }  // namespace split

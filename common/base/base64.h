@@ -1,7 +1,9 @@
-// Base64 of bytes that come in pieces (RFC 4648, with padding).
+// Base64 (RFC 4648, with padding): written of bytes that come in pieces, read as a whole.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 
@@ -19,5 +21,8 @@ class Base64 {
   uint32_t bits_ = 0;
   int count_ = 0;
 };
+
+// The bytes of a text, or nothing where it is no Base64 (white space is none).
+std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace split
