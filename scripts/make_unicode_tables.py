@@ -6,11 +6,14 @@ unicode_marks.inc: the ranges of Mn, of punctuation (P*) and of other characters
 unicode_classes.inc: the ranges of combining classes above 0.
 unicode_lower.inc: lower case, as ranges whose every `step`th code moves by `delta`.
 unicode_parts.inc: canonical decompositions, and whether they compose again.
+unigram/graphemes.inc: the ranges of grapheme cluster classes but Mn (which all extend), Hangul and regional indicators;
+  perl knows these.
 
 Run it from the repository root, and only to move to another Unicode version: the output is committed.
 White_Space is not in unicodedata; it is Zs, Zl and Zp with TAB to CR and NEL (PropList.txt).
 """
 import argparse
+import subprocess
 import sys
 import unicodedata
 
@@ -80,6 +83,23 @@ def decompositions():
     return items
 
 
+def graphemes():
+    script = r"""
+        my @classes = (C => 'GCB=Control', B => 'GCB=Prepend', S => 'GCB=SpacingMark', E => 'GCB=Extend',
+                       P => 'Extended_Pictographic');
+        for my $code (0 .. 0x10ffff) {
+            next if $code >= 0xd800 && $code < 0xe000 || chr($code) =~ /\p{Mn}/;
+            for (my $i = 0; $i < @classes; $i += 2) {
+                next unless chr($code) =~ /\p{$classes[$i + 1]}/;
+                print "$code $classes[$i]\n";
+                last;
+            }
+        }"""
+    found = subprocess.run(["perl", "-e", script], check=True, capture_output=True, text=True).stdout
+    class_of_code = dict(line.split() for line in found.splitlines())
+    return ranges_of(lambda code: class_of_code.get(str(code), ""))
+
+
 def write(name, what, items):
     lines, line = [], ""
     for item in items:
@@ -102,6 +122,7 @@ def main():
     write("unicode_classes", "first, last, class", ranges_of(class_of))
     write("unicode_lower", "first, last, step, delta", lower_case())
     write("unicode_parts", "code, its two parts, composes", decompositions())
+    write("unigram/graphemes", "first, last, class", graphemes())
 
 
 main()

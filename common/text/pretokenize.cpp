@@ -146,6 +146,26 @@ size_t llama3_piece(std::string_view text, int digits) {
 
 CharClass char_class(char32_t code) { return search(code); }
 
+size_t white_length(std::string_view text) {
+  size_t length = 0;
+  while (length < text.size()) {
+    const Utf8Char c = utf8_first(text.substr(length));
+    if (char_class(c.code) != CharClass::kSpace) break;
+    length += c.length;
+  }
+  return length;
+}
+
+size_t length_stripped(std::string_view text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_first(text.substr(at));
+    at += c.length;
+    if (char_class(c.code) != CharClass::kSpace) end = at;
+  }
+  return end;
+}
+
 size_t first_piece(std::string_view text, Cut cut) {
   CHECK(!text.empty());
   switch (cut) {

@@ -28,6 +28,11 @@ enum class CharClass { kOther, kLetter, kNumber, kSpace };
 // \p{L}, \p{N} and \s (the property White_Space).
 CharClass char_class(char32_t code);
 
+// The length in bytes of the white space that `text` begins with.
+size_t white_length(std::string_view text);
+// The length in bytes of `text` without the white space at its end.
+size_t length_stripped(std::string_view text);
+
 // The length in bytes of the first piece of `text`, which must not be empty. The next piece starts
 // where it ends; what came before a piece never matters.
 size_t first_piece(std::string_view text, Cut cut = Cut::kGpt2);

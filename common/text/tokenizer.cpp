@@ -10,6 +10,7 @@
 #include "base/resources/fibres.h"
 #include "base/resources/memory_budget.h"
 #include "text/unicode.h"
+#include "text/unigram/unigram.h"
 #include "text/utf8.h"
 
 namespace split {
@@ -327,6 +328,8 @@ void Tokenizer::encode_stretch(std::string_view text, bool first, Scratch& scrat
       return encode_characters(text, first, scratch, ids);
     case Kind::kWords:
       return encode_words(text, ids);
+    case Kind::kPieces:
+      return file_.pieces->encode(text, first, scratch.memory, ids);
   }
 }
 
@@ -355,9 +358,12 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
       ++at;
       continue;
     }
-    stretch(begin, at);
+    stretch(begin, begin + (found->takes_left ? length_stripped(text.substr(begin, at - begin))
+                                              : at - begin));
     ids.push_back(found->id);
-    begin = at += found->text.size();
+    at += found->text.size();
+    if (found->takes_right) at += white_length(text.substr(at));
+    begin = at;
   }
   stretch(begin, text.size());
   if (options.add_special) ids.insert(ids.end(), file_.behind.begin(), file_.behind.end());
@@ -381,9 +387,14 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 }
 
 std::string_view Tokenizer::first_bytes(int32_t id) const {
-  const std::string_view bytes = raw(id);
-  const bool spaced = (file_.strip || file_.kind == Kind::kWords) && bytes.starts_with(' ');
-  return spaced ? bytes.substr(1) : bytes;
+  std::string_view bytes = raw(id);
+  if (!file_.strip && file_.kind != Kind::kWords) return bytes;
+  // Metaspace takes all of a first token's spaces, other decoders one.
+  do {
+    if (!bytes.starts_with(' ')) break;
+    bytes.remove_prefix(1);
+  } while (file_.kind == Kind::kPieces);
+  return bytes;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

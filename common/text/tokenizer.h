@@ -1,10 +1,11 @@
 // A tokenizer as Hugging Face's tokenizers have it: added tokens are cut out of a text, each
 // stretch between them is normalised, cut into pieces (pretokenize.h), and each piece becomes ids,
-// which a template may put more before and behind. There are three kinds. Byte-level BPE has a
+// which a template may put more before and behind. There are four kinds. Byte-level BPE has a
 // token for each byte, so that it takes any bytes and gives exactly these back. BPE of characters
 // (SentencePiece's) has spaces as part of its tokens and bytes for what it has no token for.
-// WordPiece takes the longest parts of words from the left. This layer knows no model: whether a
-// model has a row for an id is the caller's to check.
+// WordPiece takes the longest parts of words from the left. Unigram takes the tokens whose scores
+// add up to the most. This layer knows no model: whether a model has a row for an id is the
+// caller's to check.
 #pragma once
 
 #include <array>
@@ -25,6 +26,7 @@
 namespace split {
 
 class MemoryShare;
+class Unigram;
 
 struct EncodeOptions {
   bool add_special = false;   // what the template puts around a text: BOS, [CLS] and [SEP]
@@ -76,7 +78,7 @@ class Tokenizer {
   // Bytes of the longest token: a text of n of them has at least n tokens.
   size_t longest() const { return longest_; }
   // Whether a normaliser may drop or shorten a text, so that longest() says nothing about it.
-  bool may_shorten() const { return file_.kind == Kind::kWords; }
+  bool may_shorten() const { return file_.kind == Kind::kWords || file_.kind == Kind::kPieces; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
   bool is_special(int32_t id) const;
   // The id of a special or other added token with this text.
@@ -96,7 +98,7 @@ class Tokenizer {
   std::string broken(std::string_view text) const;
 
  private:
-  enum class Kind : uint8_t { kBytes, kCharacters, kWords };
+  enum class Kind : uint8_t { kBytes, kCharacters, kWords, kPieces };
   enum class Prefix : uint8_t { kNone, kEach, kFirst, kUnlessSpace };
   struct Merge {
     int32_t left, right, result;
@@ -105,6 +107,7 @@ class Tokenizer {
     std::string text;
     int32_t id;
     bool special = true;
+    bool takes_left = false, takes_right = false;  // white space beside it
   };
   struct Words {  // of BERT's normaliser and WordPiece
     bool clean = true, spaced_ideographs = true, no_accents = true, lower_case = true;
@@ -128,10 +131,12 @@ class Tokenizer {
     Prefix prefix = Prefix::kNone;
     bool strip = false;  // the first space of a decoded text
     Words words;
+    std::shared_ptr<const Unigram> pieces;
   };
   struct Scratch;
-  struct Files;     // the readers of vocabularies and merges, in tokenizer_files.cpp
-  struct JsonFile;  // that of tokenizer.json, in tokenizer_json.cpp
+  struct Files;       // the readers of vocabularies and merges, in tokenizer_files.cpp
+  struct JsonFile;    // a tokenizer.json, in tokenizer_json.h
+  struct JsonReader;  // that of one, in tokenizer_json.cpp
 
   explicit Tokenizer(Parts parts);
   void index_merges();

@@ -1,90 +1,23 @@
-// Reading tokenizer.json: a list of components, each of which is known here by its name and
-// settings or is refused.
-#include <algorithm>
+#include "text/tokenizer_json.h"
 
 #include "base/resources/fibres.h"
-#include "text/tokenizer_files.h"
 #include "text/unicode.h"
+#include "text/unigram/unigram.h"
 #include "text/utf8.h"
 
 namespace split {
-namespace {
-
-constexpr const char* kName = "tokenizer.json";
-
-// A member of an object; null when it is not there.
-const Json& member(const Json& object, const char* name) {
-  static const Json null;
-  const Json* found = object.find(name);
-  return found == nullptr ? null : *found;
-}
-
-bool is_type(const Json& component, const char* type) { return member(component, "type") == type; }
-
-// {"String": ...} or {"Regex": ...}
-std::string_view pattern_of(const Json& component, const char* kind) {
-  const Json& pattern = member(component, "pattern");
-  const Json& text = pattern.is_object() ? member(pattern, kind) : pattern;
-  return text.is_string() ? std::string_view(text.text()) : std::string_view();
-}
-
-}  // namespace
-
-struct Tokenizer::JsonFile {
-  explicit JsonFile(const Json& json) : file(json), model(model_of(json)) {}
-
-  const Json& file;
-  const Json& model;
-  Parts parts;
-  Files::Index index;
-
-  template <typename... Args>
-  [[noreturn]] static void fail(const Args&... what) {
-    Files::fail(kName, ": ", what...);
-  }
-  [[noreturn]] static void unsupported(const std::string& where, const Json& value) {
-    fail(where, " is not supported: ", Files::quoted(value));
-  }
-  static void expect(const Json& object, const std::string& where, const char* name,
-                     std::initializer_list<Json> accepted) {
-    const Json& value = member(object, name);
-    if (value.is_null()) return;
-    if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
-      unsupported(where + name, value);
-    }
-  }
-
-  // normalizer, pre_tokenizer and so on: null or an object.
-  static const Json& section(const Json& file, const char* name) {
-    const Json& value = member(file, name);
-    if (!value.is_null() && !value.is_object()) {
-      fail(name, ": expected an object, got ", Files::quoted(value));
-    }
-    return value;
-  }
-
-  // The components of a section: those of a Sequence in turn, or the only one.
-  std::vector<const Json*> components(const char* name, const char* list) const {
-    const Json& value = section(file, name);
-    if (value.is_null()) return {};
-    if (!is_type(value, "Sequence")) return {&value};
-    std::vector<const Json*> all;
-    if (!member(value, list).is_array()) unsupported(name, value);
-    for (const Json& one : member(value, list)) {
-      if (!one.is_object()) unsupported(name, value);
-      all.push_back(&one);
-    }
-    return all;
-  }
+struct Tokenizer::JsonReader : JsonFile {
+  explicit JsonReader(const Json& json) : JsonFile{json, model_of(json), {}, {}} {}
 
   static const Json& model_of(const Json& file) {
     if (!file.is_object()) fail("expected an object, got ", Files::quoted(file));
     const Json& model = section(file, "model");
     const Json& type = model.is_null() ? model : member(model, "type");
+    if (type == "Unigram") return model;
     const bool words = type == "WordPiece";
     // Files of before 2020 name no type.
     if (model.is_null() || !(type.is_null() || type == "BPE" || words)) {
-      fail("model: expected BPE or WordPiece, got ", Files::quoted(type));
+      fail("model: expected BPE, WordPiece or Unigram, got ", Files::quoted(type));
     }
     if (!member(model, "vocab").is_object() || !(words || member(model, "merges").is_array())) {
       fail("model: expected ", words ? "a vocab" : "a vocab and merges", ", got ",
@@ -171,12 +104,7 @@ struct Tokenizer::JsonFile {
     }
     read_decoders();
     expect(model, "model.", "ignore_merges", {false});
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const std::string key = byte_key(byte);
-      const auto found = index.find(key);
-      if (found == index.end()) fail("model.byte_fallback: ", key, " is not in the vocabulary");
-      parts.byte_ids[byte] = Files::id_of(*found->second, Files::kMaxTokens, kName);
-    }
+    read_byte_ids();
   }
 
   void read_metaspace(const Json& metaspace) {
@@ -208,11 +136,6 @@ struct Tokenizer::JsonFile {
       unsupported("decoder", strip);
     }
     parts.strip = true;
-  }
-
-  static std::string byte_key(size_t byte) {
-    constexpr const char* kDigits = "0123456789ABCDEF";
-    return {'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'};
   }
 
   void read_words() {
@@ -269,11 +192,15 @@ struct Tokenizer::JsonFile {
       if (text.empty() || text.size() > Files::kMaxToken) {
         fail(where, "expected 1 to ", Files::kMaxToken, " bytes of content, got ", text.size());
       }
-      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-        expect(token, where, flag, {false});
-      }
-      if (member(token, "normalized") == true && !stays(text)) {
-        fail(where, Files::quoted(token["content"]),
+      expect(token, where, "single_word", {false});
+    }
+  }
+
+  // `pieces` is whole by now.
+  void check_normalized(const Json& added) const {
+    for (const Json& token : added) {
+      if (member(token, "normalized") == true && !stays(token["content"].text())) {
+        fail("added_tokens: ", Files::quoted(token["content"]),
              ": normalized is not supported where the normalizer changes it");
       }
     }
@@ -288,6 +215,8 @@ struct Tokenizer::JsonFile {
         return parts.prefix != Prefix::kEach && text.find(' ') == text.npos;
       case Kind::kWords:
         return !parts.words.lower_case;
+      case Kind::kPieces:
+        return parts.pieces->keeps(text);
     }
     return false;
   }
@@ -302,7 +231,9 @@ struct Tokenizer::JsonFile {
       const bool own = bytes.empty() && added.contains(key);
       return own ? std::string(key) : Files::bytes_or_fail(key, kName, id);
     }
-    for (size_t byte = 0; key.size() == 6 && key.starts_with("<0x") && byte < 256; ++byte) {
+    const bool bytes = parts.kind == Kind::kCharacters || member(model, "byte_fallback") == true;
+    for (size_t byte = 0; bytes && key.size() == 6 && key.starts_with("<0x") && byte < 256;
+         ++byte) {
       if (parts.byte_ids[byte] != id) continue;
       parts.plain[static_cast<size_t>(id)] = false;
       return {static_cast<char>(byte)};
@@ -313,7 +244,7 @@ struct Tokenizer::JsonFile {
   // The bytes that an added token stands for in a decoded text.
   std::string added_bytes(const std::string& text) const {
     if (parts.kind == Kind::kWords) return Files::word_of(text, parts.words.prefix);
-    return parts.kind == Kind::kCharacters ? replaced(text, kSpaceMark, " ") : text;
+    return parts.kind == Kind::kBytes ? text : replaced(text, kSpaceMark, " ");
   }
 
   void read_added(const Json& added, size_t count) {
@@ -333,7 +264,8 @@ struct Tokenizer::JsonFile {
         fail("added_tokens: ", Files::quoted(token["content"]), ": the id ", id, " is not its own");
       }
       bytes = std::move(own);
-      parts.added.push_back({text, id, member(token, "special") != false});
+      parts.added.push_back({text, id, member(token, "special") != false,
+                             member(token, "lstrip") == true, member(token, "rstrip") == true});
     }
   }
 
@@ -403,18 +335,24 @@ struct Tokenizer::JsonFile {
   }
 
   Tokenizer read() {
-    const Json& vocab = model["vocab"];
+    const bool words = is_type(model, "WordPiece"), pieces = is_type(model, "Unigram");
+    std::vector<double> scores;
+    const Json by_id = pieces ? pieces_by_id(&scores) : Json();
+    const Json& vocab = pieces ? by_id : model["vocab"];
     index = Files::index_of(vocab);
-    const bool words = is_type(model, "WordPiece");
     parts.kind = words                                    ? Kind::kWords
+                 : pieces                                 ? Kind::kPieces
                  : member(model, "byte_fallback") == true ? Kind::kCharacters
                                                           : Kind::kBytes;
-    if (!words) {
+    if (!words && !pieces) {
       expect(model, "model.", "dropout", {0});
       expect(model, "model.", "continuing_subword_prefix", {""});
       expect(model, "model.", "end_of_word_suffix", {""});
     }
-    words ? read_words() : parts.kind == Kind::kCharacters ? read_characters() : read_bytes();
+    if (words) read_words();
+    if (parts.kind == Kind::kCharacters) read_characters();
+    if (parts.kind == Kind::kBytes) read_bytes();
+    if (pieces && member(model, "byte_fallback") == true) read_byte_ids();
     const Json& listed = member(file, "added_tokens");
     const Json added = listed.is_null() ? Json::array() : listed;
     check_added(added);
@@ -429,9 +367,11 @@ struct Tokenizer::JsonFile {
     Files::read_vocab(
         vocab, count, kName,
         [&](std::string_view key, int32_t id) { return read_key(key, id, added_texts); }, parts);
+    if (pieces) read_pieces(std::move(scores));
+    check_normalized(added);
     read_added(added, count);
     if (parts.kind == Kind::kBytes) Files::add_end_of_text(index, parts);
-    if (!words) read_merges();
+    if (!words && !pieces) read_merges();
     read_after(count);
     if (words && static_cast<size_t>(parts.words.unknown) >= count) {
       fail("model.unk_token: its id is not below ", count);
@@ -441,8 +381,8 @@ struct Tokenizer::JsonFile {
 };
 
 Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
-  const Json file = Files::parse(json, kName, Files::kMaxTokenizerJson);
-  return JsonFile(file).read();
+  const Json file = Files::parse(json, JsonFile::kName, Files::kMaxTokenizerJson);
+  return JsonReader(file).read();
 }
 
 }  // namespace split
