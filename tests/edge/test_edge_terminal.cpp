@@ -449,9 +449,10 @@ TEST(EdgeTerminal, APromptStandsBeforeItsText) {
 TEST(EdgeTerminal, SaysBeforehandWhatTheContextAllows) {
   GatedCloud cloud("demo");
   const TemporaryFolder cache;
-  const auto err_of = [&](const char* most, const char* kind = "--ignore-eos") {
+  const auto err_of = [&](const char* most, const char* kind = "--draft=off") {
     return run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
-                     "--device=cpu", "--cut=8", "--max-tokens", most, kind, "--prompt=The king"})
+                     "--device=cpu", "--cut=8", "--seed=7", "--max-tokens", most, kind,
+                     "--prompt=The king"})
         .err;
   };
   EXPECT_TRUE(
