@@ -32,6 +32,9 @@ struct Client::Impl {
     if (url.tls && options.any_certificate) tls_trust_anybody(tls);
   }
 
+  // The head of a request; `checked`: a reply in one piece is to have a check value.
+  std::string head_of(std::string_view method, std::string_view path, std::string_view body,
+                      std::string_view content_type, const Headers& headers, bool checked) const;
   Reply send(std::string_view method, std::string_view path, std::string body,
              std::string_view content_type, const Headers& headers, const OnData* on_data,
              uint64_t max_bytes, ClientExchange::Clock::time_point end,
@@ -51,10 +54,9 @@ struct Client::Impl {
   bool peer_checks = false;       // an answer had a check value
 };
 
-Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
-                         std::string_view content_type, const Headers& headers,
-                         const OnData* on_data, uint64_t max_bytes,
-                         ClientExchange::Clock::time_point end, const OnStatus& on_status) {
+std::string Client::Impl::head_of(std::string_view method, std::string_view path,
+                                  std::string_view body, std::string_view content_type,
+                                  const Headers& headers, bool checked) const {
   if (!path.starts_with('/') || !sendable(path, '!')) {
     throw Error(ErrorKind::kInput,
                 "[http] a request path starts with / and holds no spaces or controls");
@@ -76,8 +78,16 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   if (!body.empty() || method == "POST" || method == "PUT" || method == "PATCH") {
     fields.add("Content-Length", std::to_string(body.size()));
   }
-  const bool checked = on_data == nullptr && method != "HEAD";
   if (checked) add_check(fields, cat(method, ' ', path), body);
+  return write_request_head(method, target + std::string(path), fields);
+}
+
+Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
+                         std::string_view content_type, const Headers& headers,
+                         const OnData* on_data, uint64_t max_bytes,
+                         ClientExchange::Clock::time_point end, const OnStatus& on_status) {
+  const bool checked = on_data == nullptr && method != "HEAD";
+  const std::string head = head_of(method, path, body, content_type, headers, checked);
   ClientExchange exchange{.options = options,
                           .cancel_fd = cancel_fd.get(),
                           .expects_body = method != "HEAD",
@@ -112,8 +122,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   };
   bool done = false;
   try {
-    done = connection.run(write_request_head(method, target + std::string(path), fields), body,
-                          exchange);
+    done = connection.run(head, body, exchange);
   } catch (...) {  // a callback's own
     connection.close();
     throw;
@@ -157,6 +166,10 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
                      uint64_t max_bytes, const OnStatus& on_status) {
   return impl_->send(method, path, std::move(body), content_type, headers, &on_data, max_bytes,
                      ClientExchange::Clock::time_point::max(), on_status);
+}
+
+bool Client::tell(std::string_view method, std::string_view path, const Headers& headers) {
+  return impl_->connection.tell(impl_->head_of(method, path, {}, {}, headers, true));
 }
 
 void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }

@@ -117,6 +117,10 @@ class Client {
     return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);
   }
 
+  // Sends a request without a body on the connection that is there, as its last, whose reply nobody
+  // reads. False where there is none, or it does not take that at once. More of them may follow.
+  bool tell(std::string_view method, std::string_view path, const Headers& headers = {});
+
   // Says whether the server is lost: is asked by the thread of a request when nothing has come or
   // gone for a moment, and after each further one. Then there is no reply. Set between requests.
   static constexpr std::chrono::milliseconds kSilence{500};

@@ -46,6 +46,7 @@ Waited ClientExchange::wait(int fd, short events, Clock::time_point until) {
 }
 
 bool ClientConnection::is_alive() const {
+  if (told_) return false;
   if (session_) return tls_alive(session_.get());
   pollfd poll{fd_.get(), POLLIN | POLLRDHUP, 0};
   return fd_ && ::poll(&poll, 1, 0) == 0;
@@ -144,6 +145,7 @@ bool ClientConnection::open(ClientExchange& exchange) {
   if (is_alive()) return true;
   session_.reset();  // without a goodbye: nobody listens
   fd_.reset();
+  told_ = false;
   if (!connect(exchange)) return false;
   if (tls_ && ((proxy_ && !pass_through(exchange)) || !shake_hands(exchange))) {
     session_.reset();
@@ -192,6 +194,17 @@ bool ClientConnection::send(std::string_view bytes, ClientExchange& exchange) {
   }
   // A peer that stopped reading may have answered why (413): go on to its reply.
   return true;
+}
+
+bool ClientConnection::tell(std::string_view head) {
+  if (!told_ && !is_alive()) return false;
+  told_ = true;
+  if (!session_) {
+    const auto size = static_cast<ssize_t>(head.size());
+    return ::send(fd_.get(), head.data(), head.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == size;
+  }
+  size_t sent = 0;
+  return tls_write(session_.get(), head, sent) == TlsNext::kDone && sent == head.size();
 }
 
 Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::time_point until) {

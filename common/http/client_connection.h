@@ -71,6 +71,9 @@ class ClientConnection {
   // says so, the connection is closed.
   bool run(std::string_view head, std::string_view body, ClientExchange& exchange);
   void close();
+  // Sends a whole request as the last, or one of the last, on a connection that is kept. False
+  // where none is, or it would wait.
+  bool tell(std::string_view head);
   uint64_t made() const { return made_; }  // connections so far
 
  private:
@@ -103,6 +106,7 @@ class ClientConnection {
   Fd fd_;
   TlsSession session_;
   uint64_t made_ = 0;
+  bool told_ = false;  // a reply may come that nobody reads: nothing is asked on it any more
 
   // The exchange that runs.
   bool write_broken_ = false;

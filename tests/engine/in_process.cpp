@@ -129,6 +129,7 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
   return reply;
 }
 
+bool Client::tell(std::string_view, std::string_view, const Headers&) { return false; }
 void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
 void Client::cancel() { impl_->cancelled = true; }
 const std::string& Client::origin() const { return impl_->origin; }

@@ -478,9 +478,16 @@ class HttpPair : public ::testing::TestWithParam<bool> {
   std::string url() const {
     return cat(GetParam() ? "https" : "http", "://127.0.0.1:", running.port);
   }
+  // Whether this was told, in a minute.
+  bool hears(char what) const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (told != what && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    return told == what;
+  }
+  std::atomic<char> told{0};
   test::TemporaryFolder folder_;
   const test::TlsFiles tls_{folder_.path};
-  Running running{server_options(), [](Server& server) {
+  Running running{server_options(), [this](Server& server) {
                     server.route("POST", "/echo",
                                  [](const Request& r) { return Response::text(200, r.body); });
                     server.route("GET", "/events", [](const Request&) {
@@ -489,6 +496,10 @@ class HttpPair : public ::testing::TestWithParam<bool> {
                         sink.write(sse_done());
                         return Streamed::kDone;
                       });
+                    });
+                    server.route("DELETE", "/told/{what}", [this](const Request& r) {
+                      told = r.path_params[0][0];
+                      return Response::text(200, "heard");
                     });
                     server.route("GET", "/blob", [](const Request&) {
                       return Response::bytes({as_bytes_of("0123456789")}, nullptr, "a/b", "\"t\"");
@@ -505,6 +516,23 @@ TEST_P(HttpPair, KeepsOneConnection) {
   EXPECT_EQ(running.server.stats().connections, 1u);
   const std::string large(20 << 20, 'x');
   EXPECT_TRUE(client.request("POST", "/echo", large).body == large);
+}
+
+// The last word comes through although its client is gone by then, and nothing else is asked there.
+TEST_P(HttpPair, HearsTheLastWordOfAConnection) {
+  EXPECT_FALSE(client.tell("DELETE", "/told/a"));  // there is none
+  for (const char what : {'b', 'c'}) {
+    EXPECT_EQ(client.request("POST", "/echo", "x").body, "x");
+    EXPECT_TRUE(client.tell("DELETE", cat("/told/", what)));
+    EXPECT_TRUE(hears(what));
+  }
+  EXPECT_EQ(client.connections(), 2u);
+  {
+    Client last(url(), client_options());
+    EXPECT_EQ(last.request("POST", "/echo", "d").body, "d");
+    EXPECT_TRUE(last.tell("DELETE", "/told/d"));
+  }
+  EXPECT_TRUE(hears('d'));
 }
 
 TEST_P(HttpPair, ReconnectsWhenTheServerHasClosed) {

@@ -198,6 +198,9 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
   return reply;
 }
 
+// The page's fetch reads every reply.
+bool Client::tell(std::string_view, std::string_view, const Headers&) { return false; }
+
 void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
 
 void Client::cancel() {
