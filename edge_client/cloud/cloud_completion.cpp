@@ -126,7 +126,9 @@ bool TokenStream::take_token(const ScoredToken& token, std::string_view words) {
   return wanted;
 }
 
+// Counts up to the last token: what ends the stream behind it is nobody's time.
 void TokenStream::count_time() {
+  if (tokens_ > 0 && tokens_ == most_tokens()) return;
   const Clock::time_point now = Clock::now();
   traffic_.stream_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
@@ -197,7 +199,8 @@ bool TokenStream::take(std::string_view text) {
     ++tokens_;
     ++steps_;
     if (opened_ != nullptr) opened_->tokens.push_back(token);
-    if (!take_token(token, std::exchange(words, {}))) return false;
+    const bool last = tokens_ == most_tokens();  // behind it the stream ends by itself
+    if (!take_token(token, std::exchange(words, {})) && !last) return false;
   }
   return true;
 }
@@ -307,7 +310,8 @@ std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, cons
   uint64_t steps = 0;  // which the text counts
   TokenStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());
-  return goes_on ? stream.finish() : "";
+  const bool whole = stream.tokens() == static_cast<size_t>(asked.options.max_tokens);
+  return goes_on || whole ? stream.finish() : "";
 }
 
 }  // namespace split::edge

@@ -29,6 +29,7 @@ void ModelLink::expect_same_model() {
 
 void ModelLink::close(const Send& send) noexcept {
   try {
+    if (options_.last && remote_->leave(send.session)) return;
     if (options_.goodbye) return options_.goodbye(send.session);
     Remote(remote_->origin(), Remote::kGoodbye, remote_->credentials()).ask(send, {});
   } catch (const std::exception&) {  // the server forgets idle sessions by itself

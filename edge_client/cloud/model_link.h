@@ -18,6 +18,8 @@ struct LinkOptions {
   Waiter& waiter;
   DType wire = DType::kF32;  // of hidden states on their way
   bool moves = false;        // each step says where it goes, which is not where its session does
+  // The text is the last on its connection, and takes its leave there.
+  bool last = false;
   // Ends a session on the server, in its own time, without an exception; none: over a connection of
   // the session's own.
   std::function<void(const std::string& session)> goodbye = {};

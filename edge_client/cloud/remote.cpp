@@ -359,15 +359,16 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   return tensor(reply, name, rows, columns);
 }
 
+bool Remote::leave(const std::string& session) {
+  return client_.tell("DELETE", wire::session_path(session), traced({}));
+}
+
 void Remote::complete(const std::string& path, const std::string& body,
                       const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
                       Traffic& traffic) {
   bool done = false, stopped = false;
   http::SseParser parser([&](std::string_view event) {
-    if (event == "[DONE]") {
-      done = true;
-      return false;
-    }
+    if (done |= event == "[DONE]") return true;  // then the reply ends, and its connection is kept
     stopped = !on_event(event);
     return !stopped;
   });
@@ -383,10 +384,11 @@ void Remote::complete(const std::string& path, const std::string& body,
         "POST", path, body, wire::kJsonType, traced({}),
         [&](Bytes bytes) {
           traffic.bytes_down += bytes.size();
-          return parser.feed(as_text(bytes));
+          return !done && parser.feed(as_text(bytes));
         },
         max_bytes);
   } catch (const http::NoReply& error) {
+    if (done) return;  // all of it is here
     throw no_answer(error);
   } catch (const RemoteError&) {
     throw;

@@ -107,6 +107,9 @@ class Remote {
   std::string file(const std::string& id, const std::string& name);
   // Returns what CloudLink::ask() does, over this connection; kPing throws nothing, kClose does.
   std::vector<float> ask(const Send& send, const AskedModel& model);
+  // Ends a session by the last word on the connection that is there, and waits for no answer. False
+  // where there is none.
+  bool leave(const std::string& session);
   // The note that the last answer to a step or a fill, the last completion or look had of the load
   // there.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }

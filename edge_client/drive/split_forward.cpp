@@ -67,7 +67,8 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
 
 void SplitForward::close() noexcept {
   stop_lane();
-  for (const std::string& session : course_.leave()) first_.ask({Send::kClose, session});
+  const Lock lock(mutex_);
+  for (const std::string& session : course_.leave()) link().ask({Send::kClose, session});
 }
 
 void SplitForward::leave_rows() {

@@ -50,6 +50,8 @@ class SplitText {
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
   Generated take();
+  // Whether it has ended, or will, with its last token, and for no other reason.
+  bool is_full() const { return loop_ ? loop_->left() == 0 : whole_.finish_reason == "length"; }
   // Keeps the rows of a text that has ended, for one that goes on from it. Once, and the last
   // thing.
   void keep();

@@ -16,7 +16,7 @@ class EngineRequest::Running {
     if (split) run_on(std::move(split));
     const std::lock_guard lock(work_.mutex_);
     auto& all = work_.now_;
-    if (work_.running_.empty()) all.since = Clock::now();
+    if (all.going++ == 0) all.since = Clock::now();
     if (all.texts++ == 0) all.waited_before = work_.engine_.observer().waited_ms();
     work_.running_.push_back(this);
     work_.now_.prompt_tokens += prompt_tokens;
@@ -24,10 +24,10 @@ class EngineRequest::Running {
   ~Running() {
     const bool answered = counts.trips > 0 && counts.moves.empty();
     if (answered) work_.engine_.rescuer().cloud_answers();
+    ends();
     const std::lock_guard lock(work_.mutex_);
     std::erase(work_.running_, this);
     work_.now_.ended += counts;
-    if (work_.running_.empty()) work_.now_.ms += ms_between(work_.now_.since, Clock::now());
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -112,6 +112,14 @@ class EngineRequest::Running {
     all.first_token_ms = ms_between(all.since, now);
     all.first = counts;
   }
+  // It has all that belongs to its time: as of now, or as of its last token.
+  void ends(bool at_token = false) {
+    const std::lock_guard lock(work_.mutex_);
+    if (std::exchange(ended_, true)) return;
+    auto& all = work_.now_;
+    if (--all.going == 0)
+      all.ms += ms_between(all.since, at_token && !first_ ? last_ : Clock::now());
+  }
   const SplitCounts& told() const { return told_; }
 
   SplitCounts counts;  // of the thread that computes
@@ -135,7 +143,7 @@ class EngineRequest::Running {
     Engine& engine = work_.engine_;
     LinkOptions options =
         link_options(*split_, engine.loaded()->model.config(), engine.retry(), work_.interrupt_);
-    if (!work_.owner_) return options;  // one text, which takes its leave itself
+    options.last = !work_.owner_;  // nobody asks for another text
     options.goodbye = [&engine](const std::string& session) { engine.pool().dismiss(session); };
     if (OwnTurns* const turns = engine.turns()) {
       options.give_up = [turns] { return turns->give_sessions(); };
@@ -154,7 +162,7 @@ class EngineRequest::Running {
   std::optional<PrefixRoot> root_;
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
-  bool first_ = true;
+  bool first_ = true, ended_ = false;
   size_t moves_told_ = 0;
 };
 
@@ -167,10 +175,12 @@ class EngineRequest::RunningText : public Text {
     begin(options, nullptr);
   }
   bool next(const OnText& on_text) override {
-    return text_->next([&](const TextPiece& text, const ScoredToken* token) {
+    const bool more = text_->next([&](const TextPiece& text, const ScoredToken* token) {
       if (token != nullptr) one_.token();
       return on_text(text, token) && !work_.cancelled();
     });
+    if (!more) one_.ends(text_->is_full());
+    return more;
   }
   Generated take() override {
     Generated made = text_->take();
@@ -264,6 +274,7 @@ class EngineRequest::OpenedText : public RunningText {
       if (work_.cancelled() || opened_.tokens.empty()) throw;
       opened_.lost = error.loses();
     }
+    if (ended()) one_.ends(opened_.finish_reason == "length");
     const std::lock_guard lock(work_.mutex_);
     work_.now_.prompt_tokens += opened_.prompt.size();
   }
@@ -406,7 +417,7 @@ Receipt EngineRequest::counted() const {
   receipt.counts = now_.ended;
   for (const Running* one : running_) receipt.counts += one->told();
   // Wall-clock time, while concurrent texts each count their own.
-  receipt.counts.ms = now_.ms + (running_.empty() ? 0 : ms_between(now_.since, Clock::now()));
+  receipt.counts.ms = now_.ms + (now_.going == 0 ? 0 : ms_between(now_.since, Clock::now()));
   receipt.prompt_tokens = now_.prompt_tokens;
   receipt.tokens = now_.tokens;
   receipt.first_token_ms = now_.first_token_ms.value_or(0);

@@ -76,7 +76,8 @@ class EngineRequest {
   struct {
     SplitCounts ended;  // of those that run no more
     size_t prompt_tokens = 0, tokens = 0;
-    double ms = 0;  // during which some ran, before
+    double ms = 0;     // during which some ran, before
+    size_t going = 0;  // that have not ended
     Clock::time_point since{};
     std::optional<double> first_token_ms;
     SplitCounts first;         // until that

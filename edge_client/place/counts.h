@@ -65,6 +65,7 @@ struct SplitCounts {
   double edge_ms = 0;                  // computing here
   // Parts of these times that no token waited for: a move was prepared beside the text.
   double beside_cloud_ms = 0, beside_wire_ms = 0, beside_edge_ms = 0;
+  double beside_ms() const { return beside_cloud_ms + beside_wire_ms + beside_edge_ms; }
   double ms = 0;  // in all
   std::vector<Move> moves = {};
 

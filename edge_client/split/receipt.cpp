@@ -18,6 +18,12 @@ double Receipt::after_first_ms() const {
   return counts.ms - first_token_ms - (waited_ms - first_waited_ms);
 }
 
+double Receipt::waiting_ms() const {
+  const Traffic& traffic = counts.traffic;
+  const double spent = traffic.cloud_ms + traffic.wire_ms + traffic.stream_ms + counts.edge_ms;
+  return std::max(0.0, counts.ms - (spent - counts.beside_ms()));
+}
+
 double Receipt::tokens_per_second() const {
   const double after_first = after_first_ms();
   if (tokens > 1 && after_first > 0) return static_cast<double>(tokens - 1) / after_first * 1000;
@@ -282,6 +288,8 @@ std::string cost_members(const Receipt& r) {
              ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
              ",\"cloud_and_line_ms\":", told ? "null" : fixed(both, 3),
              ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
+             ",\"beside_ms\":", fixed(r.counts.beside_ms(), 3),
+             ",\"waiting_ms\":", fixed(r.waiting_ms(), 3), ",\"ms\":", fixed(r.counts.ms, 3),
              ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
              ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
              ",\"cloud_percent\":", percent ? std::to_string(*percent) : "null",

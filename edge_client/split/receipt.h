@@ -54,6 +54,8 @@ struct Receipt {
   }
   std::string plan() const;       // what runs where, in one line
   double after_first_ms() const;  // what the tokens after the first took, but for a lost cloud
+  // Milliseconds of the text's time that are neither the cloud's, the line's nor this machine's.
+  double waiting_ms() const;
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.
   double tokens_per_second() const;

@@ -99,6 +99,8 @@ class GatedCloud {
                    [this](const http::Request& r) { return pass(r, on_file, files); });
       server.route("POST", "/v1/sessions/{id}/forward",
                    [this](const http::Request& r) { return pass(r, on_step, steps); });
+      server.route("DELETE", "/v1/sessions/{id}",
+                   [this](const http::Request& r) { return pass(r, on_goodbye, goodbyes); });
       server.route("GET", "/v1/blobs/sha256/{hex}",
                    [this](const http::Request& r) { return pass(r, on_blob, blobs); });
       cloud::add_routes(server, cloud);
@@ -136,8 +138,8 @@ class GatedCloud {
     on_step = std::move(step);
     on_blob = std::move(blob);
     on_model = std::move(model);
-    on_file = {};
-    steps = blobs = models = files = 0;
+    on_file = on_goodbye = {};
+    steps = blobs = models = files = goodbyes = 0;
     said_ms = 0;
   }
   // Resets it, and says nothing of what it offers beyond a fixed cut.
@@ -159,8 +161,8 @@ class GatedCloud {
   }
 
   cloud::Cloud cloud;
-  Gate on_step, on_blob, on_model, on_file;  // of files in no folder
-  std::atomic<int> steps{0}, blobs{0}, models{0}, files{0};
+  Gate on_step, on_blob, on_model, on_file, on_goodbye;  // of files in no folder
+  std::atomic<int> steps{0}, blobs{0}, models{0}, files{0}, goodbyes{0};
   // The cloud says that a block takes it so many ms, and its head too; 0: the truth.
   std::atomic<double> said_ms{0};
 
@@ -238,6 +240,7 @@ struct EdgeOptions {
   bool out_is_terminal = false;
   bool one_place = false;  // `edge_client ... 2>&1`
   size_t columns = 0;
+  std::function<void()> on_out = {};  // each time that there is something of it
 };
 
 inline Outcome run_edge(const std::vector<std::string>& arguments,
@@ -246,6 +249,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   World world;
   world.console.out = [&](std::string_view text) {
     outcome.out += text;
+    if (options.on_out) options.on_out();
     return true;
   };
   world.console.err = [&](std::string_view text) { outcome.err += text; };
