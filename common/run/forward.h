@@ -28,6 +28,9 @@ class Forward {
   // the same one.
   virtual uint32_t most_rows(uint32_t /*past*/) const { return UINT32_MAX; }
 
+  // Whether another machine computes the rows of the next step too, and they travel.
+  virtual bool asks_others() const { return false; }
+
   // Milliseconds of its steps so far, where they are known: waiting for a step, and in one.
   struct Spent {
     double queue_ms = 0, compute_ms = 0;

@@ -38,6 +38,7 @@ class SplitForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return course_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
+  bool asks_others() const override { return place().cut != 0; }
   // The text's course, which nobody else has meanwhile: for a call that waits for nothing.
   struct Held {
     Course* operator->() const { return &course; }

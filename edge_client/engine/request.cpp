@@ -358,6 +358,7 @@ GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
   const bool head_here = split->place.local() || split->deepest;
   if (with.drafts.most == 0 && head_here && !split->place.head_on_cloud) {
     with.drafts = engine_.drafts();
+    with.drafts.drawn = options.sampling.temperature > 0;
   }
   const std::lock_guard lock(mutex_);
   now_.drafts = with.drafts.most > 0;

@@ -52,14 +52,14 @@ TEST(Drafts, LookIntoTheLastTextsWhereTheirOwnSaysNothing) {
   Drafts third(Ids{5, 6}, &memory);
   EXPECT_EQ(list(third.next({}, nullptr)), (Ids{9}));  // the latest comes first
   // The oldest makes room.
-  for (int i = 0; i < 20; ++i) memory.keep(Ids{100 + i, 200 + i}, {});
+  for (int i = 0; i < 20; ++i) memory.keep(Ids{100 + i, 200 + i}, DraftRecord());
   EXPECT_EQ(memory.texts().size(), DraftMemory::kTexts);
   EXPECT_TRUE(Drafts(Ids{100}, &memory).next({}, nullptr).empty());
   EXPECT_EQ(list(Drafts(Ids{119}, &memory).next({}, nullptr)), (Ids{219}));
   // A long text leaves its last ids.
   Ids lengthy(DraftMemory::kMostIds + 10);
   for (size_t i = 0; i < lengthy.size(); ++i) lengthy[i] = static_cast<int32_t>(i);
-  memory.keep(lengthy, {});
+  memory.keep(lengthy, DraftRecord());
   EXPECT_EQ(memory.texts()[0]->ids().size(), DraftMemory::kMostIds);
   EXPECT_EQ(memory.texts()[0]->ids().back(), lengthy.back());
 }
@@ -68,15 +68,16 @@ TEST(Drafts, LookIntoTheLastTextsWhereTheirOwnSaysNothing) {
 
 TEST(DraftRecord, WeighsOlderGuessesLess) {
   DraftRecord record;
-  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.5);
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.8);
   record.add(4, 0, true);
-  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.75);
-  EXPECT_DOUBLE_EQ(record.chance(3, 0), 0.5);
-  EXPECT_DOUBLE_EQ(record.chance(4, 1), 0.5);
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.85);
+  EXPECT_DOUBLE_EQ(record.chance(3, 0), 0.8);
+  EXPECT_DOUBLE_EQ(record.chance(4, 1), 0.85);  // as the place before it
   record.add(4, 0, false);
-  EXPECT_DOUBLE_EQ(record.chance(4, 0), (0.95 + 0.5) / (0.95 + 2));
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), (0.95 + 2.4) / (1.95 + 3));
+  EXPECT_DOUBLE_EQ(DraftRecord(true).chance(4, 0), 0.1);
   for (int i = 0; i < 200; ++i) record.add(4, 0, false);
-  EXPECT_LT(record.chance(4, 0), 0.03);
+  EXPECT_LT(record.chance(4, 0), 0.11);
   for (int i = 0; i < 200; ++i) record.add(4, 0, true);
   EXPECT_GT(record.chance(4, 0), 0.97);
 }
@@ -124,6 +125,52 @@ TEST(DraftLimits, AreTheFlagsTheCloudsAndItsPrices) {
   EXPECT_EQ(DraftLimits({.cloud = 2}).count(), 2u);
   EXPECT_EQ(DraftLimits({.price = 0.5}).count(), 7u);
   EXPECT_EQ(DraftLimits({.price = 0.51}).count(), 0u);
+}
+
+// A row costs the cloud and the line something whether its guess is right or not.
+TEST(BestDraft, PaysForEachRow) {
+  const std::array<double, 7> even = {0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5};
+  const std::array<double, 7> good = {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};
+  const std::array<double, 1> low = {0.3}, fair = {0.4};
+  DraftCost cost = cost_of(50, 1, 0.1);
+  EXPECT_EQ(best_draft(low, cost), 1u);
+  EXPECT_EQ(best_draft(even, cost), 7u);
+  cost.row_ms = DraftCost::kRowPrice * cost.step_ms(1);
+  EXPECT_EQ(best_draft(low, cost), 0u);
+  EXPECT_EQ(best_draft(fair, cost), 1u);
+  EXPECT_EQ(best_draft(even, cost), 1u);
+  EXPECT_GE(best_draft(good, cost), 5u);
+}
+
+// Counts the guesses that are sent, where every one is wrong.
+size_t refused(bool drawn, size_t tokens) {
+  Drafts drafts(Ids{1, 2}, nullptr, drawn);
+  DraftCost cost = cost_of(50, 1, 0.1);
+  cost.row_ms = DraftCost::kRowPrice * cost.step_ms(1);
+  size_t sent = 0;
+  for (size_t i = 0; i < tokens; ++i) {
+    sent += drafts.next({}, &cost).size();
+    const auto other = static_cast<int32_t>(i % 2 == 0 ? 1 : 3 + i);
+    drafts.took({&other, 1});
+  }
+  return sent;
+}
+
+TEST(Drafts, StopAfterAFewGuessesThatWereRefused) {
+  EXPECT_GT(refused(false, 400), 0u);
+  EXPECT_LE(refused(false, 400), 4 * kMostDrafts);
+  EXPECT_EQ(refused(true, 400), 0u);
+}
+
+TEST(DraftMemory, KnowsDrawnTextsApart) {
+  DraftMemory memory;
+  DraftRecord good;
+  for (int i = 0; i < 50; ++i) good.add(1, 0, true);
+  memory.keep({}, good);
+  EXPECT_GT(memory.record().chance(1, 0), 0.9);
+  EXPECT_DOUBLE_EQ(memory.record(true).chance(1, 0), 0.1);
+  memory.keep({}, DraftRecord(true), true);
+  EXPECT_GT(memory.record().chance(1, 0), 0.9);
 }
 
 // Guesses that are not sent are watched, so that they are sent again when they have become good.
@@ -179,6 +226,7 @@ struct Counting {
 struct Drafted {
   Ids tokens;
   size_t trips = 0;  // behind the prompt's
+  size_t rows = 0;   // of these
   double ms = 0;     // that they take, by the cost
 };
 
@@ -211,7 +259,7 @@ Ids verify_drafts(std::span<const float> logits, std::span<const int32_t> histor
 Drafted with_drafts(Batcher& batcher, const Ids& prompt, const SamplingOptions& sampling,
                     size_t tokens, const DraftCost* cost, DraftMemory* memory = nullptr) {
   LocalForward forward(batcher);
-  Drafts drafts(prompt, memory);
+  Drafts drafts(prompt, memory, sampling.temperature > 0);
   Drafted result;
   Ids text = prompt;
   std::span<const float> logits = forward.run({.tokens = prompt});
@@ -229,6 +277,7 @@ Drafted with_drafts(Batcher& batcher, const Ids& prompt, const SamplingOptions& 
                           .phase = Phase::kGenerate,
                           .wanted = Wanted::kAll});
     ++result.trips;
+    result.rows += rows.size();
     if (cost != nullptr) result.ms += cost->step_ms(rows.size());
     came = verify_drafts(logits, text, guesses, sampling, made);
   }
@@ -388,28 +437,34 @@ TEST(Generation, TakesFewerStepsWithDrafts) {
   EXPECT_GE(text.rows().drafted(), text.rows().accepted());
 }
 
-// Texts of the demo at 50 ms a trip. Issue 31 asks for 2 tokens a trip of greedy prose, 4 where it
-// repeats itself, and 0.97 of plain decoding's speed where ids are drawn.
+// Texts of the demo at 50 ms a trip, where a row costs the cloud and the line something.
 class Trips : public testing::Test {
  protected:
-  // Tokens a trip, and how much faster than one row a trip.
+  // Tokens a trip, and how much faster than one row a trip; rows a token, of the prompt's too.
   struct Figures {
-    double tokens = 0, speed = 0;
+    double tokens = 0, speed = 0, rows = 0, bytes = 0;
   };
+  static DraftCost line_of(double rtt) {
+    DraftCost cost = cost_of(rtt, 1.5, 0.3);
+    cost.row_ms = DraftCost::kRowPrice * cost.step_ms(1);
+    return cost;
+  }
   Figures figures(const std::vector<std::string>& prompts, const SamplingOptions& sampling,
                   size_t tokens, const DraftCost& cost) {
+    constexpr double kRow = 1280, kStep = 330;  // bytes
     DraftMemory memory;
-    size_t made = 0, trips = 0;
-    double ms = 0;
+    double made = 0, trips = 0, rows = 0, given = 0, ms = 0;
     for (const std::string& text : prompts) {
-      const Drafted one = with_drafts(model_.batcher, tokenizer_.encode(text, true), sampling,
-                                      tokens, &cost, &memory);
-      made += one.tokens.size() - 1;
-      trips += one.trips;
+      const Ids prompt = tokenizer_.encode(text, true);
+      const Drafted one = with_drafts(model_.batcher, prompt, sampling, tokens, &cost, &memory);
+      made += static_cast<double>(one.tokens.size() - 1);
+      trips += static_cast<double>(one.trips);
+      rows += static_cast<double>(one.rows);
+      given += static_cast<double>(prompt.size());
       ms += one.ms;
     }
-    const auto count = static_cast<double>(made);
-    return {count / static_cast<double>(trips), count * cost.step_ms(1) / ms};
+    return {made / trips, made * cost.step_ms(1) / ms, (rows + given) / (made + given),
+            ((rows + given) * kRow + trips * kStep) / ((made + given) * kRow + made * kStep)};
   }
   static std::string file(const char* name) {
     return read_file(cat(SPLIT_SOURCE_DIR, "/weights/demo/", name), 1 << 20);
@@ -422,31 +477,38 @@ class Trips : public testing::Test {
 
 const SamplingOptions kGreedy{0, 0, 1, 1, 0};
 
+const std::vector<std::string> kProse = {"Once upon a time there was a little", "The king",
+                                         "Far out in the sea", "The old woman shut the door",
+                                         "A poor miller had three sons"};
+
 TEST_F(Trips, OfGreedyProseBringTwoTokens) {
-  const Figures found =
-      figures({"Once upon a time there was a little", "The king", "Far out in the sea",
-               "The old woman shut the door", "A poor miller had three sons"},
-              kGreedy, 100, cost_of(50, 1.5, 0.3));
-  std::printf("draft_tokens_per_trip_greedy %.2f\n", found.tokens);
+  const Figures found = figures(kProse, kGreedy, 100, line_of(50));
+  std::printf("draft_tokens_per_trip_greedy %.2f, %.2f of the speed, %.2f of the rows\n",
+              found.tokens, found.speed, found.rows);
   EXPECT_GE(found.tokens, 2.0);
-  EXPECT_GE(found.speed, 1.9);
+  EXPECT_GE(found.speed, 1.6);
 }
 
 TEST_F(Trips, OfLoopsBringFourTokens) {
   std::string loop;
   for (int i = 0; i < 6; ++i) loop += "and the king said, \"Yes!\" and the queen said, \"No!\" ";
-  const Figures found = figures({loop}, kGreedy, 150, cost_of(50, 1.5, 0.3));
-  std::printf("draft_tokens_per_trip_loops %.2f\n", found.tokens);
+  const Figures found = figures({loop}, kGreedy, 150, line_of(50));
+  std::printf("draft_tokens_per_trip_loops %.2f, %.2f of the speed, %.2f of the rows\n",
+              found.tokens, found.speed, found.rows);
   EXPECT_GE(found.tokens, 4.0);
+  EXPECT_GE(found.speed, 3.2);
 }
 
-TEST_F(Trips, OfDrawnTextCostLittleWhereTheyBringLittle) {
+TEST_F(Trips, OfDrawnTextCostNobodyMuchWhereTheyBringLittle) {
   for (const double rtt : {50., 0.}) {
-    const Figures found = figures({"The king", "Far out in the sea"}, {0.8f, 0, 0.95f, 1, 7}, 100,
-                                  cost_of(rtt, 1.5, 0.3));
-    std::printf("draft_tokens_per_trip_drawn %.2f, %.2f of the speed at %.0f ms\n", found.tokens,
-                found.speed, rtt);
-    EXPECT_GE(found.speed, 0.97) << rtt;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      for (const char* prompt : {"Once upon a time", "The king", "Far out in the sea"}) {
+        const Figures found = figures({prompt}, {0.8f, 0, 0.95f, 1, -1, seed}, 100, line_of(rtt));
+        EXPECT_GE(found.speed, 0.97) << prompt << " " << seed << " at " << rtt;
+        EXPECT_LE(found.rows, 1.1) << prompt << " " << seed << " at " << rtt;
+        EXPECT_LE(found.bytes, 1.15) << prompt << " " << seed << " at " << rtt;
+      }
+    }
   }
 }
 

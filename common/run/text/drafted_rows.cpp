@@ -9,7 +9,7 @@ DraftedRows::DraftedRows(Forward& forward, const ModelConfig& config,
                          std::span<const int32_t> prompt, const DraftOptions& options)
     : forward_(forward), vocab_(static_cast<size_t>(config.vocab)), options_(options) {
   if (options.most == 0) return;
-  drafts_.emplace(prompt, options.memory);
+  drafts_.emplace(prompt, options.memory, options.drawn);
   if (options.memory != nullptr) times_ = options.memory->times();
 }
 
@@ -40,6 +40,7 @@ void DraftedRows::step(const SequenceRows& wanted, size_t left) {
   DraftCost cost;
   for (size_t rows = 1; rows <= cost.edge_ms.size(); ++rows)
     cost.edge_ms[rows - 1] = times_.ms(rows);
+  if (forward_.asks_others()) cost.row_ms = DraftCost::kRowPrice * times_.ms(1);
   const size_t room = std::min<size_t>(left, forward_.most_rows(wanted.past)) - 1;
   const std::span<const int32_t> guesses =
       drafts_->next({.most = std::min(options_.most, room)}, options_.always ? nullptr : &cost);

@@ -11,7 +11,7 @@ namespace {
 constexpr double kDecay = 0.95;  // of what was seen, with each that comes
 // A draft has to gain so much: chances and times are guesses too.
 constexpr double kWorth = 1.05;
-constexpr double kPriorRight = 0.5, kPriorSeen = 1;      // as if half of one had been right
+constexpr double kPriorSeen = 3;                         // as if so many had been seen before
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio
 
 uint64_t hash_of(std::span<const int32_t> ids) {
@@ -45,8 +45,9 @@ int32_t DraftText::after(std::span<const int32_t> suffix, size_t length) const {
 // --- DraftRecord
 
 double DraftRecord::chance(size_t length, size_t place) const {
+  const double prior = place == 0 ? prior_ : chance(length, place - 1);
   const Count& count = counts_[length - 1][place];
-  return (count.right + kPriorRight) / (count.all + kPriorSeen);
+  return (count.right + kPriorSeen * prior) / (count.all + kPriorSeen);
 }
 
 void DraftRecord::add(size_t length, size_t place, bool right) {
@@ -80,18 +81,18 @@ std::vector<std::shared_ptr<const DraftText>> DraftMemory::texts() const {
   return {texts_.begin(), texts_.end()};
 }
 
-DraftRecord DraftMemory::record() const {
+DraftRecord DraftMemory::record(bool drawn) const {
   const std::lock_guard lock(mutex_);
-  return record_;
+  return records_[drawn ? 1 : 0];
 }
 
-void DraftMemory::keep(std::span<const int32_t> ids, const DraftRecord& record) {
+void DraftMemory::keep(std::span<const int32_t> ids, const DraftRecord& record, bool drawn) {
   const auto text = std::make_shared<DraftText>();
   for (const int32_t id : ids.last(std::min(ids.size(), kMostIds))) text->push(id);
   const std::lock_guard lock(mutex_);
   texts_.push_front(text);
   if (texts_.size() > kTexts) texts_.pop_back();
-  record_ = record;
+  records_[drawn ? 1 : 0] = record;
 }
 
 StepTimes DraftMemory::times() const {
@@ -111,12 +112,12 @@ size_t DraftLimits::count() const {
 }
 
 size_t best_draft(std::span<const double> chances, const DraftCost& cost) {
-  double tokens = 1, all_right = 1, best = kWorth / cost.step_ms(1);
+  double tokens = 1, all_right = 1, best = kWorth / cost.price_ms(1);
   size_t best_count = 0;
   for (size_t count = 1; count <= std::min(chances.size(), kMostDrafts); ++count) {
     all_right *= chances[count - 1];
     tokens += all_right;
-    const double rate = tokens / cost.step_ms(count + 1);
+    const double rate = tokens / cost.price_ms(count + 1);
     if (rate <= best) continue;
     best = rate;
     best_count = count;
@@ -126,16 +127,17 @@ size_t best_draft(std::span<const double> chances, const DraftCost& cost) {
 
 // --- Drafts
 
-Drafts::Drafts(std::span<const int32_t> prompt, DraftMemory* memory)
+Drafts::Drafts(std::span<const int32_t> prompt, DraftMemory* memory, bool drawn)
     : memory_(memory),
+      drawn_(drawn),
       before_(memory != nullptr ? memory->texts()
                                 : std::vector<std::shared_ptr<const DraftText>>()),
-      record_(memory != nullptr ? memory->record() : DraftRecord()) {
+      record_(memory != nullptr ? memory->record(drawn) : DraftRecord(drawn)) {
   for (const int32_t id : prompt) text_.push(id);
 }
 
 Drafts::~Drafts() {
-  if (memory_ != nullptr) memory_->keep(text_.ids(), record_);
+  if (memory_ != nullptr) memory_->keep(text_.ids(), record_, drawn_);
 }
 
 // Each guess is led to by the text and the guesses before it.

@@ -40,14 +40,19 @@ class DraftText {
 // all before it were right. Older ones count less.
 class DraftRecord {
  public:
-  // In 0 .. 1; 1/2 while nothing is known.
+  // `drawn`: the text's ids are, and are not its likeliest ones.
+  explicit DraftRecord(bool drawn = false) : prior_(drawn ? kDrawn : kLikeliest) {}
+  // In 0 .. 1. While nothing is known of a place it is what the place before it has; a first guess
+  // of likely ids is sent then, one of drawn ids once it would have been right.
   double chance(size_t length, size_t place) const;
   void add(size_t length, size_t place, bool right);
 
  private:
+  static constexpr double kLikeliest = 0.8, kDrawn = 0.1;
   struct Count {
     double right = 0, all = 0;
   };
+  double prior_;
   std::array<std::array<Count, kMostDrafts>, DraftText::kLongest> counts_{};
 };
 
@@ -74,15 +79,16 @@ class DraftMemory {
   static constexpr size_t kTexts = 8, kMostIds = 4096;  // of a text: its last ones
 
   std::vector<std::shared_ptr<const DraftText>> texts() const;  // the latest first
-  DraftRecord record() const;
-  void keep(std::span<const int32_t> ids, const DraftRecord& record);
+  // Texts whose ids are drawn have a record of their own.
+  DraftRecord record(bool drawn = false) const;
+  void keep(std::span<const int32_t> ids, const DraftRecord& record, bool drawn = false);
   StepTimes times() const;
   void keep(const StepTimes& times);
 
  private:
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<const DraftText>> texts_;
-  DraftRecord record_;
+  std::array<DraftRecord, 2> records_{DraftRecord(false), DraftRecord(true)};
   StepTimes times_;
 };
 
@@ -91,8 +97,13 @@ class DraftMemory {
 struct DraftCost {
   double rtt_ms = 0;
   std::array<double, kMostDrafts + 1> cloud_ms{}, edge_ms{};  // [rows - 1]
+  // A row takes the cloud's blocks and the line's bytes as a token's does, in vain too: where there
+  // are such, so much of a step of one row is its price, beside the step's time.
+  static constexpr double kRowPrice = 0.35;
+  double row_ms = 0;
 
   double step_ms(size_t rows) const { return rtt_ms + cloud_ms[rows - 1] + edge_ms[rows - 1]; }
+  double price_ms(size_t rows) const { return step_ms(rows) + static_cast<double>(rows) * row_ms; }
 };
 
 // Bounds of a draft: the flag, the cloud's word, the room that is left.
@@ -111,16 +122,18 @@ struct DraftOptions {
   size_t most = 0;
   bool always = false;            // as many as there are, not as many as pay
   DraftMemory* memory = nullptr;  // outlives the text
+  bool drawn = false;             // its ids, which are not the likeliest then
 };
 
-// How many of the guesses, whose chances these are, make most tokens a ms.
+// How many of the guesses, whose chances these are, make most tokens at the price.
 size_t best_draft(std::span<const double> chances, const DraftCost& cost);
 
 // The drafts of one text. One thread at a time.
 class Drafts {
  public:
   // Without a memory it guesses from the text alone.
-  explicit Drafts(std::span<const int32_t> prompt, DraftMemory* memory = nullptr);
+  explicit Drafts(std::span<const int32_t> prompt, DraftMemory* memory = nullptr,
+                  bool drawn = false);
   ~Drafts();
   Drafts(const Drafts&) = delete;
   Drafts& operator=(const Drafts&) = delete;
@@ -135,6 +148,7 @@ class Drafts {
   void guess();
 
   DraftMemory* const memory_;
+  const bool drawn_;
   const std::vector<std::shared_ptr<const DraftText>> before_;
   DraftText text_;
   DraftRecord record_;
