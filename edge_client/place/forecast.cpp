@@ -116,18 +116,19 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   const auto towards = [](Learnt& part, const std::optional<double>& ms, double taken_ms) {
     if (ms) part.learn(*ms, taken_ms);
   };
-  if (!cut) return towards(learnt.stream, measured.token_ms, watch.token_ms());
-  if (*cut == 0) {
-    towards(learnt.local, measured.edge_ms, watch.token_ms());
-  } else {
+  if (!cut) {
+    learnt.edge.fade();
+    return towards(learnt.stream, measured.token_ms, watch.token_ms());
+  }
+  towards(learnt.edge, measured.edge_ms, watch.edge_ms());
+  if (*cut > 0) {
     // The wait for others' steps is measured each time, and is no lesson.
     const double wait = at.cloud ? at.cloud->step_ms / seen.tokens : 0;
     const auto work = [&](double ms) { return std::max(0.0, ms - wait); };
     if (measured.cloud_ms) learnt.cloud.learn(work(*measured.cloud_ms), work(watch.cloud_ms()));
     towards(learnt.wire, measured.wire_ms, watch.wire_ms());
-    towards(learnt.edge, measured.edge_ms, watch.edge_ms());
   }
-  if (seen.rows > 1) learn(*cut == 0 ? facts.local : facts.split, seen);
+  if (seen.rows > 1 || input.drafts) learn(*cut == 0 ? facts.local : facts.split, seen);
 }
 
 AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,

@@ -18,6 +18,7 @@ constexpr std::chrono::seconds kSteady{3};
 constexpr double kFirstRate = 0.8, kNextRate = 0.3, kMostCorrection = 10;
 constexpr double kExtraMs = 1;  // as much as waking threads and sampling may take, beside the work
 constexpr double kMostExtraMs = 10;
+constexpr double kFaded = 0.65;  // after ten answers a hundredth of it is left
 
 double transfer_ms(uint64_t bytes, double mbit) {
   return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
@@ -67,11 +68,23 @@ double Learnt::of(double measured_ms) const {
 void Learnt::learn(double measured_ms, double taken_ms) {
   if (!(measured_ms > 0) || !std::isfinite(taken_ms) || !(taken_ms > 0)) return;
   const bool first = factor == 1 && extra_ms == 0;
+  const double too_much = of(measured_ms) - taken_ms, slower = of(measured_ms) - measured_ms;
+  if (too_much > 0 && slower > 0) {
+    const double kept = 1 - kNextRate * std::min(1.0, too_much / slower);
+    factor = 1 + kept * (factor - 1);
+    extra_ms *= kept;
+    if (too_much <= slower) return;
+  }
   // The step of a normalised gradient on both, whose scales differ.
   const double step = (first ? kFirstRate : kNextRate) * (taken_ms - of(measured_ms)) /
                       (measured_ms * measured_ms + kExtraMs * kExtraMs);
   factor = std::clamp(factor + step * measured_ms, 1 / kMostCorrection, kMostCorrection);
   extra_ms = std::clamp(extra_ms + step * kExtraMs * kExtraMs, -kMostExtraMs, kMostExtraMs);
+}
+
+void Learnt::fade() {
+  factor = std::min(factor, 1 + kFaded * (factor - 1));
+  extra_ms = std::min(extra_ms, kFaded * extra_ms);
 }
 
 namespace {
@@ -97,11 +110,11 @@ Place price_here(const PlanInput& input) {
   here.cut = 0;
   here.cloud_ms = here.wire_ms = 0;
   if (!input.edge) return here;
-  here.edge_ms = input.correction.local.of(
+  here.edge_ms = input.correction.edge.of(
       work_ms(*input.edge, input.layers, true, input.local.rows) / input.local.tokens);
   here.token_ms = here.edge_ms;
   here.first_token_ms =
-      input.correction.local.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
+      input.correction.edge.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
   return here;
 }
 

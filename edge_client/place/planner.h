@@ -65,14 +65,17 @@ struct Learnt {
   double of(double measured_ms) const;
   // Moves towards what was taken where so much had been measured: by most of it the first time,
   // then by less, for an answer may have been disturbed. Work of less than a millisecond teaches
-  // what is extra, more work the factor.
+  // what is extra, more work the factor. What made work slower goes as a whole, whatever work says
+  // that it is gone.
   void learn(double measured_ms, double taken_ms);
+  // An answer had nothing to say of it: what made work slower may be gone.
+  void fade();
 };
-// The parts of a token at a cut have one each; a stream's token and that of a text here alone are
-// seen whole.
+// The parts of a token at a cut have one each; a stream's token is seen whole. This machine is as
+// busy with a part of the model as with all of it.
 struct Correction {
   Learnt edge, wire, cloud;
-  Learnt stream, local;
+  Learnt stream;
 };
 
 // All that is known of a server, a model there and this machine, for plans. What nobody has
@@ -98,12 +101,14 @@ struct PlanInput : PlanFacts {
   int lowest = 0;                    // cut that it has, or may have, the weights for
   std::optional<int> highest;        // cut that a text may have; none: any, and the cloud
   std::optional<int> want;           // the cloud asks for this cut or a lower one
+  bool drafts = false;               // steps may check guesses
   bool head_on_cloud = false;        // of a text at a cut, which then takes another trip
   uint64_t logits_bytes = 0;         // of a row that comes from there
 
   // Takes the facts; without `drafts` no step checks guesses.
   void know(const PlanFacts& facts, bool drafts) {
     static_cast<PlanFacts&>(*this) = facts;
+    this->drafts = drafts;
     if (!drafts) split = local = {};
   }
   uint64_t row_bytes() const { return tensor_bytes(wire, {1, channels}).value_or(0); }

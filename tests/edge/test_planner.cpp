@@ -209,14 +209,14 @@ TEST(Planner, CountsMoney) {
 TEST(Planner, LearnsFromReceipts) {
   Correction correction;
   const double measured = *at(price_places(laptop()), 0).token_ms;
-  for (int i = 0; i < 20; ++i) correction.local.learn(measured, 5.8);
+  for (int i = 0; i < 20; ++i) correction.edge.learn(measured, 5.8);
   PlanInput taught = laptop();
   taught.correction = correction;
   EXPECT_NEAR(*at(price_places(taught), 0).token_ms, 5.8, 0.05);
-  EXPECT_GT(correction.local.factor, 1.8);  // more than a millisecond
-  const Learnt before = correction.local;
-  correction.local.learn(0, 5);  // nothing to learn from
-  EXPECT_EQ(correction.local.factor, before.factor);
+  EXPECT_GT(correction.edge.factor, 1.8);  // more than a millisecond
+  const Learnt before = correction.edge;
+  correction.edge.learn(0, 5);  // nothing to learn from
+  EXPECT_EQ(correction.edge.factor, before.factor);
 }
 
 TEST(Planner, LearnsWhatComesToEachTokenBesideItsWork) {

@@ -82,7 +82,6 @@ TEST(Forecast, LearnsEachPartOfASplitToken) {
   EXPECT_NEAR(learnt.wire.of(10.1), 10.1 + 1.9 * 0.8, 1e-9);
   EXPECT_NEAR(learnt.edge.of(7), 8.6, 1e-9);
   EXPECT_EQ(learnt.stream.of(5), 5);
-  EXPECT_EQ(learnt.local.of(11), 11);
   // The next ones by less.
   learn(known, with(known), 2, watch);
   EXPECT_NEAR(learnt.cloud.of(2), 2.8 + 0.3 * 0.2, 1e-9);
@@ -109,17 +108,53 @@ TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
   learn(known, with(known), std::nullopt, watched(10, 7, 7, 0));
   EXPECT_NEAR(known.correction.stream.of(5), 6.6, 1e-9);
   learn(known, with(known), 0, watched(10, 22, 0, 0));
-  EXPECT_NEAR(known.correction.local.of(11), 19.8, 1e-9);
+  EXPECT_NEAR(known.correction.edge.of(11), 19.8, 1e-9);
   EXPECT_EQ(known.correction.cloud.of(2), 2);
-  EXPECT_EQ(known.correction.edge.of(7), 7);
+}
+
+// Prices all here by what answers on a busy machine taught, and ten more at one place.
+double here_after_ten(std::optional<int> busy_cut, std::optional<int> cut, double times) {
+  PlanFacts known = facts();
+  const auto answer = [&](std::optional<int> at, double slower) {
+    // An idle cloud and line take what was measured.
+    const double there = at ? *at : 0, edge = slower * (2 * (4 - there) + 3);
+    const double wire = at && *at > 0 ? 10.1 : 0;
+    const AnswerWatch watch =
+        !at ? watched(10, 5, 0, 0) : watched(10, there + wire + edge, there, wire);
+    learn(known, with(known), at, watch);
+  };
+  for (int i = 0; i < 20; ++i) answer(busy_cut, times);
+  EXPECT_GT(*price_places(with(known))[1].token_ms, 1.5 * 11) << times;
+  for (int i = 0; i < 10; ++i) answer(cut, 1);
+  return *price_places(with(known))[1].token_ms;
+}
+
+TEST(Forecast, WhatABusyMachineTaughtIsGoneAfterTenAnswers) {
+  for (const double times : {2., 5., 12.}) {
+    for (const std::optional<int> busy_cut : std::vector<std::optional<int>>{0, 1, 4}) {
+      for (const std::optional<int> cut :
+           std::vector<std::optional<int>>{std::nullopt, 0, 1, 2, 3, 4}) {
+        const double here = here_after_ten(busy_cut, cut, times);
+        EXPECT_LE(here, 1.5 * 11) << times << " " << *busy_cut << " " << cut.value_or(-1);
+        EXPECT_GE(here, 11 / 1.5) << times << " " << *busy_cut << " " << cut.value_or(-1);
+      }
+    }
+  }
+}
+
+// A machine that is always slower than it was measured is not forgotten while texts run here.
+TEST(Forecast, KeepsWhatEachAnswerHereConfirms) {
+  PlanFacts known = facts();
+  for (int i = 0; i < 50; ++i) learn(known, with(known), 0, watched(10, 33, 0, 0));
+  EXPECT_NEAR(*price_places(with(known))[1].token_ms, 33, 0.1);
 }
 
 TEST(Forecast, LearnsNothingFromAFewTokensAndNothingWithoutBounds) {
   PlanFacts known = facts();
   learn(known, with(known), 0, watched(7, 100, 0, 0));
-  EXPECT_EQ(known.correction.local.factor, 1);
+  EXPECT_EQ(known.correction.edge.factor, 1);
   learn(known, with(known), 0, watched(8, 1e7, 0, 0));
-  EXPECT_EQ(known.correction.local.factor, 10);
+  EXPECT_EQ(known.correction.edge.factor, 10);
   learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
   for (int i = 0; i < 20; ++i) learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
   EXPECT_GE(known.correction.stream.of(5), 0.5);
@@ -141,9 +176,21 @@ TEST(Forecast, LearnsHowManyGuessesPay) {
   learn(known, with(known), 0, watch);
   EXPECT_NEAR(known.local.rows, 4, 1e-9);
   EXPECT_NEAR(known.local.tokens, 2, 1e-9);
-  EXPECT_NEAR(known.correction.local.factor, 1, 1e-9);
+  EXPECT_NEAR(known.correction.edge.factor, 1, 1e-9);
   EXPECT_NEAR(*price_places(with(known))[1].token_ms, 10, 1e-9);
   EXPECT_NEAR(*price_places(with(known, false))[1].token_ms, 11, 1e-9);
+}
+
+// Guesses that stopped cost nothing any more.
+TEST(Forecast, ForgetsGuessesThatAreNotSent) {
+  PlanFacts known = facts();
+  known.split = {5, 4};
+  for (int i = 0; i < 20; ++i) learn(known, with(known), 2, watched(10, 24, 3, 12));
+  EXPECT_NEAR(known.split.rows, 1, 0.01);
+  EXPECT_NEAR(known.split.tokens, 1, 0.01);
+  known.split = {5, 4};  // of a text that could send none nothing is learnt
+  learn(known, with(known, false), 2, watched(10, 24, 3, 12));
+  EXPECT_EQ(known.split.rows, 5);
 }
 
 TEST(Forecast, CountsTheMoneyOfAnAnswer) {

@@ -44,7 +44,6 @@ constexpr auto kLearnt = [](auto& facts, const auto& visit) {
   part("wire", "wire_extra_ms", facts.correction.wire);
   part("cloud", "cloud_extra_ms", facts.correction.cloud);
   part("stream", "stream_extra_ms", facts.correction.stream);
-  part("local", "local_extra_ms", facts.correction.local);
   visit("split_rows", facts.split.rows);
   visit("split_tokens", facts.split.tokens);
   visit("local_rows", facts.local.rows);
