@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostText = 256;  // bytes of a replacement; the longest of Unicode's NFKC has 33
 
-// The fields of a unit (darts-clone, darts.h).
+// The fields of a unit (darts-clone).
 uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
