@@ -39,7 +39,8 @@ class Parser {
     }
     const uint64_t length = load_le64(file_.data());
     if (length > max_header_) {
-      fail("", cat("a header of ", length, " bytes, expected at most ", max_header_));
+      const char* const junk = length > file_.size() ? "no safetensors file: " : "";
+      fail("", cat(junk, "a header of ", length, " bytes, expected at most ", max_header_));
     }
     if (length > file_.size() - kLengthBytes) {
       fail("", cat("a header of ", length, " bytes ends past the file's ", file_.size()));

@@ -1,6 +1,7 @@
 #include "edge_client/weights/tail_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -14,9 +15,50 @@ namespace {
 
 constexpr std::string_view kPeft = "base_model.model.";
 constexpr uint64_t kMostConfig = 1 << 20;
+// Members of PEFT's description that make another sum of the same tensors. `fan_in_fan_out` makes
+// none: PEFT too goes by the matrix, whatever that says.
+constexpr std::array kOtherSums{"alora_invocation_tokens", "alpha_pattern", "rank_pattern",
+                                "use_dora"};
+// Words of `init_lora_weights` that leave the base as it is.
+constexpr std::array kBaseStays{"gaussian", "eva", "orthogonal"};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
   throw Error(ErrorKind::kInput, cat("[tail] ", where, ": ", why));
+}
+
+double number_of(const std::string& where, std::string_view name, const std::string& text) {
+  double value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = parse_real(text.data(), last, value);
+  if (error != std::errc() || end != last || !std::isfinite(value)) {
+    refuse(where, cat(shown(name), ": expected a number, got ", shown(text)));
+  }
+  return value;
+}
+
+struct Scale {
+  double rank = 0, alpha = 0;
+  bool by_root = false;  // rsLoRA: alpha / sqrt(rank)
+};
+
+Scale scale_of(const std::string& where, const Json& config) {
+  const auto said = [&](std::string_view name) {
+    const Json* const member = config.find(name);
+    return member == nullptr ? Json() : *member;
+  };
+  const auto expect = [&](bool good, const char* name, const char* expected) {
+    if (good) return;
+    refuse(where, cat(shown(name), ": expected ", expected, ", got ", shown(said(name).dump())));
+  };
+  for (const char* name : kOtherSums) {
+    expect(said(name).empty() || said(name) == Json(false), name, "none");
+  }
+  const Json begins = said("init_lora_weights"), by_root = said("use_rslora");
+  expect(!begins.is_string() || std::ranges::find(kBaseStays, begins.text()) != kBaseStays.end(),
+         "init_lora_weights", "one that leaves the base as it is");
+  expect(by_root.is_null() || by_root.is_boolean(), "use_rslora", "true or false");
+  return {number_of(where, "r", said("r").dump()),
+          number_of(where, "lora_alpha", said("lora_alpha").dump()), by_root == Json(true)};
 }
 
 }  // namespace
@@ -91,25 +133,22 @@ void TailWeights::add(const std::string& full, const TensorView& view, const Mod
 
 void TailWeights::read_scale(const std::filesystem::path& path,
                              const std::map<std::string, std::string>& said) {
-  double rank = 0, alpha = 0;
-  if (const auto at = said.find("lora_rank"); at != said.end() && said.count("lora_alpha") > 0) {
-    rank = std::strtod(at->second.c_str(), nullptr);
-    alpha = std::strtod(said.at("lora_alpha").c_str(), nullptr);
-  } else {
-    const auto beside = path.parent_path() / "adapter_config.json";
-    const Json config =
-        parse_json(read_file(beside, kMostConfig), 16, cat("[", beside.string(), "]"));
-    rank = config.at("r").get<double>();
-    alpha = config.at("lora_alpha").get<double>();
-  }
+  const auto beside = path.parent_path() / "adapter_config.json";
+  const bool own = said.contains("lora_rank") && said.contains("lora_alpha");
+  const std::string where = own ? where_ : beside.string();
+  const Scale scale =
+      own ? Scale{number_of(where, "lora_rank", said.at("lora_rank")),
+                  number_of(where, "lora_alpha", said.at("lora_alpha"))}
+          : scale_of(where, parse_json(read_file(beside, kMostConfig), 16, cat("[tail] ", where)));
   for (const auto& [matrix, lora] : lora_) {
-    if (static_cast<double>(lora.a.view.dims[0]) != rank) {
-      refuse(where_,
-             cat("expected rank ", rank, " of ", shown(matrix), ", got ", lora.a.view.dims[0]));
-    }
+    if (static_cast<double>(lora.a.view.dims[0]) == scale.rank) continue;
+    refuse(where_,
+           cat("expected rank ", scale.rank, " of ", shown(matrix), ", got ", lora.a.view.dims[0]));
   }
-  if (!(rank > 0) || !std::isfinite(alpha)) refuse(where_, "expected a rank and an alpha");
-  scale_ = static_cast<float>(alpha / rank);
+  scale_ = static_cast<float>(scale.alpha / (scale.by_root ? std::sqrt(scale.rank) : scale.rank));
+  if (!(scale.rank > 0) || !std::isfinite(scale_)) {
+    refuse(where, cat("expected a rank and an alpha, got ", scale.rank, " and ", scale.alpha));
+  }
 }
 
 bool TailWeights::has(const std::string& weight) const {
