@@ -84,6 +84,11 @@ double Course::factor(int64_t step) const {
   return optim::WarmupCosine{std::min(kWarmup, steps), steps, kFloor}.at(step);
 }
 
+bool Course::ends_pass(int64_t step) const {
+  const auto passes = [&](int64_t done) { return static_cast<uint64_t>(done) * kBatch / windows; };
+  return step + 1 == steps || passes(step + 1) > passes(step);
+}
+
 optim::Options default_options(bool lora) {
   optim::Options options;
   options.lr = lora ? 4e-3 : 5e-4;

@@ -35,6 +35,8 @@ struct Course {
   // Drawn without putting back, in a new order in each pass.
   std::vector<size_t> windows_of_step(int64_t step) const;
   double factor(int64_t step) const;  // of the rate
+  // Whether a pass over all windows ends with this step, or the course does.
+  bool ends_pass(int64_t step) const;
 
  private:
   std::vector<size_t> order(uint64_t pass) const;

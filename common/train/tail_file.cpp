@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "tensor/blocks.h"
 
 namespace split::train {
 namespace {
@@ -88,6 +89,10 @@ Safetensors::Metadata read_state(const std::filesystem::path& path, array::Store
         at->second.dtype != DType::kF32) {
       throw Error(ErrorKind::kInput, cat("[train] ", path.string(), ": expected '", name, "' ",
                                          to_string(entry.dims), " in F32"));
+    }
+    if (!values_are_finite(at->second)) {
+      throw Error(ErrorKind::kInput,
+                  cat("[train] ", path.string(), ": '", name, "' has numbers that are not finite"));
     }
     // In place: plans read it there.
     std::memcpy(store->at(name).floats.data(), at->second.bytes.data(), at->second.bytes.size());

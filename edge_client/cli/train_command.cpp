@@ -18,6 +18,7 @@
 #include "edge_client/weights/weight_blobs.h"
 #include "program/exit_codes.h"
 #include "program/terminal.h"
+#include "train/best.h"
 #include "train/course.h"
 #include "train/tail_file.h"
 
@@ -27,19 +28,26 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostText = 256 << 20;
-constexpr size_t kTripBytes = 32 << 20;  // of hidden states in one trip
-constexpr int64_t kLength = 128;         // positions of a window
+constexpr size_t kTripBytes = 8 << 20;  // of hidden states in one trip
+constexpr int64_t kLength = 128;        // positions of a window
 constexpr size_t kLeastWindows = 8;
 constexpr std::chrono::seconds kSavedEach{30};
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::kInput, why); }
 
-std::string one_decimal(double value) {
-  const auto tenths = static_cast<int64_t>(std::llround(value * 10));
-  return cat(tenths / 10, ".", tenths % 10);
-}
 std::string time_of(double minutes) {
-  return minutes < 1 ? cat(std::lround(60 * minutes), " s") : cat(one_decimal(minutes), " minutes");
+  return minutes < 1 ? cat(std::lround(60 * minutes), " s") : cat(fixed(minutes, 1), " minutes");
+}
+
+std::string arrow(double before, double after) {
+  return cat(fixed(before, 2), " -> ", fixed(after, 2));
+}
+// One word for a shell.
+std::string word_of(std::string text) {
+  if (text.find_first_of(" \t\n'\"\\$`!*?&;|<>()[]{}#~") == text.npos) return text;
+  for (size_t at = 0; (at = text.find('\'', at)) != text.npos; at += 4)
+    text.replace(at, 1, "'\\''");
+  return cat("'", text, "'");
 }
 
 // One course, from the text to the file.
@@ -59,6 +67,7 @@ class Training {
   }
 
   int go() {
+    keep_little_free_memory();  // weights and rows pass through
     expect_files();
     loader_.select_model();
     const ModelConfig& config = loader_.config();
@@ -79,16 +88,18 @@ class Training {
     array::Store store;
     fetch(info, place, tail, store);
     add_states(store, tail, info);
+    train::Best best(store, tail);
     train::Trainer trainer(runtime_, store, tail, windows, options_of(), train::Course::kClip);
-    if (!begin_or_go_on(trainer, store, tail)) return 0;
-    if (!run(trainer, store)) return 0;  // interrupted: the caller's code says it
-    finish(trainer, store, tail, info);
+    if (!begin_or_go_on(trainer, store, best)) return 0;
+    if (!run(trainer, store, best)) return 0;  // interrupted: the caller's code says it
+    finish(trainer, store, tail, best, info);
     return 0;
   }
 
  private:
   optim::Options options_of() const { return train::default_options(command_.lora > 0); }
-  void say(const std::string& line) const {
+  void say(const std::string& line) {
+    close_line();
     if (!command_.options.quiet) world_.console.err(line + "\n");
   }
 
@@ -160,23 +171,28 @@ class Training {
                      loader_.remote().origin(), " once; nothing else leaves this machine"));
   }
 
-  void expect_room(train::Tail& tail, const train::Windows& windows) const {
+  void expect_room(train::Tail& tail, const train::Windows& windows) {
     train::Needs needed =
         train::Trainer::needs(runtime_, tail, windows, options_of(), train::Course::kClip);
+    needed.host += peak_memory();
+    for (const optim::State& one : tail.trained()) {  // the best of them
+      needed.host += static_cast<uint64_t>(element_count(one.dims).value_or(0)) * sizeof(float);
+    }
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       needed.host += set->count() * static_cast<uint64_t>(set->length) *
                      static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
     }
     if (alone_) needed.add(runtime_, tail.frozen_bytes());
+    if (!alone_) needed.host += 3 * kTripBytes;  // a reply, its rows, and what the allocator keeps
     const uint64_t granted = granted_memory(), own = runtime_.own_memory();
     say(cat(
-        "training takes ", human_bytes(needed.host + peak_memory()),
+        "training takes ", human_bytes(needed.host),
         " of memory with the program's own; this machine grants ", human_bytes(granted),
         own > 0 ? cat("; and ", human_bytes(needed.gpu), " of the GPU's ", human_bytes(own)) : ""));
     const auto expect = [](uint64_t bytes, uint64_t there, const char* who) {
       if (bytes <= there) return;
       refuse(cat("expected memory for ", human_bytes(bytes), ", ", who, " ", human_bytes(there),
-                 ": fewer --blocks take less"));
+                 ": fewer --blocks or a shorter --text take less"));
     };
     expect(needed.host, granted, "this machine grants");
     expect(needed.gpu, own, "the GPU has");
@@ -210,6 +226,7 @@ class Training {
         {.info = info, .config = loader_.config(), .retry = loader_.retry(), .waiter = interrupt_});
     const auto length = static_cast<size_t>(set.length);
     const auto width = static_cast<size_t>(loader_.config().channels);
+    set.hidden.reserve(set.count() * length * width);
     std::vector<uint32_t> lengths(set.count(), static_cast<uint32_t>(length));
     std::vector<int32_t> tokens;
     for (size_t i = 0; i < set.count(); ++i) {
@@ -232,7 +249,7 @@ class Training {
   }
 
   // Sets the state of a course that was interrupted, or looks at how well the tail does before.
-  bool begin_or_go_on(train::Trainer& trainer, array::Store& store, const train::Tail&) {
+  bool begin_or_go_on(train::Trainer& trainer, array::Store& store, train::Best& best) {
     if (fs::exists(part_)) {
       const auto known = train::read_state(part_, nullptr);
       const auto at = [&](const char* key) {
@@ -244,38 +261,32 @@ class Training {
                    " is of another text, model or flags: expected these, or remove it"));
       }
       train::read_state(part_, &store);
-      said_.before = at("before");
-      said_.known_before = at("known_before");
+      if (!best.plausible(course_.steps)) refuse(cat(part_.string(), " is damaged: remove it"));
       say(cat("goes on behind step ", trainer.steps(), " of ", course_.steps));
       return true;
     }
-    said_.before = one_decimal(trainer.perplexity(texts_.unseen));
-    if (known_.count() > 0) said_.known_before = one_decimal(trainer.perplexity(known_));
+    const double unseen = trainer.perplexity(texts_.unseen);
+    best.begin(unseen, known_.count() > 0 ? trainer.perplexity(known_) : 0);
     return interrupt_.signal() == 0;
   }
 
   void save(const array::Store& store, int64_t steps) {
-    train::write_state(part_, store,
-                       {{"course", said_.course},
-                        {"base", said_.base},
-                        {"before", said_.before},
-                        {"known_before", said_.known_before}});
+    train::write_state(part_, store, {{"course", said_.course}, {"base", said_.base}});
     kept_ = steps;
   }
 
   // False when it was interrupted.
-  bool run(train::Trainer& trainer, array::Store& store) {
+  bool run(train::Trainer& trainer, array::Store& store, train::Best& best) {
     const int64_t begun = kept_ = trainer.steps();
     Clock::time_point saved = Clock::now(), timed = saved;
     for (int64_t step = begun; step < course_.steps; ++step) {
       if (interrupt_.signal() != 0) {
         save(store, step);
-        close_line();
-        say(cat("\n", step, " of ", course_.steps, " steps are kept in ", part_.string(),
+        say(cat(step, " of ", course_.steps, " steps are kept in ", part_.string(),
                 ": the same command goes on"));
         return false;
       }
-      const float loss = stepped(trainer, step);
+      const float loss = stepped(trainer, best, step);
       if (!std::isfinite(loss)) {
         throw Error(ErrorKind::kIntegrity, cat("the loss of step ", step + 1, " is not finite"));
       }
@@ -283,7 +294,7 @@ class Training {
       const double each = step > begun ? ms_since(timed) / static_cast<double>(step - begun) : 0;
       const double minutes = each * static_cast<double>(course_.steps - step - 1) / 60000;
       if (step == begun + 1) say(cat(course_.steps, " steps take about ", time_of(minutes)));
-      draw(step, loss, minutes);
+      draw(step, loss, best, step > begun ? cat(", ", time_of(minutes), " left") : "");
       if (Clock::now() - saved > kSavedEach) {
         save(store, step + 1);
         saved = Clock::now();
@@ -293,37 +304,61 @@ class Training {
     return true;
   }
   // A device that is lost takes what was not saved.
-  float stepped(train::Trainer& trainer, int64_t step) {
+  float stepped(train::Trainer& trainer, train::Best& best, int64_t step) {
     try {
-      return trainer.step(texts_.trained, course_.windows_of_step(step), course_.factor(step));
+      const float loss =
+          trainer.step(texts_.trained, course_.windows_of_step(step), course_.factor(step));
+      if (course_.ends_pass(step)) best.look(trainer.perplexity(texts_.unseen), step + 1);
+      return loss;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDevice) throw;
-      close_line();
       say(kept_ > 0 ? cat(kept_, " of ", course_.steps, " steps are kept in ", part_.string(),
                           ": the same command goes on")
                     : "no step was saved yet");
       throw;
     }
   }
-  void draw(int64_t step, float loss, double minutes) {
+  void draw(int64_t step, float loss, const train::Best& best, const std::string& left) {
     if (command_.options.quiet || !world_.console.err_is_terminal) return;
     open_ = true;
     world_.console.err(cat("\r\x1b[Kstep ", step + 1, " of ", course_.steps, ", loss ",
-                           std::round(loss * 1000) / 1000, ", ", time_of(minutes), " left"));
+                           std::round(loss * 1000) / 1000, ", last fifth ",
+                           arrow(best.before(), best.least()), left));
   }
   void close_line() {
     if (std::exchange(open_, false)) world_.console.err("\n");
   }
 
   void finish(train::Trainer& trainer, array::Store& store, const train::Tail& tail,
-              const wire::ModelInfo& info) {
-    save(store, course_.steps);
-    std::string told = cat("perplexity of the text's last fifth ", said_.before, " -> ",
-                           one_decimal(trainer.perplexity(texts_.unseen)));
-    if (known_.count() > 0) {
-      told += cat(", of ", command_.known, " ", said_.known_before, " -> ",
-                  one_decimal(trainer.perplexity(known_)));
+              train::Best& best, const wire::ModelInfo& info) {
+    const std::string of_text = "perplexity of the text's last fifth ";
+    const auto print = [&](const std::string& line) {
+      world_.console.out(wrapped(line + "\n", world_.console.columns));
+    };
+    if (best.steps() == 0) {
+      fs::remove(part_);
+      return print(cat(of_text, arrow(best.before(), trainer.perplexity(texts_.unseen)),
+                       ": it got no better after any pass; nothing is written"));
     }
+    save(store, course_.steps);
+    best.restore();
+    std::string known;
+    if (known_.count() > 0) {
+      known =
+          cat("; of ", command_.known, " ", arrow(best.known_before(), trainer.perplexity(known_)));
+    }
+    write(store, tail, info);
+    fs::remove(part_);
+    print(cat(of_text, arrow(best.before(), best.least()), ": better, as it was after ",
+              best.steps(), " of ", course_.steps, " steps", known));
+    const Options& options = command_.options;
+    world_.console.out(cat(out_.string(), " is written; this uses it:\nedge_client --server ",
+                           word_of(options.server), options.model.empty() ? "" : " --model ",
+                           word_of(options.model), " --serve --tail ", word_of(out_.string()),
+                           "\n"));
+  }
+
+  void write(array::Store& store, const train::Tail& tail, const wire::ModelInfo& info) const {
     const auto prefixes = tensor_names(info.config_json).prefixes;
     const std::string prefix(prefixes.empty() ? "" : prefixes[0]);
     Safetensors::Metadata metadata{
@@ -335,8 +370,6 @@ class Training {
       write_file(out_.parent_path() / "adapter_config.json", std::as_bytes(std::span(text)));
     }
     train::write_tail(out_, tail, store, prefix, metadata);
-    fs::remove(part_);
-    world_.console.out(told + "\n");
   }
 
   const TrainCommand& command_;
@@ -350,9 +383,9 @@ class Training {
   train::TextWindows texts_;
   train::WindowSet known_;
   train::Course course_;
-  // Kept beside the state: what it is of, and how well the tail did before.
+  // Kept beside the state: what it is of.
   struct Said {
-    std::string course, base, before, known_before;
+    std::string course, base;
   } said_;
   bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
   bool open_ = false;                       // a progress line is

@@ -17,6 +17,7 @@ namespace split::edge {
 namespace {
 
 constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
+constexpr int kUsualRank = 8;  // of a LoRA
 
 constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
@@ -69,8 +70,8 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              "begins there, and "
              "comes here with the weights where that serves --goal (auto)",
              &words.cut);
-  flags.bytes("max-weights", "BYTES", "most weights that --cut auto fetches (1G; 0: none)",
-              &options.max_weights);
+  flags.bytes("max-weights", "BYTES",
+              "most weights that --cut auto and --serve fetch (1G; 0: none)", &options.max_weights);
   flags.text("moves", "N:K,...",
              "at N tokens let the server run K blocks, or all (cloud), from there on",
              &words.moves);
@@ -340,16 +341,16 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   std::string cut, format = "auto";
   Flags flags(
       "edge_client train: a tail of your own, trained here on your own text\n"
-      "  edge_client train --text FILE --out TAIL.safetensors --lora 8\n");
+      "  edge_client train --text FILE --out TAIL.safetensors\n");
   flags.fit(columns);
   add_server_flags(flags, options);
   flags.group("The tail");
   flags.text("text", "FILE", "what it is trained on; its last fifth tells how well", &command.text);
   flags.text("out", "TAIL.safetensors", "the file that it becomes", &command.out);
-  flags.number("blocks", "K", "train the last K blocks, or put a LoRA on these", &command.blocks, 1,
-               1024);
-  flags.number("lora", "R", "a LoRA of rank R, by itself on the last two blocks", &command.lora, 1,
-               1024);
+  flags.number("blocks", "K", "train the last K blocks, or with --lora put it on these",
+               &command.blocks, 1, 1024);
+  flags.number("lora", "R", "a LoRA of rank R, by itself on the last two blocks (8)", &command.lora,
+               1, 1024);
   flags.number("steps", "N", "steps of four windows (five passes, 30 to 2000)", &command.steps,
                int64_t{1}, int64_t{1} << 24);
   flags.number("seed", "N", "the same seed gives the same bits (0)", &command.seed, uint64_t{0},
@@ -372,7 +373,7 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   if (command.asked != Flags::Asked::kNothing) return command;
   if (command.text.empty()) refuse("--text: expected a file to train on");
   if (command.out.empty()) refuse("--out: expected a file that the tail becomes");
-  if (command.blocks == 0 && command.lora == 0) refuse("expected --blocks K or --lora R");
+  if (command.blocks == 0 && command.lora == 0) command.lora = kUsualRank;
   if (!cut.empty() && cut != "0")
     refuse(cat("--cut: expected 0 or no such flag, got ", shown(cut)));
   if (!cut.empty()) options.cut = 0;

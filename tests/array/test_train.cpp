@@ -16,6 +16,7 @@
 #include "support/golden_values.h"
 #include "support/temporary_folder.h"
 #include "text/tokenizer.h"
+#include "train/best.h"
 #include "train/course.h"
 #include "train/tail_file.h"
 
@@ -270,6 +271,105 @@ TEST(Course, GoesOnFromAFileWithTheSameBits) {
   EXPECT_EQ(second.trained(), unbroken.trained());
   Training blocks(1);
   EXPECT_THROW(read_state(part, &blocks.store), Error);
+}
+
+TEST(Course, SaysWhereItsPassesEnd) {
+  for (const size_t windows : {3u, 4u, 6u, 71u}) {
+    const Course course{.steps = 40, .windows = windows};
+    std::vector<size_t> taken(windows);
+    size_t passes = 0;
+    for (int64_t step = 0; step < course.steps; ++step) {
+      for (const size_t one : course.windows_of_step(step)) ++taken[one];
+      const size_t whole = *std::ranges::min_element(taken);
+      EXPECT_EQ(course.ends_pass(step), whole > passes || step + 1 == course.steps) << step;
+      passes = whole;
+    }
+  }
+}
+
+// Learns two windows first, and then others, by which those are forgotten.
+TEST(Best, IsTheStepThatPredictsUnseenWindowsBest) {
+  const test::TemporaryFolder folder;
+  for (const int lora : {0, 3}) {
+    Training training(2, lora), other(1, lora);
+    WindowSet unseen;
+    unseen.length = 20;
+    unseen.ids.assign(training.set.ids.begin(), training.set.ids.begin() + 2 * 21);
+    add_hidden(training.runtime, training.store, training.tail, unseen);
+    Best best(training.store, training.tail), read(other.store, other.tail);
+    double least = training.trainer->perplexity(unseen);
+    const auto before = static_cast<float>(least);
+    best.begin(least, 7);
+    EXPECT_EQ(best.steps(), 0);
+    std::vector<float> kept;
+    int64_t at = 0;
+    for (int64_t step = 1; step <= 12; ++step) {
+      const size_t which[] = {step < 5 ? 0u : 4u, step < 5 ? 1u : 5u};
+      training.trainer->step(training.set, which, 4);
+      const double now = training.trainer->perplexity(unseen);
+      best.look(now, step);
+      if (now < least) {
+        least = now;
+        at = step;
+        kept = training.trained();
+      }
+      if (step == 9) write_state(folder.path / "part", training.store, {});
+    }
+    ASSERT_GT(at, 0);
+    ASSERT_LT(at, 9);
+    EXPECT_NE(training.trained(), kept);
+    const auto expect_best = [&](Training& of, Best& one) {
+      EXPECT_EQ(one.steps(), at);
+      EXPECT_EQ(one.before(), before);
+      EXPECT_EQ(one.known_before(), 7);
+      EXPECT_EQ(one.least(), static_cast<float>(least));
+      EXPECT_TRUE(one.plausible(9));
+      EXPECT_FALSE(one.plausible(at - 1));
+      one.restore();
+      EXPECT_EQ(of.trained(), kept);
+    };
+    expect_best(training, best);
+    EXPECT_EQ(training.trainer->perplexity(unseen), least);
+    read_state(folder.path / "part", &other.store);
+    expect_best(other, read);
+  }
+}
+
+TEST(Best, RefusesFiguresThatNoCourseHas) {
+  Training training(1, 3);
+  Best best(training.store, training.tail);
+  constexpr float kInfinite = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto plausible = [&](std::vector<float> figures) {
+    training.store.at("best.figures").floats = std::move(figures);
+    return best.plausible(9);
+  };
+  EXPECT_TRUE(plausible({20, 0, 20, 0}));
+  EXPECT_TRUE(plausible({20, 30, 19, 9}));
+  for (const std::vector<float>& figures :
+       std::vector<std::vector<float>>{{0, 0, 0, 0},
+                                       {-1, 0, -1, 0},
+                                       {kNan, 0, 20, 0},
+                                       {20, -1, 19, 1},
+                                       {20, kNan, 19, 1},
+                                       {20, 0, 21, 1},
+                                       {20, 0, kNan, 1},
+                                       {20, 0, 0.5, 1},
+                                       {20, 0, 19, 0},
+                                       {20, 0, 20, 1},
+                                       {20, 0, 19, 10},
+                                       {20, 0, 19, -1},
+                                       {20, 0, 19, kNan},
+                                       {20, 0, 19, kInfinite}}) {
+    EXPECT_FALSE(plausible(figures)) << figures[0] << " " << figures[2] << " " << figures[3];
+  }
+  best.begin(20, 0);
+  best.look(kNan, 3);
+  EXPECT_EQ(best.steps(), 0);
+  const test::TemporaryFolder folder;
+  training.store.at("optim.step").floats[0] = kNan;
+  write_state(folder.path / "part", training.store, {});
+  EXPECT_THROW(read_state(folder.path / "part", &training.store), Error);
 }
 
 TEST(TailFile, HasTheNamesThatPeftAndHuggingFaceHave) {

@@ -8,6 +8,7 @@
 
 #include "pair_faults.h"
 #include "support/chaos_proxy.h"
+#include "support/memory_group.h"
 
 namespace split::test {
 namespace {
@@ -136,6 +137,38 @@ TEST_F(PairTrain, GoesOnFromWhateverStepWithTheSameBits) {
     ASSERT_EQ(last.wait(), 0) << last.err();
   }
   EXPECT_EQ(bytes("a.safetensors"), bytes("whole.safetensors"));
+}
+
+// A long text's rows are most of what it takes. Within the figure that it told it ends well; where
+// less is granted it says so before it asks for them.
+TEST_F(PairTrain, TakesNoMoreMemoryThanItSays) {
+  std::ofstream(file("text.txt")) << std::string(24 << 10, 'a');
+  CloudProcess demo{kOnCpu};
+  std::string said;
+  const auto train = [&](const std::string& out, uint64_t limit) {
+    const MemoryGroup group(limit);
+    if (!group) return -1;
+    Process process(group.around(edge_command(
+        demo.url(),
+        {"--cache", file("cache").string(), "--text", file("text.txt").string(), "--out",
+         file(out).string(), "--steps", "1", "--device", "cpu", "--threads", "1"})));
+    const int code = process.wait();
+    said = process.err();
+    return code;
+  };
+  constexpr uint64_t kPage = 4096;
+  const int code = train("a.safetensors", 64 << 20);
+  if (code == -1) GTEST_SKIP() << "no right to limit memory";
+  EXPECT_EQ(code, 2) << said;
+  std::smatch found;
+  const std::regex takes(
+      "training takes ([0-9.]+) MB of memory with the program's own; this "
+      "machine grants 67.1 MB\n.*expected memory for ([0-9.]+) MB, ");
+  ASSERT_TRUE(std::regex_search(said, found, takes)) << said;
+  EXPECT_EQ(found[1], found[2]);
+  const auto told = static_cast<uint64_t>(std::stod(found[1]) * 1e6);
+  EXPECT_EQ(train("a.safetensors", told * 97 / 100 / kPage * kPage), 2) << said;
+  EXPECT_EQ(train("a.safetensors", told * 102 / 100 / kPage * kPage), 0) << said;
 }
 
 }  // namespace
