@@ -122,6 +122,7 @@ FetchCounts Answers::grown_bytes() const {
 void Answers::on_busy(std::function<void(bool)> told) {
   const std::lock_guard lock(mutex_);
   told_ = std::move(told);
+  if (told_) told_(!entries_.empty());
 }
 
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {

@@ -67,7 +67,7 @@ class Answers {
   std::shared_ptr<const PlacedModel> grown() const;  // null: none does
   FetchCounts grown_bytes() const;
 
-  // Called where the first text of those that run begins, and where the last one ends.
+  // Called now, and where the first text of those that run begins and the last one ends.
   void on_busy(std::function<void(bool busy)> told);
 
   // Whether moves change no bit; none: nobody looked.

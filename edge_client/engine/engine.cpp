@@ -119,7 +119,7 @@ void Engine::load_first() {
     const std::lock_guard lock(mutex_);
     now_.loaded.emplace(std::move(*known));
   }
-  if (options_.auto_cut && split->place.all_on_cloud) follow();
+  options_.auto_cut && split->place.all_on_cloud ? follow() : fetch_rest(*split);
 }
 
 bool Engine::settled() const {
@@ -202,8 +202,15 @@ void Engine::Coming::landed(const Landed& place, bool goes_on) {
   engine_.answers_.offer(place);
 }
 
+// Texts at a cut that was named may lose the cloud. With the loader held.
+void Engine::fetch_rest(PlacedModel& split) {
+  if (!options_.serve || arrival_ || reserve_ || !rescuer_.may_rescue(split)) return;
+  if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
+}
+
 // The weights come beside the answers. With the loader held.
 void Engine::follow() {
+  reserve_.reset();
   wire::ModelInfo info;
   {
     const std::lock_guard lock(mutex_);
@@ -222,7 +229,6 @@ void Engine::follow() {
   arrival.grow.on_bytes = progress_.on_bytes();
   arrival_.emplace(loader_, std::move(arrival), coming_);
   rescuer_.comes_by(&*arrival_);
-  arrival_->text_runs(!answers_.list().empty());
   answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
 }
 
@@ -376,6 +382,7 @@ void Engine::move_cut(int cut, bool running) {
     now_.split = split;
   }
   turns_.stay_on(split->batcher());  // what was kept elsewhere has that model's weights too
+  fetch_rest(*split);
 }
 
 // The model for answers that begin there. With the loader held.
@@ -386,6 +393,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
       return std::make_shared<PlacedModel>(placed->at(cut));
     }
   }
+  reserve_.reset();
   Options options = options_;
   options.all_on_cloud = cut == Move::kCloud;
   options.cut.reset();

@@ -14,6 +14,7 @@
 #include "edge_client/engine/answers.h"
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/rescuer.h"
+#include "edge_client/engine/reserve.h"
 #include "edge_client/weights/stage_progress.h"
 
 namespace split::edge {
@@ -124,6 +125,7 @@ class Engine {
   std::shared_ptr<PlacedModel> placed_at(int cut);
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
+  void fetch_rest(PlacedModel& split);
   void measure(const wire::ModelInfo& info);
   void go_on_at(const Landed& place);
   void watch_once(const Landed& place);
@@ -158,7 +160,8 @@ class Engine {
     FetchCounts counted;                    // of what came beside texts
   } now_;
   std::unique_ptr<Forecasts> forecasts_;  // once it is loaded
-  std::optional<Arrival> arrival_;        // of whoever loads
+  std::optional<Arrival> arrival_;        // of whoever loads, as:
+  std::optional<Reserve> reserve_;
 };
 
 }  // namespace split::edge

@@ -12,10 +12,10 @@ namespace split::edge {
 namespace {
 
 // Whether both sides say that they give the same bits: there is nobody to compare them with.
-bool says_exact(PlacedModel& whole) {
-  const Shard& shard = whole.batcher()->shard();
-  return whole.wire == DType::kF32 && !whole.info.bits.empty() &&
-         whole.info.bits == own_bits(shard, whole.info, shard.options().formats);
+bool says_exact(PlacedModel& split) {
+  const Shard& shard = split.batcher()->shard();
+  return split.wire == DType::kF32 && !split.info.bits.empty() &&
+         split.info.bits == own_bits(shard, split.info, shard.options().formats);
 }
 
 }  // namespace
@@ -39,6 +39,12 @@ std::function<bool()> Rescuer::is_lost(const Split& split) {
     }
     return loader_.whole_in_cache(of->info) && !loader_.cloud_lives();
   };
+}
+
+bool Rescuer::may_rescue(PlacedModel& split) const {
+  if (loader_.recalled() || loader_.config().encodes()) return false;
+  const bool leaves = split.leaves_lost_cloud && split.place.local() && !split.place.alone();
+  return leaves && (!exact_only_ || says_exact(split));
 }
 
 void Rescuer::comes_by(Arrival* arrival) {

@@ -25,6 +25,8 @@ class Rescuer {
   Moving moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect);
   // Gives http::Client::on_silence, of such a text's connection, its answer.
   std::function<bool()> is_lost(const Split& split);
+  // Whether texts that begin on it could go on here, had the cache all weights.
+  bool may_rescue(PlacedModel& split) const;
   // Texts wait for the weights that come by this one, which outlives them; null: none come.
   void comes_by(Arrival* arrival);
   // Lets what was loaded go with the last text that has it.

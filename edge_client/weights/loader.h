@@ -164,6 +164,9 @@ class Loader {
   // How the whole model was described, by this description or the last one of the same weights,
   // where the cache has all of them; else none. Any thread.
   std::optional<wire::ModelInfo> whole_in_cache(const wire::ModelInfo& info) const;
+  // Begins to bring what the cache lacks of it, by this description of all. Throws Error(kIo). Any
+  // thread.
+  std::unique_ptr<BlobLoad> begin_rest(const wire::ModelInfo& whole) const;
   // Loads it from there alone, for texts that begin on `split`; null where it is not all there.
   // Throws as load(). Any thread.
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
@@ -187,6 +190,8 @@ class Loader {
   // Keeps what the server said of a model that runs here alone, its tokenizer too: load() will do
   // without the server then. Where the cache cannot be written nothing is kept.
   void remember(const PlacedModel& split) const;
+  void remember(const wire::ModelInfo& info, const std::string& query) const;
+  std::string whole_query() const;  // of the description of all of it
 
   // The format that rows travel in: as asked for where the server knows how, else f32, which one
   // line says.
@@ -244,7 +249,6 @@ class Loader {
   std::unique_ptr<Device> new_device() const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
                            bool aloud) const;
-  std::string whole_query() const;
   std::optional<SeenModels::Key> key_alone() const;
   bool recall(const RemoteError& error, bool aloud);
   ShardCache cache() const;

@@ -97,15 +97,27 @@ bool Loader::recall(const RemoteError& error, bool aloud) {
   return seen_.has_value();
 }
 
+std::unique_ptr<BlobLoad> Loader::begin_rest(const wire::ModelInfo& whole) const {
+  const auto blobs = blobs_of(*model_, whole, StageRange(), formats(whole));
+  seen_models().name_blobs(whole, blobs);
+  LoadOptions load;
+  load.retry.budget = {};
+  load.missing_alone = true;
+  return begin_load(whole, blobs, std::move(load));
+}
+
 void Loader::remember(const PlacedModel& split) const {
-  if (seen_ || !split.place.alone()) return;
+  if (!seen_ && split.place.alone()) remember(split.info, split.query);
+}
+
+void Loader::remember(const wire::ModelInfo& info, const std::string& query) const {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();
-  const SeenModel model{split.info, files_, now};
+  const SeenModel model{info, files_, now};
   try {
-    seen_models().remember({remote_->origin(), split.info.id, split.query}, model);
-    if (options_.model.empty()) seen_models().remember({remote_->origin(), "", split.query}, model);
+    seen_models().remember({remote_->origin(), info.id, query}, model);
+    if (options_.model.empty()) seen_models().remember({remote_->origin(), "", query}, model);
   } catch (const Error& error) {  // full, or only read
     if (error.kind() != ErrorKind::kIo) throw;
   }

@@ -1,8 +1,8 @@
 // A cloud that is lost for good, or gives no sign of life, in the middle of a text at a cut that
 // was named, or that --cut auto began just now: where the cache has all weights the text goes on
 // here.
+#include <deque>
 #include <fstream>
-#include <thread>
 
 #include "http/client.h"
 #include "http/sse.h"
@@ -19,6 +19,65 @@ size_t times(std::string_view text, std::string_view part) {
   for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
   return count;
 }
+
+// An edge that serves, and somebody who reads its streams.
+struct Serving {
+  Serving(const std::string& cloud, const fs::path& cache, const Arguments& more,
+          const Arguments& before = {})
+      : edge(before + edge_command(cloud, kOnCpu + Arguments{"--serve", "127.0.0.1:0"} + more),
+             {cat("XDG_CACHE_HOME=", cache.string())}) {}
+  bool says(std::string_view part) {
+    return edge.until([&] { return edge.err().find(part) != std::string::npos; });
+  }
+  std::string url() {
+    EXPECT_TRUE(says(" ready\n")) << edge.err();
+    const std::string mark = "listening on ";
+    const size_t at = edge.err().find(mark) + mark.size();
+    return edge.err().substr(at, edge.err().find(' ', at) - at);
+  }
+  // The text of a stream, with `begun` done at its third event; its usage, or its error.
+  std::string stream(const std::function<void()>& begun = {}, int tokens = 300) {
+    const Json body = {{"prompt", kSampled},
+                       {"seed", 3},
+                       {"max_tokens", tokens},
+                       {"ignore_eos", true},
+                       {"temperature", 0.8},
+                       {"stream", true},
+                       {"stream_options", {{"include_usage", true}}}};
+    std::string text;
+    int events = 0;
+    usage = error = {};
+    http::SseParser parser([&](std::string_view data) {
+      const Json event = Json::parse(data, nullptr, false);
+      if (!event.is_object()) return true;
+      if (event.contains("choices") && !event["choices"].empty()) {
+        text += event["choices"][0].at("text").get<std::string>();
+      }
+      if (event.contains("usage") && event["usage"].is_object()) usage = event["usage"];
+      if (event.contains("error")) error = event["error"];
+      if (++events == 3 && begun) begun();
+      return true;
+    });
+    http::Client client(url());
+    client.stream(
+        "POST", "/v1/completions", body.dump(), "application/json", {},
+        [&](Bytes bytes) {
+          return parser.feed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        },
+        64 << 20);
+    return text;
+  }
+  Json get(const std::string& path) {
+    return Json::parse(http::Client(url()).request("GET", path).body);
+  }
+  void expect_end() {
+    edge.signal(SIGTERM);
+    EXPECT_EQ(edge.wait(), 0) << edge.err();
+  }
+
+  Process edge;
+  Json usage, error;
+};
 
 class Rescue : public Pair {
  protected:
@@ -189,72 +248,134 @@ TEST_F(Rescue, ElsewhereTheLineSaysSoAndExactWaits) {
 TEST_F(Rescue, AnEdgeThatServesGoesOnToo) {
   for (const char* cut : {"4", "cloud"}) {
     SCOPED_TRACE(cut);
-    Process edge(edge_command(cloud_.url(), kOnCpu + Arguments{"--serve", "127.0.0.1:0", "--cut",
-                                                               cut, "--retry-for", "4"}),
-                 {cat("XDG_CACHE_HOME=", home_.path.string())});
-    const auto says = [&](std::string_view part) {
-      return edge.until([&] { return edge.err().find(part) != std::string::npos; });
-    };
-    ASSERT_TRUE(says(" ready\n")) << edge.err();
-    const std::string mark = "listening on ";
-    const size_t at = edge.err().find(mark) + mark.size();
-    const std::string url = edge.err().substr(at, edge.err().find(' ', at) - at);
-    const Json body = {{"prompt", kSampled},
-                       {"seed", 3},
-                       {"max_tokens", 300},
-                       {"ignore_eos", true},
-                       {"temperature", 0.8},
-                       {"stream", true},
-                       {"stream_options", {{"include_usage", true}}}};
-    Json usage;
-    const auto stream = [&](const std::function<void()>& begun) {
-      std::string text;
-      int events = 0;
-      http::SseParser parser([&](std::string_view data) {
-        const Json event = Json::parse(data, nullptr, false);
-        if (!event.is_object()) return true;
-        if (event.contains("choices") && !event["choices"].empty()) {
-          text += event["choices"][0].at("text").get<std::string>();
-        }
-        if (event.contains("usage") && event["usage"].is_object()) usage = event["usage"];
-        if (++events == 3 && begun) begun();
-        return true;
-      });
-      http::Client client(url);
-      client.stream(
-          "POST", "/v1/completions", body.dump(), "application/json", {},
-          [&](Bytes bytes) {
-            return parser.feed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-          },
-          64 << 20);
-      return text;
-    };
-    const std::string calm = stream({});
-    EXPECT_EQ(usage["splitcompute"]["moves"].size(), 0u) << usage;
-    for (int tries = 0; tries < 10 && usage["splitcompute"]["moves"].empty(); ++tries) {
+    Serving edge(cloud_.url(), home_.path, {"--cut", cut, "--retry-for", "4"});
+    const std::string calm = edge.stream();
+    const auto moves = [&] { return edge.usage["splitcompute"]["moves"]; };
+    EXPECT_EQ(moves().size(), 0u) << edge.usage;
+    for (int tries = 0; tries < 10 && moves().empty(); ++tries) {
       cloud_.go_on();  // where a text was over before
-      EXPECT_EQ(stream(kill()), calm);
+      EXPECT_EQ(edge.stream(kill()), calm);
     }
-    ASSERT_EQ(usage["splitcompute"]["moves"].size(), 1u) << usage;
-    EXPECT_EQ(usage["splitcompute"]["moves"][0]["why"], "cloud_lost");
-    EXPECT_TRUE(says("the cloud does not answer: the text goes on here alone\n")) << edge.err();
-    const auto status = [&] {
-      return Json::parse(http::Client(url).request("GET", "/split/status").body);
-    };
-    EXPECT_FALSE(status().at("server").at("reachable").get<bool>());
-    EXPECT_EQ(status().at("last").at("moves")[0].at("why"), "cloud_lost") << status();
+    ASSERT_EQ(moves().size(), 1u) << edge.usage;
+    EXPECT_EQ(moves()[0]["why"], "cloud_lost");
+    EXPECT_TRUE(edge.says("the cloud does not answer: the text goes on here alone\n"))
+        << edge.edge.err();
+    const Json status = edge.get("/split/status");
+    EXPECT_FALSE(status.at("server").at("reachable").get<bool>());
+    EXPECT_EQ(status.at("last").at("moves")[0].at("why"), "cloud_lost") << status;
     // The next one too; an embedding waits as it did.
-    EXPECT_EQ(stream({}), calm);
-    const http::Reply embeds = http::Client(url).request(
-        "POST", "/v1/embeddings", R"({"input":"The king"})", "application/json");
+    EXPECT_EQ(edge.stream(), calm);
+    const http::Reply embeds =
+        http::Client(edge.url())
+            .request("POST", "/v1/embeddings", R"({"input":"The king"})", "application/json");
     EXPECT_EQ(embeds.status, 503) << embeds.body;
     // And at its cut again, once the cloud is back.
     cloud_.again();
-    EXPECT_EQ(stream({}), calm);
-    EXPECT_EQ(usage["splitcompute"]["moves"].size(), 0u) << usage;
-    edge.signal(SIGTERM);
-    EXPECT_EQ(edge.wait(), 0) << edge.err();
+    EXPECT_EQ(edge.stream(), calm);
+    EXPECT_EQ(moves().size(), 0u) << edge.usage;
+    edge.expect_end();
   }
+}
+
+constexpr std::string_view kAllHere = "all weights are here: a text goes on if the cloud is lost\n";
+
+// Its cache has nothing at the start. The cloud is killed in the middle of the second answer.
+TEST_F(Pair, AnIdleEdgeThatServesAtACutFetchesWhatALostCloudWouldTake) {
+  const Folder alone;
+  const std::string calm = Serving(cloud_.url(), alone.path, {"--cut", "0"}).stream();
+  ASSERT_GT(calm.size(), 300u);
+  for (const Arguments& cut : {Arguments{"--cut", "6"}, {"--cut", "3", "--head", "cloud"}}) {
+    SCOPED_TRACE(cut[1]);
+    const Folder home;
+    Serving edge(cloud_.url(), home.path, cut + Arguments{"--retry-for", "4"});
+    EXPECT_EQ(edge.stream(), calm);
+    ASSERT_TRUE(edge.says(kAllHere)) << edge.edge.err();
+    EXPECT_EQ(times(edge.edge.err(), " of weights come while no text runs"), 1u) << edge.edge.err();
+    const auto moves = [&] { return edge.usage["splitcompute"]["moves"]; };
+    for (int tries = 0; tries < 10 && moves().empty(); ++tries) {
+      cloud_.go_on();
+      EXPECT_EQ(edge.stream([this] { cloud_.process().kill(); }), calm) << edge.error;
+    }
+    ASSERT_EQ(moves().size(), 1u) << edge.usage;
+    EXPECT_EQ(moves()[0]["why"], "cloud_lost");
+    EXPECT_EQ(edge.stream(), calm) << edge.error;
+    edge.expect_end();
+    cloud_.again();
+  }
+}
+
+// By the time at which another edge, which began later, has fetched the rest.
+TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
+  struct Edge {
+    Arguments flags, before;
+    std::string says;
+  };
+  const Folder full, other;
+  std::vector<Edge> edges{{{"--stay"}, {}, ""},
+                          {{"--max-weights", "0"}, {}, ""},
+                          {{"--max-weights", "20M"}, {}, "more than --max-weights 21.0 MB"},
+                          {{"--cache-limit", "20M"}, {}, "more than --cache-limit"}};
+  const std::string mount =
+      cat("mount -t tmpfs -o size=12m none ", full.path.string(), " && exec \"$@\"");
+  if (exit_code({"unshare", "-m", "sh", "-c", mount, "sh", "true"}) == 0) {
+    edges.push_back({{"--cache", full.path.string()},
+                     {"unshare", "-m", "sh", "-c", mount, "sh"},
+                     " free; texts wait for a lost cloud"});
+  } else {
+    std::printf("no right to mount: a small disk is not tested\n");
+  }
+  std::deque<Folder> homes;
+  std::deque<Serving> all;
+  std::vector<uint64_t> kept;
+  for (const Edge& one : edges) {
+    all.emplace_back(cloud_.url(), homes.emplace_back().path,
+                     Arguments{"--cut", "6", "--retry-for", "1"} + one.flags, one.before);
+    EXPECT_FALSE(all.back().stream({}, 8).empty());
+    kept.push_back(all.back().get("/split/cache").at("bytes").get<uint64_t>());
+  }
+  Serving rest(cloud_.url(), other.path, {"--cut", "6"});
+  ASSERT_TRUE(rest.says(kAllHere)) << rest.edge.err();
+  EXPECT_GT(rest.get("/split/cache").at("bytes").get<uint64_t>(), 2 * kept[0]);
+  for (size_t i = 0; i < edges.size(); ++i) {
+    SCOPED_TRACE(edges[i].flags[0]);
+    if (!edges[i].says.empty()) {
+      EXPECT_TRUE(all[i].says(edges[i].says)) << all[i].edge.err();
+    }
+    EXPECT_EQ(all[i].get("/split/cache").at("bytes").get<uint64_t>(), kept[i]);
+    EXPECT_EQ(times(all[i].edge.err(), "come while no text runs"), 0u) << all[i].edge.err();
+  }
+  cloud_.process().kill();
+  for (Serving& edge : all) {
+    edge.stream({}, 8);
+    EXPECT_FALSE(edge.error.empty() && edge.usage.is_object());
+    edge.expect_end();
+  }
+}
+
+// A cut that is moved has another rest; --cut auto fetches in its own way.
+TEST_F(Pair, TheRestIsThatOfTheCutThatIsNamedNow) {
+  Serving edge(cloud_.url(), home_.path, {"--cut", "6", "--retry-for", "4"});
+  const auto put = [&](const Json& cut) {
+    const http::Reply reply =
+        http::Client(edge.url())
+            .request("PUT", "/split/cut", Json{{"cut", cut}}.dump(), "application/json");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+  };
+  put(3);
+  put("cloud");
+  put(5);
+  const std::string calm = edge.stream();
+  ASSERT_TRUE(edge.says(kAllHere)) << edge.edge.err();
+  const auto moves = [&] { return edge.usage["splitcompute"]["moves"]; };
+  for (int tries = 0; tries < 10 && moves().empty(); ++tries) {
+    cloud_.go_on();
+    EXPECT_EQ(edge.stream([this] { cloud_.process().kill(); }), calm) << edge.error;
+  }
+  EXPECT_EQ(moves().size(), 1u) << edge.usage;
+  cloud_.again();
+  put("auto");
+  EXPECT_EQ(edge.stream(), calm);
+  edge.expect_end();
 }
 
 }  // namespace

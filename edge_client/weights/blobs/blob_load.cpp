@@ -42,7 +42,10 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
     by_hash_[blob.sha256] = &item;
   }
   plan(options.cache_limit);
-  for (const Item& item : items_) missing_ += item.expected ? item.info.bytes : 0;
+  for (Item& item : items_) {
+    missing_ += item.expected ? item.info.bytes : 0;
+    if (options.missing_alone && !item.expected) item.state = State::kKept;
+  }
   progress_.emplace(options.progress, missing_);
   hook_.emplace(interrupt_, [this] { cancel(); });
   start_some(threads_, options.workers, [this](size_t) { work(); });

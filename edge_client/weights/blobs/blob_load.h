@@ -47,9 +47,10 @@ struct LoadOptions {
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
   OnBytes on_bytes;
-  bool beside_texts = false;  // else all headers come first, and the first error ends everything
-  bool text_runs = false;     // at the beginning
-  unsigned workers = 4;       // each with a connection, if it needs one, and a chunk of memory
+  bool beside_texts = false;   // else all headers come first, and the first error ends everything
+  bool text_runs = false;      // at the beginning
+  bool missing_alone = false;  // nobody reads the blobs: one that is there is not looked at
+  unsigned workers = 4;        // each with a connection, if it needs one, and a chunk of memory
 };
 
 // Used by one thread; works on threads of its own.
