@@ -7,7 +7,8 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-namespace split {
+// A namespace of its own: the letters of the tables stand for other classes in unicode.cpp.
+namespace split::graphemes {
 namespace {
 
 enum Break : uint8_t {
@@ -52,9 +53,7 @@ Break break_of(char32_t code) {
   return row != kRanges && code <= std::prev(row)->last ? std::prev(row)->kind : kOther;
 }
 
-}  // namespace
-
-size_t first_grapheme(std::string_view text) {
+size_t first_length(std::string_view text) {
   Utf8Char c = utf8_first(text);
   size_t length = c.length;
   Break before = break_of(c.code);
@@ -88,5 +87,12 @@ size_t first_grapheme(std::string_view text) {
   }
   return length;
 }
+
+}  // namespace
+}  // namespace split::graphemes
+
+namespace split {
+
+size_t first_grapheme(std::string_view text) { return graphemes::first_length(text); }
 
 }  // namespace split
