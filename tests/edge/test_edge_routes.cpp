@@ -2,8 +2,10 @@
 // responses; and pages from elsewhere. Texts are those of the routes that they stand on.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
+#include "support/cloud_fixture.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"
 #include "wire/codes.h"
@@ -12,6 +14,11 @@ namespace split::test {
 namespace {
 
 using Json = nlohmann::json;
+
+Json with(Json body, const Json& more) {
+  body.update(more);
+  return body;
+}
 
 struct Pair {
   explicit Pair(const std::string& name = "demo") : cloud(name) {}
@@ -150,11 +157,6 @@ const Json kOptions = {{"seed", 5},        {"num_predict", 12}, {"temperature", 
 const Json kSampling = {{"seed", 5},      {"max_tokens", 12}, {"temperature", 0.7},
                         {"top_k", 50},    {"top_p", 0.95},    {"repeat_penalty", 1.05},
                         {"stop", {"zzz"}}};
-
-Json with(Json body, const Json& more) {
-  body.update(more);
-  return body;
-}
 
 TEST(EdgeOllama, GenerateIsACompletion) {
   EdgeServer& edge = Demo::edge();
@@ -408,7 +410,7 @@ TEST(EdgeResponses, RefuseWhatIsBeyondTextByName) {
   const Json image = {
       {{"role", "user"}, {"content", {{{"type", "input_image"}, {"image_url", "data:,"}}}}}};
   for (const auto& [field, value] :
-       {std::pair("tools", Json{{{"type", "web_search"}}}),
+       {std::pair("tool_choice", Json{{"type", "web_search"}}),
         {"previous_response_id", Json("resp_1")},
         {"background", Json(true)},
         {"truncation", Json("auto")},
@@ -422,9 +424,69 @@ TEST(EdgeResponses, RefuseWhatIsBeyondTextByName) {
     EXPECT_EQ(reply.status, 400) << field << value;
     EXPECT_EQ(Json::parse(reply.body)["error"]["param"], field) << reply.body;
   }
+  for (const char* field : {"include", "tools"}) {
+    const http::Reply reply =
+        edge.post("/v1/responses", with({{"input", "a"}}, {{field, {"no_such_value"}}}));
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["param"], field) << reply.body;
+  }
   const http::Reply wrong = edge.post("/v1/responses", {{"input", "a"}, {"model", "gpt-4"}});
   EXPECT_EQ(wrong.status, 404);
   EXPECT_NE(wrong.body.find("expected demo"), std::string::npos) << wrong.body;
+}
+
+TEST(EdgeResponses, LeaveOutWhatOpenAisServerWouldRun) {
+  EdgeServer& edge = Demo::edge();
+  const Json own = {{"type", "function"}, {"name", "look"}};
+  const Json asked = {{"input", "Once upon a time"},
+                      {"max_output_tokens", 8},
+                      {"seed", 2},
+                      {"include", {"reasoning.encrypted_content", "web_search_call.results"}},
+                      {"client_metadata", {{"session", "a"}}},
+                      {"prompt_cache_key", "a"},
+                      {"store", false}};
+  const Json mcp = {{"type", "mcp"}, {"server_label", "a"}, {"server_url", "https://a.example"}};
+  const Json inside = {{"type", "namespace"}, {"name", "agents"}, {"tools", {own}}};
+  const Json all = {inside,
+                    {{"type", "web_search"}},
+                    {{"type", "web_search_preview_2025_03_11"}},
+                    {{"type", "local_shell"}},
+                    {{"type", "image_generation"}},
+                    mcp};
+  const std::string names = "image_generation, local_shell, mcp, namespace, web_search";
+  const auto header = [](const http::Reply& reply) {
+    return reply.headers.get("Split-Tools-Left-Out").value_or("none");
+  };
+  const http::Reply plain = edge.post("/v1/responses", asked);
+  ASSERT_EQ(plain.status, 200) << plain.body;
+  EXPECT_EQ(header(plain), "none");
+  testing::internal::CaptureStderr();
+  for (const bool stream : {false, true}) {
+    const http::Reply reply =
+        edge.post("/v1/responses", with(asked, {{"tools", all}, {"stream", stream}}));
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(header(reply), names);
+    const Json response =
+        stream ? named_events(reply.body).back().second["response"] : Json::parse(reply.body);
+    EXPECT_EQ(response["output"][0]["content"], Json::parse(plain.body)["output"][0]["content"]);
+    EXPECT_EQ(response["tools"], Json::array());
+    EXPECT_EQ(response["tool_choice"], "none");
+  }
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                cat("left out of a request: tools of type ", names, "\n")),
+            std::string::npos);
+  Json more = all;
+  more.push_back(own);
+  const auto choice = [&](const Json& value) {
+    const http::Reply reply =
+        edge.post("/v1/responses", with(asked, {{"tools", more}, {"tool_choice", value}}));
+    return std::pair(reply.status, reply.status == 200 ? Json::parse(reply.body)["tools"]
+                                                       : Json::parse(reply.body)["error"]["param"]);
+  };
+  EXPECT_EQ(choice("auto"), std::pair(200, Json::array({own})));
+  for (const Json& one : all) EXPECT_EQ(choice(one), std::pair(400, Json("tool_choice"))) << one;
+  const Json allowed = {{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", {own, mcp}}};
+  EXPECT_EQ(choice(allowed), std::pair(400, Json("tool_choice")));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   response.headers.set("Access-Control-Allow-Origin", std::string(*origin));
   response.headers.set("Access-Control-Expose-Headers",
                        "ETag, Retry-After, Server-Timing, Split-Have, Split-Schema-Loosened, "
-                       "X-Request-Id");
+                       "Split-Tools-Left-Out, X-Request-Id");
   if (request.method != "OPTIONS" || !request.headers.get("Access-Control-Request-Method")) return;
   response.headers.set("Access-Control-Allow-Methods",
                        std::string(response.headers.get("Allow").value_or("")));

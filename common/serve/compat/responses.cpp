@@ -1,14 +1,16 @@
 #include "serve/compat/responses.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <random>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "http/sse.h"
 #include "serve/compat/responses_input.h"
 #include "serve/compat/retold.h"
-#include "wire/fields.h"
+#include "serve/compat/unread_fields.h"
 
 namespace split::serve {
 namespace {
@@ -248,8 +250,15 @@ class ResponseText : public Retelling {
   Json usage_;
 };
 
+// Parts of an answer that OpenAI's server adds where it is asked to. None of them is made here.
+constexpr std::string_view kIncluded[] = {
+    "code_interpreter_call.outputs", "computer_call_output.output.image_url",
+    "file_search_call.results",      "message.input_image.image_url",
+    "message.output_text.logprobs",  "reasoning.encrypted_content",
+    "web_search_call.results",       "web_search_call.action.sources"};
+
 void refuse_beyond_text(Fields& fields) {
-  for (const char* key : {"include", "conversation", "previous_response_id", "prompt"}) {
+  for (const char* key : {"conversation", "previous_response_id", "prompt"}) {
     if (!fields.has(key)) continue;
     const Json& value = fields.raw(key);
     if (!value.is_array() || !value.empty()) Fields::refuse(key, "is not supported");
@@ -258,12 +267,11 @@ void refuse_beyond_text(Fields& fields) {
   if (fields.text_or("truncation", "disabled") != "disabled") {
     Fields::refuse("truncation", "expected \"disabled\"");
   }
-  fields.integer_or("top_logprobs", 0, 0, 0);
-  // These change no answer here.
-  for (const char* key :
-       {"max_tool_calls", "metadata", "prompt_cache_key", "prompt_cache_retention",
-        "safety_identifier", "service_tier", "store", "stream_options", "user"}) {
-    fields.ignore(key);
+  if (!fields.has("include")) return;
+  for (const std::string& one : fields.texts("include", std::size(kIncluded))) {
+    if (std::ranges::find(kIncluded, one) == std::end(kIncluded)) {
+      Fields::refuse("include", cat("expected OpenAI's names, got ", shown(one)));
+    }
   }
 }
 
@@ -300,9 +308,14 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   read_response_text(fields, asked, to);
   read_response_tools(fields, asked, to);
   refuse_beyond_text(fields);
-  fields.finish();
-  return retold(request, chat, std::move(to), std::make_shared<ResponseText>(std::move(asked)),
-                kResponsesNames);
+  finish_tolerant(fields);
+  const std::string left_out = asked.left_out;
+  if (!left_out.empty()) log_info(cat("left out of a request: tools of type ", left_out));
+  http::Response response =
+      retold(request, chat, std::move(to), std::make_shared<ResponseText>(std::move(asked)),
+             kResponsesNames);
+  if (!left_out.empty()) response.headers.set("Split-Tools-Left-Out", left_out);
+  return response;
 }
 
 std::vector<http::RequestField> response_fields() {

@@ -1,5 +1,7 @@
 #include "serve/compat/responses_input.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -107,24 +109,58 @@ Json nested(const Json& flat) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
+// Tools that have no schema of their own, but are OpenAI's: its server runs them, or tells the
+// model how a client wants them called.
+constexpr std::string_view kOfServers[] = {
+    "apply_patch", "code_interpreter", "computer_use_preview",
+    "file_search", "image_generation", "local_shell",
+    "mcp",         "namespace",        "shell",
+    "tool_search", "web_search"};
+
+// The type of such a tool, without a version's date; empty for another one.
+std::string_view server_type(const Json& tool) {
+  const Json* const type = tool.find("type");
+  if (type == nullptr || !type->is_string()) return {};
+  const std::string_view name = type->text();
+  const auto found = std::ranges::find_if(kOfServers, [&](std::string_view one) {
+    return name == one || (one == "web_search" && name.starts_with("web_search_"));
+  });
+  return found == std::end(kOfServers) ? std::string_view() : *found;
+}
+
+Json chosen(const Json& choice) {
+  const std::string_view type = server_type(choice);
+  if (type.empty()) return nested(choice);
+  Fields::refuse("tool_choice", cat("tools of type ", shown(type), " are not supported"));
+}
+
 }  // namespace
 
 void read_response_tools(Fields& fields, ResponseAsked& asked, Json& to) {
   if (fields.has("tools")) {
-    asked.tools = fields.raw("tools");
-    if (!asked.tools.is_array()) Fields::refuse("tools", "expected a list");
+    if (!fields.raw("tools").is_array()) Fields::refuse("tools", "expected a list");
     to["tools"] = Json::array();
-    for (const Json& one : asked.tools) to["tools"].push_back(nested(one));
+    std::set<std::string_view> left_out;
+    for (const Json& one : fields.raw("tools")) {
+      if (const std::string_view type = server_type(one); !type.empty()) {
+        left_out.insert(type);
+        continue;
+      }
+      asked.tools.push_back(one);
+      to["tools"].push_back(nested(one));
+    }
+    for (const std::string_view type : left_out)
+      asked.left_out += cat(asked.left_out.empty() ? "" : ", ", type);
     if (!asked.tools.empty()) asked.choice = "auto", asked.parallel = true;
   }
   if (fields.has("tool_choice")) {
     asked.choice = fields.raw("tool_choice");
     const Json* const list = asked.choice.find("tools");
-    to["tool_choice"] = nested(asked.choice);
+    to["tool_choice"] = chosen(asked.choice);
     if (list != nullptr && list->is_array()) {
       const Json* const mode = asked.choice.find("mode");
       Json tools = Json::array();
-      for (const Json& one : *list) tools.push_back(nested(one));
+      for (const Json& one : *list) tools.push_back(chosen(one));
       to["tool_choice"] = {
           {"type", "allowed_tools"},
           {"allowed_tools",

@@ -21,6 +21,7 @@ constexpr Row kUnread[] = {
     {"user", kAny, "who asks"},
     {"safety_identifier", kAny, "who asks"},
     {"metadata", kAny, "notes of the client's"},
+    {"client_metadata", kAny, "notes of the client's"},
     {"store", kAny, "no answer is kept here"},
     {"service_tier", kAny, "there is one"},
     {"prompt_cache_key", kAny, "what is cached changes no answer"},
@@ -40,6 +41,8 @@ constexpr Row kUnread[] = {
     {"suffix", R"([""])", "a text goes on behind its prompt"},
     {"best_of", "[1]", "of /v1/completions"},
     {"top_logprobs", "[0]", "of /v1/chat/completions"},
+    {"stream_options", kAny, "of how a stream is sent"},
+    {"max_tool_calls", kAny, "no tool is run here"},
     {"max_completion_tokens", "[]", "of /v1/chat/completions; max_tokens here"},
     {"reasoning", "[]", "of /v1/responses"},
     // llama.cpp's and Ollama's.
