@@ -72,6 +72,11 @@ class Doctor {
     uint64_t weights = 0;
     for (const std::string& name : checkpoint.names()) weights += checkpoint.at(name).bytes.size();
     weights_ += weights;
+    TextRoom room{options.kv_budget, weights, device_ && device_->is_gpu()};
+    if (room.budget == 0)
+      room.budget = default_kv_budget(*model, options.profile, options.kv, room);
+    kv_ += room.budget;
+    if (!options.context) fit_context(*model, options.profile, options.kv, room);
     if (device_) {
       expect_room(*device_, options.path.string(), weights,
                   kv_bytes_for(*model, {}, options.profile, 1, options.kv));
@@ -84,12 +89,10 @@ class Doctor {
   }
 
   std::string memory() const {
-    uint64_t kv = 0;
-    for (const ModelOptions& model : input_.models) kv += model.kv_budget;
     const uint64_t granted = granted_memory();
-    std::string figures = cat(human_bytes(weights_), " of weights and up to ", human_bytes(kv),
+    std::string figures = cat(human_bytes(weights_), " of weights and up to ", human_bytes(kv_),
                               " for keys and values, of ", human_bytes(granted));
-    if (weights_ + kv > granted) {
+    if (weights_ + kv_ > granted) {
       throw Error(ErrorKind::kInput, cat("needed: ", figures, "; a smaller --kv-budget helps"));
     }
     return figures;
@@ -134,7 +137,7 @@ class Doctor {
   const DoctorInput& input_;
   std::ostream& out_;
   int code_ = 0;
-  uint64_t weights_ = 0;
+  uint64_t weights_ = 0, kv_ = 0;
   std::unique_ptr<Device> device_;
 };
 

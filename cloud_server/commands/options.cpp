@@ -35,7 +35,8 @@ void add_models(Flags& flags, Options& options) {
       "heads of whole blocks (auto)",
       &options.kv);
   flags.number("context", "N",
-               "most positions of a text (what the model was made for, 4096 at most)",
+               "most positions of a text (what the model was made for, 32768 at most, as far as "
+               "--kv-budget and the memory go)",
                &options.context, 1, 1 << 24);
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
@@ -46,8 +47,11 @@ void add_models(Flags& flags, Options& options) {
              "which formats edges may download, besides the checkpoint's own: some of "
              "f32,f16,q8_0,q4_0 (all)",
              &options.formats);
-  flags.bytes("kv-budget", "BYTES", "most for keys and values of all sessions of a model (1G)",
-              &options.kv_budget, 1);
+  flags.bytes(
+      "kv-budget", "BYTES",
+      "most for keys and values of all sessions of a model (1G, or one whole context where the "
+      "memory has room for it)",
+      &options.kv_budget, 1);
   flags.choice("prompt-cache", {"on", "off"},
                "whether prompts of one key that begin alike are computed once, in what the KV "
                "budget has free (on; off where there are no keys and others than this machine may "

@@ -22,7 +22,7 @@ struct Options {
   std::optional<int> context;
   std::string chat_template;
   bool special_in_content = false;
-  uint64_t kv_budget = 1ull << 30, memory_budget = 0;
+  uint64_t kv_budget = 0, memory_budget = 0;
   std::string prompt_cache;                                               // on, off
   uint64_t max_inflight = 256, shutdown_timeout = 10, drain_timeout = 0;  // seconds
   uint64_t max_connections = 8192, max_per_address = 1024;

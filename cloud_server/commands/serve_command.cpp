@@ -55,6 +55,7 @@ void load_model(Cloud& cloud, const Options& options, const std::string& argumen
           model->config().channels, ", in ",
           format_name(own_format(model->checkpoint(), model->model(), model->model().stages()[1])),
           ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
+  if (!model->context_bound().empty()) log_info(model->context_bound());
   cloud.models.push_back(std::move(model));
 }
 
@@ -82,7 +83,8 @@ void load_models(Cloud& cloud, const Options& options) {
         "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
         "(--blob-cache DIR)");
   }
-  const uint64_t kv = options.kv_budget * cloud.models.size();
+  uint64_t kv = 0;
+  for (const auto& model : cloud.models) kv += model->kv_budget();
   cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
                                                    : memory_left_for_requests(kv));
   log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ", human_bytes(kv),

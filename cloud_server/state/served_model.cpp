@@ -77,6 +77,12 @@ ServedModel::ServedModel(const ModelOptions& options)
   }
   uint64_t weights = 0;
   for (const std::string& name : checkpoint_.names()) weights += checkpoint_.at(name).bytes.size();
+  TextRoom room{options.kv_budget, weights, device_->is_gpu()};
+  if (room.budget == 0) {
+    room.budget = default_kv_budget(*model_, options.profile, options.kv, room);
+    options_.kv_budget = room.budget;
+  }
+  if (!options.context) context_bound_ = fit_context(*model_, options.profile, options.kv, room);
   expect_room(*device_, options.path.string(), weights,
               kv_bytes_for(*model_, {}, options.profile, 1, options.kv));
   ShardOptions shard;
@@ -85,7 +91,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.threads = options.threads;
   shard.wide = options.wide;
   shard.kv = options.kv;
-  shard.kv_bytes = options.kv_budget;
+  shard.kv_bytes = room.budget;
   if (device_->is_gpu() && !config().encodes()) shard.long_rows = kLongRows;
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);

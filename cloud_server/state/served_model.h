@@ -25,11 +25,11 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   bool wide = false;
-  std::optional<int> context;  // positions of a text; none: as make_model() has it
+  std::optional<int> context;  // positions of a text; none: by what there is room for
   std::string chat_template;   // its text; empty: the model's own
   bool special_in_content = false;
-  std::optional<DType> kv;  // of keys and values, in place of the profile's
-  uint64_t kv_budget = 0;
+  std::optional<DType> kv;    // of keys and values, in place of the profile's
+  uint64_t kv_budget = 0;     // 0: default_kv_budget()
   bool prompt_cache = false;  // texts share the rows of prompts that begin alike
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
@@ -44,6 +44,9 @@ class ServedModel {
 
   const std::string& id() const { return options_.id; }
   const ModelConfig& config() const { return model_->config(); }
+  // A line that says what bounds a context that nobody asked for; empty: the model does.
+  const std::string& context_bound() const { return context_bound_; }
+  uint64_t kv_budget() const { return options_.kv_budget; }
   const Model& model() const { return *model_; }
   // That its rows go to at most: the head, or the end of its blocks where it has none.
   Point last_point() const { return Point::last(config().layers, !config().encodes()); }
@@ -99,6 +102,7 @@ class ServedModel {
   Checkpoint checkpoint_;
   std::vector<File> files_;
   std::unique_ptr<Model> model_;
+  std::string context_bound_;
   Sentences sentences_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_;

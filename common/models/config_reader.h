@@ -57,7 +57,7 @@ class ConfigReader {
 
 // Positions that are served of those that a model was made for: so many as are asked for, else
 // kDefaultContext or all. Throws Error(kInput) for more than there are.
-inline constexpr int kDefaultContext = 4096;
+inline constexpr int kDefaultContext = 32768;
 int served_context(int max_positions, std::optional<int> asked);
 
 }  // namespace split

@@ -204,7 +204,9 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, const http
   // To the end of the context, as OpenAI's; "max_tokens" is the older name.
   AnswerForm form;
   options.max_tokens = read_chat_prompt(fields, model, http, request, &form);
+  request.to_the_end = true;
   for (const char* key : {"max_tokens", "max_completion_tokens"}) {
+    if (fields.has(key)) request.to_the_end = false;
     options.max_tokens =
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }

@@ -259,7 +259,14 @@ TextRequest read_opened(Fields& fields, Json words, int max_tokens, MemoryShare&
   return request;
 }
 
-void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory) {
+void check_cost(TextRequest& request, const ModelConfig& config, MemoryShare& memory) {
+  const auto choices = static_cast<uint64_t>(request.best_of);
+  const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
+  if (request.to_the_end) {  // of one prompt
+    const uint64_t all = kMaxEntries / (choices * listed), prompt = request.prompts[0].size();
+    const uint64_t most = all - std::min(all, prompt);
+    request.options.max_tokens = std::min(request.options.max_tokens, static_cast<int>(most));
+  }
   uint64_t positions = 0;  // at most 64 contexts
   for (const auto& prompt : request.prompts) {
     positions += prompt.size();
@@ -276,8 +283,6 @@ void check_cost(const TextRequest& request, const ModelConfig& config, MemorySha
     memory.take(TokenGrammar::kMostBytes +
                 TokenGrammar::kMostMasks * static_cast<uint64_t>(config.vocab));
   }
-  const auto choices = static_cast<uint64_t>(request.best_of);
-  const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
   if (positions * choices * listed > kMaxEntries) {
     Fields::refuse("max_tokens",
                    cat("prompts and tokens, times n, times logprobs and 1, expected at most ",

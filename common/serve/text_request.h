@@ -21,6 +21,7 @@ struct TextRequest {
   bool include_usage = false;
   bool continuous_usage = false;  // with each event, what it took so far
   bool return_token_ids = false;
+  bool to_the_end = false;   // nobody said how long it may get
   bool skip_spaces = false;  // those that a text begins with
   std::string loosened;      // keywords of the answer's schema that are not held: "format, pattern"
 };
@@ -58,8 +59,8 @@ std::vector<int32_t> checked_prompt(std::vector<int32_t> ids, std::string_view n
 // and takes the memory that it will hold. Throws HttpError 503 `loading` for what needs the model.
 TextRequest read_opened(wire::Fields& fields, Json words, int max_tokens, MemoryShare& memory);
 
-// Refuses what would take too long or too much to list, and takes from `memory` what it will hold:
-// logits and scratch of each choice, and what is listed.
-void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory);
+// Refuses what would take too long or too much to list, or shortens it where nobody asked for that,
+// and takes from `memory` what it will hold: logits and scratch of each choice, and what is listed.
+void check_cost(TextRequest& request, const ModelConfig& config, MemoryShare& memory);
 
 }  // namespace split::serve

@@ -89,7 +89,7 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
                &words.head);
   flags.number("context", "N",
                "most positions of a text, up to the server's (what the model "
-               "was made for, 4096 at most)",
+               "was made for, 32768 at most, as far as --kv-budget and the memory go)",
                &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
              "format of downloads: f32, f16, q8_0, q4_0 or "

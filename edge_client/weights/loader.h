@@ -270,6 +270,7 @@ class Loader {
   std::shared_ptr<const TailWeights> tail_;   // of one's own, over the model's
   std::map<std::string, std::string> files_;  // text by name
   std::optional<SeenModel> seen_;             // in the server's place
+  mutable std::once_flag fitted_;             // its context, to this machine
   bool told_wire_ = false;
   bool expected_flags_ = false;
   std::unique_ptr<Device> device_;  // that expect_flags() found good

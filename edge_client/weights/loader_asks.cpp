@@ -292,20 +292,31 @@ void Loader::refuse_file(std::string_view name, std::string_view why) const {
                                          " of the model ", shown(id_), ": ", why));
 }
 
-// Serves no more positions than the server does.
+// Serves no more positions than the server does, nor, unasked, than this machine has room for.
 void Loader::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;
-  if (most <= 0 || most >= config().context) return;
-  if (options_.context) {
-    throw Error(ErrorKind::kInput, cat("--context: the server has ", most,
-                                       " positions of a text at most, got ", *options_.context));
+  if (most > 0 && most < config().context) {
+    if (options_.context) {
+      throw Error(ErrorKind::kInput, cat("--context: the server has ", most,
+                                         " positions of a text at most, got ", *options_.context));
+    }
+    model_->lower_context(most);
   }
-  model_->lower_context(most);
+  if (options_.context || config().encodes()) return;
+  std::call_once(fitted_, [&] {
+    TextRoom room = text_room(options_, info);
+    if (room.budget == 0) room.budget = default_kv_budget(*model_, options_.profile, {}, room);
+    const std::string line = fit_context(*model_, options_.profile, {}, room);
+    if (!line.empty() && !options_.quiet) console_.err(cat(line, "\n"));
+  });
 }
 
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
-  if (seen_ && place != nullptr && place->alone()) return seen_->info;
+  if (seen_ && place != nullptr && place->alone()) {
+    take_context(seen_->info);
+    return seen_->info;
+  }
   remote_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
   wire::ModelInfo info = manifest(*remote_, interrupt_, retry_, !options_.quiet);

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/system/pages.h"
+#include "edge_client/weights/growth.h"
 
 namespace split::edge {
 namespace {
@@ -70,6 +72,19 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
   uint64_t bytes = 0;
   for (const wire::BlobInfo& blob : blobs) bytes += blob.bytes;
   return bytes;
+}
+
+TextRoom text_room(const Options& options, const wire::ModelInfo& info) {
+  TextRoom room{.budget = options.kv_budget, .texts = 2};  // as Loader::granted_to_weights() has it
+  // A GPU takes the memory before there is a text, as a tab does.
+  if (!kLazyPages || options.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs)
+      room.weights += blob.format == stage.format ? blob.bytes : 0;
+  }
+  if (options.all_on_cloud)
+    room.weights = std::min(room.weights, options.max_weights.value_or(kMaxWeights));
+  return room;
 }
 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,

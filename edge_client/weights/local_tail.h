@@ -11,6 +11,7 @@
 #include "edge_client/split/placement.h"
 #include "edge_client/weights/weight_blobs.h"
 #include "run/batcher.h"
+#include "run/room.h"
 #include "wire/protocol.h"
 
 namespace split::edge {
@@ -31,6 +32,8 @@ std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& i
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
                                      const StageRange& range, const StageFormats& formats);
 uint64_t bytes_of(std::span<const wire::BlobInfo> blobs);
+// The room that a text of the model has here, whatever of the model comes here.
+TextRoom text_room(const Options& options, const wire::ModelInfo& info);
 
 // One thread at a time; what the batcher is asked for, any, and beside these grow().
 class LocalTail {

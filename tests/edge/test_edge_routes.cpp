@@ -102,6 +102,42 @@ TEST(EdgeRoutes, AWrongModelIsToldTheRightOne) {
   }
 }
 
+// A model that was made for many positions: an agent's first prompt fits without a flag, as far as
+// there is room.
+TEST(EdgeRoutes, AContextIsWhatTheModelWasMadeForAsFarAsThereIsRoom) {
+  TemporaryFolder models, cache;
+  const std::filesystem::path dir = models.path / "long";
+  std::filesystem::copy(model_dir("models/qwen3"), dir, std::filesystem::copy_options::recursive);
+  Json config = Json::parse(read_file(dir / "config.json", 1 << 20));
+  config["max_position_embeddings"] = 131072;
+  std::ofstream(dir / "config.json") << config.dump();
+  const auto context = [&](const cloud::TestCloud& cloud, const char* more, std::string* said) {
+    EdgeServer edge(
+        {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--cut=1", more});
+    const int context = Json::parse(edge.ready().get("/props").body)["n_ctx"];
+    *said = edge.until("ready\n");
+    return context;
+  };
+  std::string said;
+  const cloud::TestCloud cloud({dir.string()}, 256 << 20);
+  EXPECT_EQ(cloud.config().context, 32768);
+  EXPECT_EQ(cloud.cloud.models[0]->context_bound(), "");
+  EXPECT_EQ(context(cloud, "--seed=1", &said), 32768);
+  EXPECT_EQ(said.find("context "), said.npos) << said;
+  EXPECT_EQ(context(cloud, "--context=1000", &said), 1000);
+  const uint64_t page = kv_bytes_for(cloud.cloud.models[0]->model(), {}, Profile::kF32, 1) / 2048;
+  EXPECT_EQ(context(cloud, cat("--kv-budget=", 500 * page).c_str(), &said), 8000);
+  EXPECT_NE(said.find("context 8000 of the 131072 that the model was made for: --kv-budget, "),
+            said.npos)
+      << said;
+  const cloud::TestCloud less({dir.string()}, 600 * page);
+  EXPECT_EQ(less.config().context, 9600);
+  EXPECT_TRUE(less.cloud.models[0]->context_bound().starts_with(
+      "context 9600 of the 131072 that the model was made for: --kv-budget, "))
+      << less.cloud.models[0]->context_bound();
+  EXPECT_EQ(context(less, "--seed=1", &said), 9600);
+}
+
 // A browser asks first; what it is not allowed, it does not send.
 TEST(EdgeRoutes, PagesOfANamedOriginMayAskAndOthersMayNot) {
   Pair pair("rand-a");

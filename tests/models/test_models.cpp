@@ -1,7 +1,11 @@
 // Models of the registry: what their settings mean, and names of weights.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "models/config_reader.h"
@@ -23,8 +27,10 @@ std::string message_of(const auto& call) {
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 12, "n_head": 3,
     "vocab_size": 11, "n_positions": 9000, "eos_token_id": [3, 5, 3]})";
 
-TEST(Models, ServesFourThousandPositionsOrAsManyAsAreAskedFor) {
-  EXPECT_EQ(make_model(kGpt2)->config().context, 4096);
+TEST(Models, ServesWhatItWasMadeForUpToThirtyTwoThousandPositionsOrAsManyAsAreAskedFor) {
+  EXPECT_EQ(make_model(kGpt2)->config().context, 9000);
+  EXPECT_EQ(served_context(131072, {}), 32768);
+  EXPECT_EQ(served_context(131072, 65536), 65536);
   const auto model = make_model(kGpt2, 8192);
   EXPECT_EQ(model->config().context, 8192);
   EXPECT_EQ(model->config().max_positions, 9000);
@@ -151,6 +157,50 @@ TEST(Models, SaysWhatItNeedsWhereItDoesNotFit) {
               expect_room(*cpu, "huge", uint64_t{1} << 50, 1000);
             }).starts_with("[model] huge: needs 1125899906843624 bytes, "),
             true);
+}
+
+// A machine of so many bytes.
+struct Machine {
+  explicit Machine(uint64_t bytes) {
+    std::filesystem::create_directories(dir / "proc");
+    std::ofstream(dir / "proc/meminfo") << "MemTotal: " << bytes / 1024 << " kB\n";
+  }
+  ~Machine() { std::filesystem::remove_all(dir); }
+  SystemFiles files() const { return {dir / "proc", dir / "cgroup"}; }
+  const std::filesystem::path dir =
+      std::filesystem::temp_directory_path() / cat("split-machine-", ::getpid());
+};
+
+TEST(Models, AContextThatNobodyAskedForIsWhatThereIsRoomFor) {
+  const Machine large(uint64_t{1} << 40);
+  const auto fitted = [](const TextRoom& room, const SystemFiles& files) {
+    const auto model = make_model(kGpt2);
+    const uint64_t before = kv_bytes_for(*model, {}, Profile::kF32, 1);
+    const std::string line = fit_context(*model, Profile::kF32, {}, room, files);
+    const int context = model->config().context;
+    EXPECT_EQ(line.empty(), context == 9000) << line;
+    const std::string begins =
+        cat("context ", context, " of the 9000 that the model was made for: ");
+    EXPECT_TRUE(line.empty() || line.starts_with(begins)) << line;
+    EXPECT_LE(kv_bytes_for(*model, {}, Profile::kF32, 1), before);
+    return std::pair(context, line.substr(std::min(line.size(), begins.size())));
+  };
+  constexpr uint64_t kPage = 16 * 2 * 2 * 12 * sizeof(float);  // two blocks of twelve channels
+  EXPECT_EQ(fitted({.budget = 1 << 30}, large.files()).first, 9000);
+  const auto [budget, of_budget] = fitted({.budget = 100 * kPage + 1}, large.files());
+  EXPECT_EQ(budget, 1600);
+  EXPECT_EQ(of_budget, "--kv-budget, 307.2 kB, bounds it (192 B a position)");
+  // Too little for any text of use: whoever loads the model refuses it as ever, or takes it anyway.
+  EXPECT_EQ(fitted({.budget = 1}, large.files()).first, 4096);
+  std::filesystem::remove_all(large.dir);
+  // An eighth is left aside, and what the weights take.
+  const Machine small(1 << 20);
+  const uint64_t weights = (1 << 20) / 8 * 7 - 50 * kPage;
+  const auto [memory, of_memory] = fitted({.budget = 1 << 30, .weights = weights}, small.files());
+  EXPECT_EQ(memory, 800);
+  EXPECT_EQ(of_memory, "the memory, 1.0 MB, bounds it (192 B a position)");
+  EXPECT_EQ(fitted({.budget = 1 << 30, .weights = weights, .is_gpu = true}, small.files()).first,
+            9000);
 }
 
 TEST(Models, NamesOfFilesLoseAPrefixAndTakeTheModelsEnds) {
