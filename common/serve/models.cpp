@@ -50,7 +50,9 @@ void refuse_model(std::span<const std::string> ids) {
     names += cat(names.empty() ? "" : ", ", id);
   }
   if (ids.size() > kNamed) names += ", and others (GET /v1/models)";
-  throw http::HttpError(404, "model_not_found", cat("no model of this id: expected ", names),
+  throw http::HttpError(404, "model_not_found",
+                        cat("no model of this id: expected ", names,
+                            "; edge_client --serve --any-model answers for any name"),
                         "model");
 }
 

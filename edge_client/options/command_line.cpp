@@ -176,6 +176,8 @@ void add_answering_flags(Flags& flags, Options& options) {
              &options.chat_template);
   flags.toggle("special-in-content", "read special tokens in messages as these, not text",
                &options.special_in_content);
+  flags.toggle("any-model", "answer for any model's name with the one that is here",
+               &options.any_model);
   flags.bytes("memory-budget", "BYTES",
               "most that requests may hold at once; past it they get 503 (what "
               "the system grants)",
@@ -255,6 +257,8 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
     if (words.cut == "cloud" || words.head == "cloud")
       refuse("--tail: expected no --cut cloud or --head cloud beside it: its blocks run here");
     options.all_on_cloud = options.auto_cut = false;  // without a number the loader chooses
+    if (options.any_model)
+      refuse("--any-model: expected no --tail beside it, which makes two models of one");
   }
   if (options.stay && options.auto_cut)
     refuse(

@@ -144,9 +144,9 @@ std::vector<http::Route> model_routes(Placements& placements) {
       std::back_inserter(routes));
   std::ranges::move(serve::token_routes(find, statuses(false)), std::back_inserter(routes));
   std::ranges::move(
-      serve::ollama_routes({SPLIT_VERSION,
-                            [&placements] { return placements.present()->ollama_models(); },
-                            completions, chat, embeddings}),
+      serve::ollama_routes(
+          {SPLIT_VERSION, [&placements] { return placements.present()->ollama_models(); },
+           completions, chat, embeddings, placements.present()->options().any_model}),
       std::back_inserter(routes));
   routes.push_back({.method = "POST",
                     .path = "/v1/embeddings",

@@ -127,9 +127,19 @@ std::vector<std::string> Service::ids() const {
   return {cat(base, ":personal"), base};
 }
 
-std::shared_ptr<PlacedModel> Service::expect_model(const std::string& id) const {
-  const std::vector<std::string> all = ids();
-  if (!id.empty() && std::ranges::find(all, id) == all.end()) serve::refuse_model(all);
+void Service::stand_in(const std::string& id, std::span<const std::string> ids) {
+  constexpr size_t kMostSaid = 64;
+  if (id.empty() || std::ranges::find(ids, id) != ids.end()) return;
+  if (!options_.any_model) serve::refuse_model(ids);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stood_in_.size() == kMostSaid || !stood_in_.insert(shown(id)).second) return;
+  }
+  said(cat("no model ", shown(id), " is here: ", ids[0], " answers for it (--any-model)"));
+}
+
+std::shared_ptr<PlacedModel> Service::expect_model(const std::string& id) {
+  stand_in(id, ids());
   return engine_.present();
 }
 
@@ -154,7 +164,7 @@ serve::TextModel Service::find(const std::string& id, const std::string& owner) 
 serve::TextModel Service::find_writer(const std::string& id, const std::string& owner, bool opens) {
   const std::string opened = opens && engine_.loaded() == nullptr ? engine_.opens() : "";
   if (!opened.empty()) {
-    if (!id.empty() && id != opened) serve::refuse_model({&opened, 1});
+    stand_in(id, {&opened, 1});
     const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
     serve::TextModel model{opened, nullptr, nullptr, [engine, owner] {
                              return std::make_unique<SplitBackend>(engine, nullptr, owner);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "edge_client/engine/engine.h"
@@ -58,7 +59,10 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   std::string status(const std::vector<std::string>& devices);
 
  private:
-  std::shared_ptr<PlacedModel> expect_model(const std::string& id) const;
+  std::shared_ptr<PlacedModel> expect_model(const std::string& id);
+  // Answers for a name that is none of `ids` where it is to, and says so once for each; else
+  // throws.
+  void stand_in(const std::string& id, std::span<const std::string> ids);
   void waiting(const RemoteError& error) override;
   void found(bool again) override;
   void retried(const RemoteError& error) override { metrics_.retried(error); }
@@ -84,6 +88,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   std::string said_growth_;  // by the thread of the growth alone
   std::mutex mutex_;         // of:
   std::string last_receipt_;
+  std::set<std::string> stood_in_;  // for these names
   Engine engine_;
 };
 

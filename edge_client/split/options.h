@@ -54,6 +54,7 @@ struct Options {
   bool insecure = false;
   std::string chat_template;  // its text; empty: the model's own
   bool special_in_content = false;
+  bool any_model = false;  // a request's model is this one, whatever it is called there
   uint64_t kv_budget = 0;  // bytes; 0: one whole context, of a server some
   std::string log_format = "text";
   std::vector<std::string> allowed_hosts, cors_origins;

@@ -170,10 +170,14 @@ std::string Loader::wanted_id() {
     }
   });
   if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] it has no model");
-  if (options_.model.empty()) return ids[0];
-  if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
+  if (options_.model.empty() && options_.any_model && ids.size() > 1) {
+    throw Error(ErrorKind::kInput, cat("--any-model: expected --model beside it: the server has ",
+                                       all.substr(0, 400)));
+  }
+  if (options_.model.empty()) return ids[0];
+  if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
   throw Error(ErrorKind::kRemote,
               cat("[server] ", remote_->origin(), " has no model ", shown(options_.model),
                   ", it has ", all.substr(0, 400)),

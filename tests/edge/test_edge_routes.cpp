@@ -97,9 +97,67 @@ TEST(EdgeRoutes, AWrongModelIsToldTheRightOne) {
     const http::Reply reply = Demo::edge().post(path, {{"model", "gpt-4"}, {field, value}});
     EXPECT_EQ(reply.status, 404) << path;
     const Json error = Json::parse(reply.body)["error"];
-    EXPECT_EQ(error["message"], "no model of this id: expected demo") << path;
+    EXPECT_EQ(error["message"],
+              "no model of this id: expected demo; edge_client --serve --any-model answers for any "
+              "name")
+        << path;
     EXPECT_EQ(error["code"], "model_not_found");
   }
+}
+
+TEST(EdgeRoutes, AnyModelsNameIsAnsweredByTheOneThatIsThere) {
+  Pair pair("rand-a");
+  EdgeServer edge(pair.arguments({"--cut=2", "--any-model"}));
+  edge.ready();
+  const Json hi = {{{"role", "user"}, {"content", "hi"}}}, few = {{"num_predict", 2}};
+  const std::pair<const char*, Json> asks[] = {
+      {"/v1/completions", {{"prompt", "a"}, {"max_tokens", 2}}},
+      {"/v1/chat/completions", {{"messages", hi}, {"max_tokens", 2}}},
+      {"/v1/responses", {{"input", "hi"}, {"max_output_tokens", 2}}},
+      {"/v1/messages", {{"messages", hi}, {"max_tokens", 2}}},
+      {"/v1/embeddings", {{"input", "hi"}}},
+      {"/api/generate", {{"prompt", "a"}, {"options", few}, {"stream", false}}},
+      {"/api/generate", {{"prompt", ""}}},
+      {"/api/chat", {{"messages", hi}, {"options", few}, {"stream", false}}},
+      {"/api/embed", {{"input", "hi"}}}};
+  for (const auto& [path, body] : asks) {
+    for (const char* name : {"gpt-4o", "claude-haiku-4-5", "rand-a"}) {
+      EXPECT_EQ(edge.ask(path, with(body, {{"model", name}}))["model"], "rand-a") << path << name;
+    }
+  }
+  EXPECT_EQ(edge.ask("/api/show", {{"model", "gpt-4o:latest"}})["modelfile"], "FROM rand-a\n");
+  EXPECT_EQ(edge.ask("/api/generate", {{"model", "rand-a:latest"}})["model"], "rand-a:latest");
+  EXPECT_EQ(Json::parse(edge.get("/v1/models").body)["data"].size(), 1u);
+  // Each name is told once.
+  const std::string said = edge.until("ready\n");
+  for (const std::string name : {"gpt-4o", "claude-haiku-4-5"}) {
+    const std::string line =
+        cat("no model '", name, "' is here: rand-a answers for it (--any-model)\n");
+    const size_t at = said.find(line);
+    ASSERT_NE(at, said.npos) << said;
+    EXPECT_EQ(said.find(line, at + 1), said.npos) << said;
+  }
+}
+
+TEST(EdgeRoutes, AnyModelsNameNeedsOneModel) {
+  cloud::TestCloud cloud({"rand-a", "rand-b"});
+  TemporaryFolder cache;
+  const std::vector<std::string> common = {cat("--server=", cloud.url()), "--any-model",
+                                           cat("--cache=", cache.path.string())};
+  EdgeServer several(common);
+  EXPECT_EQ(several.ended(), 2);
+  EXPECT_NE(several.until("").find("--any-model: expected --model beside it: the server has "
+                                   "'rand-a', 'rand-b'"),
+            std::string::npos);
+  EdgeServer tail({cat("--server=", cloud.url()), "--any-model", "--tail=mine.safetensors"});
+  EXPECT_EQ(tail.ended(), 2);
+  EXPECT_NE(tail.until("").find("--any-model: expected no --tail"), std::string::npos);
+  std::vector<std::string> named = common;
+  named.emplace_back("--model=rand-b");
+  EdgeServer one(named);
+  const Json answer =
+      one.ready().ask("/v1/completions", {{"model", "gpt-4o"}, {"prompt", "a"}, {"max_tokens", 2}});
+  EXPECT_EQ(answer["model"], "rand-b");
 }
 
 // A model that was made for many positions: an agent's first prompt fits without a flag, as far as

@@ -35,7 +35,8 @@ class OllamaEmbeddings : public Retelling {
   std::string whole(const Json& answer) override {
     Json rows = Json::array();
     for (const Json& one : answer["data"]) rows.push_back(one["embedding"]);
-    const Json json = {{"model", model_},
+    const std::string& id = answer["model"].text();
+    const Json json = {{"model", model_.starts_with(id) ? model_ : id},
                        {"embeddings", std::move(rows)},
                        {"total_duration", ns(Clock::now() - start_)},
                        {"load_duration", 0},
@@ -128,15 +129,15 @@ OllamaModel find_model(const OllamaParts& parts, const std::string& name) {
   const std::string id = id_of(name);
   std::vector<std::string> ids;
   for (OllamaModel& model : parts.models()) {
-    if (model.id == id) return std::move(model);
+    if (model.id == id || parts.any_model) return std::move(model);
     ids.push_back(std::move(model.id));
   }
   refuse_model(ids);
 }
 
 http::Response loaded(const OllamaParts& parts, const std::string& name, bool chat) {
-  find_model(parts, name);
-  return http::Response::json(200, OllamaText(name, chat).loaded());
+  const std::string id = find_model(parts, name).id;
+  return http::Response::json(200, OllamaText(id == id_of(name) ? name : id, chat).loaded());
 }
 
 Json taken_text(Fields& fields, const char* key) {

@@ -26,6 +26,7 @@ struct OllamaParts {
   std::string version;
   std::function<std::vector<OllamaModel>()> models;  // one at least
   http::Handler completions, chat, embeddings;       // as OpenAI has them
+  bool any_model = false;                            // the first answers for any name
 };
 
 std::vector<http::Route> ollama_routes(OllamaParts parts);

@@ -83,6 +83,7 @@ class OllamaText : public Retelling {
   }
 
   void take(const Json& answer) {
+    if (!model_.starts_with(answer["model"].text())) model_ = answer["model"].text();
     const std::string reason = finish_reason_of(answer);
     if (!reason.empty()) reason_ = reason == "tool_calls" ? "stop" : reason;
     for (ToldCall& one : calls_of(answer)) {
@@ -130,7 +131,7 @@ class OllamaText : public Retelling {
     return line(json);
   }
 
-  const std::string model_;
+  std::string model_;  // as it was asked for, with a tag perhaps, unless another one answers
   const bool chat_;
   const Clock::time_point start_ = Clock::now();
   std::optional<Clock::time_point> first_;
