@@ -120,7 +120,7 @@ TEST(Charsmap, RefusesATrieThatLeavesItsArrayOrLoops) {
 
 // Each unit of a real one spoilt in turn: refused, or a table that answers within its bounds.
 TEST(Charsmap, SurvivesDamage) {
-  const auto file = nlohmann::json::parse(read_file(kGolden));
+  const auto file = nlohmann::json::parse(slurp(kGolden));
   const std::string blob =
       *from_base64(file["normalizer"]["normalizers"][0]["precompiled_charsmap"].get<std::string>());
   std::mt19937 random(11);
@@ -142,7 +142,7 @@ TEST(Charsmap, SurvivesDamage) {
 }
 
 TEST(Unigram, RefusesAVocabularyByName) {
-  const auto golden = nlohmann::json::parse(read_file(kGolden));
+  const auto golden = nlohmann::json::parse(slurp(kGolden));
   const auto error = [&](const std::function<void(nlohmann::json&)>& spoil) {
     auto file = golden;
     spoil(file);
@@ -190,7 +190,7 @@ TEST(Unigram, RefusesAVocabularyByName) {
 
 // What a piece has no token for becomes its bytes, where the vocabulary has all 256.
 TEST(Unigram, FallsBackToBytes) {
-  auto file = nlohmann::json::parse(read_file(kGolden));
+  auto file = nlohmann::json::parse(slurp(kGolden));
   file["model"]["byte_fallback"] = true;
   file["added_tokens"] = nlohmann::json::array();
   file["post_processor"] = nullptr;
@@ -211,8 +211,8 @@ TEST(Unigram, FallsBackToBytes) {
 
 // Metaspace's three schemes, whole pieces, and the spelling of before 2024.
 TEST(Unigram, PutsASpaceBeforeAsItsFileSays) {
-  const auto golden = nlohmann::json::parse(read_file(kGolden));
-  const auto decoded = [&](const nlohmann::json& metaspace, const std::string& text) {
+  const auto golden = nlohmann::json::parse(slurp(kGolden));
+  const auto marked = [&](const nlohmann::json& metaspace) {
     auto file = golden;
     for (const auto& [key, value] : metaspace.items()) file["pre_tokenizer"][key] = value;
     if (metaspace.contains("add_prefix_space")) file["pre_tokenizer"].erase("prepend_scheme");
@@ -221,7 +221,7 @@ TEST(Unigram, PutsASpaceBeforeAsItsFileSays) {
   };
   const std::string text = "the<s>the";
   const auto shown = [&](const nlohmann::json& metaspace) {
-    const Tokenizer tokenizer = decoded(metaspace, text);
+    const Tokenizer tokenizer = marked(metaspace);
     return tokenizer.decode(tokenizer.encode(text));
   };
   EXPECT_EQ(shown({{"prepend_scheme", "always"}}), " the<s> the");
