@@ -167,7 +167,7 @@ export class Scene {
     cloud.classList.toggle('lost', lost !== undefined);
     cloud.querySelector('.name span').textContent = new URL(state.server.url).host;
     work(cloud).textContent = lost === undefined ? words(there).join(' · ')
-      : `no answer for ${lost} s${there.length === 0 || (!this.waited && !this.needed) ? '; not needed now' : this.waited ? '; waiting' : ''}`;
+      : `no answer for ${lost} s${there.length === 0 || (!this.waited && !this.needed) ? '; not needed' : this.waited ? '; waiting' : ''}`;
     this.boxes.edge.querySelector('.name span').textContent = state.device.name === 'none' ? '' : state.device.name;
     const coming = here.filter(lands), left = sum(coming, (stage) => stage.bytes - stage.bytes_done), soonest = ({landing}) => landing.seconds_left ?? Infinity;
     // The one that is coming in: of those with bytes to come, the one that is here the soonest.
