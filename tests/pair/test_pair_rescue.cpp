@@ -21,9 +21,9 @@ size_t times(std::string_view text, std::string_view part) {
 }
 
 // An edge that serves, and somebody who reads its streams.
-struct Serving {
-  Serving(const std::string& cloud, const fs::path& cache, const Arguments& more,
-          const Arguments& before = {})
+struct ServingEdge {
+  ServingEdge(const std::string& cloud, const fs::path& cache, const Arguments& more,
+              const Arguments& before = {})
       : edge(before + edge_command(cloud, kOnCpu + Arguments{"--serve", "127.0.0.1:0"} + more),
              {cat("XDG_CACHE_HOME=", cache.string())}) {}
   bool says(std::string_view part) {
@@ -248,7 +248,7 @@ TEST_F(Rescue, ElsewhereTheLineSaysSoAndExactWaits) {
 TEST_F(Rescue, AnEdgeThatServesGoesOnToo) {
   for (const char* cut : {"4", "cloud"}) {
     SCOPED_TRACE(cut);
-    Serving edge(cloud_.url(), home_.path, {"--cut", cut, "--retry-for", "4"});
+    ServingEdge edge(cloud_.url(), home_.path, {"--cut", cut, "--retry-for", "4"});
     const std::string calm = edge.stream();
     const auto moves = [&] { return edge.usage["splitcompute"]["moves"]; };
     EXPECT_EQ(moves().size(), 0u) << edge.usage;
@@ -282,12 +282,12 @@ constexpr std::string_view kAllHere = "all weights are here: a text goes on if t
 // Its cache has nothing at the start. The cloud is killed in the middle of the second answer.
 TEST_F(Pair, AnIdleEdgeThatServesAtACutFetchesWhatALostCloudWouldTake) {
   const Folder alone;
-  const std::string calm = Serving(cloud_.url(), alone.path, {"--cut", "0"}).stream();
+  const std::string calm = ServingEdge(cloud_.url(), alone.path, {"--cut", "0"}).stream();
   ASSERT_GT(calm.size(), 300u);
   for (const Arguments& cut : {Arguments{"--cut", "6"}, {"--cut", "3", "--head", "cloud"}}) {
     SCOPED_TRACE(cut[1]);
     const Folder home;
-    Serving edge(cloud_.url(), home.path, cut + Arguments{"--retry-for", "4"});
+    ServingEdge edge(cloud_.url(), home.path, cut + Arguments{"--retry-for", "4"});
     EXPECT_EQ(edge.stream(), calm);
     ASSERT_TRUE(edge.says(kAllHere)) << edge.edge.err();
     EXPECT_EQ(times(edge.edge.err(), " of weights come while no text runs"), 1u) << edge.edge.err();
@@ -325,7 +325,7 @@ TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
     std::printf("no right to mount: a small disk is not tested\n");
   }
   std::deque<Folder> homes;
-  std::deque<Serving> all;
+  std::deque<ServingEdge> all;
   std::vector<uint64_t> kept;
   for (const Edge& one : edges) {
     all.emplace_back(cloud_.url(), homes.emplace_back().path,
@@ -333,7 +333,7 @@ TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
     EXPECT_FALSE(all.back().stream({}, 8).empty());
     kept.push_back(all.back().get("/split/cache").at("bytes").get<uint64_t>());
   }
-  Serving rest(cloud_.url(), other.path, {"--cut", "6"});
+  ServingEdge rest(cloud_.url(), other.path, {"--cut", "6"});
   ASSERT_TRUE(rest.says(kAllHere)) << rest.edge.err();
   EXPECT_GT(rest.get("/split/cache").at("bytes").get<uint64_t>(), 2 * kept[0]);
   for (size_t i = 0; i < edges.size(); ++i) {
@@ -345,7 +345,7 @@ TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
     EXPECT_EQ(times(all[i].edge.err(), "come while no text runs"), 0u) << all[i].edge.err();
   }
   cloud_.process().kill();
-  for (Serving& edge : all) {
+  for (ServingEdge& edge : all) {
     edge.stream({}, 8);
     EXPECT_FALSE(edge.error.empty() && edge.usage.is_object());
     edge.expect_end();
@@ -354,7 +354,7 @@ TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
 
 // A cut that is moved has another rest; --cut auto fetches in its own way.
 TEST_F(Pair, TheRestIsThatOfTheCutThatIsNamedNow) {
-  Serving edge(cloud_.url(), home_.path, {"--cut", "6", "--retry-for", "4"});
+  ServingEdge edge(cloud_.url(), home_.path, {"--cut", "6", "--retry-for", "4"});
   const auto put = [&](const Json& cut) {
     const http::Reply reply =
         http::Client(edge.url())
