@@ -241,25 +241,6 @@ Placement Loader::place(const Options& options, const CloudSessions& sessions, b
   }
 }
 
-// The blocks of a tail of one's own run here alone.
-void Loader::expect_below_tail(const Placement& place) const {
-  const auto expect = [&](const char* flag, int cut) {
-    if (cut >= 0 && cut <= tail_->first()) return;
-    throw Error(ErrorKind::kInput,
-                cat(flag, ": expected at most ", tail_->first(), ", where the tail begins, got ",
-                    cut == Move::kCloud ? "cloud" : std::to_string(cut)));
-  };
-  expect("--cut", place.all_on_cloud ? Move::kCloud : place.cut);
-  for (const ScheduledMove& move : place.moves) expect("--moves", move.cut);
-  if (place.head_on_cloud) {
-    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
-  }
-}
-
-std::optional<int> Loader::highest_cut() const {
-  return tail_ ? std::optional(tail_->first()) : std::nullopt;
-}
-
 // config.json comes before the description that has its hash: a request less to wait for.
 void Loader::expect_own_config() {
   if (seen_) return;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "edge_client/weights/loader.h"
 #include "io/safetensors.h"
 #include "tensor/blocks.h"
 
@@ -179,6 +180,25 @@ OwnedTensor TailWeights::weight(const WeightDecl& decl,
     for (size_t i = 0; i < inputs; ++i) w[in_out ? i * outputs + o : o * inputs + i] += row[i];
   }
   return result;
+}
+
+// The blocks of a tail of one's own run here alone.
+void Loader::expect_below_tail(const Placement& place) const {
+  const auto expect = [&](const char* flag, int cut) {
+    if (cut >= 0 && cut <= tail_->first()) return;
+    throw Error(ErrorKind::kInput,
+                cat(flag, ": expected at most ", tail_->first(), ", where the tail begins, got ",
+                    cut == Move::kCloud ? "cloud" : std::to_string(cut)));
+  };
+  expect("--cut", place.all_on_cloud ? Move::kCloud : place.cut);
+  for (const ScheduledMove& move : place.moves) expect("--moves", move.cut);
+  if (place.head_on_cloud) {
+    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
+  }
+}
+
+std::optional<int> Loader::highest_cut() const {
+  return tail_ ? std::optional(tail_->first()) : std::nullopt;
 }
 
 }  // namespace split::edge

@@ -5,9 +5,9 @@
 
 #include <thread>
 
-#include "support/deep_templates.h"
+#include "support/depth/deep_templates.h"
+#include "support/depth/worker_stack.h"
 #include "support/edge_server.h"
-#include "support/worker_stack.h"
 
 namespace split::test {
 namespace {

@@ -42,13 +42,13 @@ class Agents : public testing::Test {
   // The answer to `body` at `path`, streamed as agents want it, of a model that says so.
   http::Reply ask(const char* path, const Ordered& body, const std::string& says) {
     const std::string model = body["model"];
-    write_saying(dir.path / "blank" / model, family, 1, "x");
-    const Dict counted = Dict::parse(post(path, body, dir.path / "blank" / model, false).body);
+    write_saying(dir_.path / "blank" / model, family_, 1, "x");
+    const Dict counted = Dict::parse(post(path, body, dir_.path / "blank" / model, false).body);
     const Dict& usage = counted["usage"];
     const size_t prompt =
         usage.value(usage.contains("input_tokens") ? "input_tokens" : "prompt_tokens", size_t{0});
-    write_saying(dir.path / "says" / model, family, prompt, says);
-    return post(path, body, dir.path / "says" / model, true);
+    write_saying(dir_.path / "says" / model, family_, prompt, says);
+    return post(path, body, dir_.path / "says" / model, true);
   }
 
  private:
@@ -56,7 +56,7 @@ class Agents : public testing::Test {
                    bool stream) {
     cloud::TestCloud cloud({model.string()});
     EdgeServer edge(
-        {cat("--server=", cloud.url()), "--cut=1", cat("--cache=", (dir.path / "cache").string())});
+        {cat("--server=", cloud.url()), "--cut=1", cat("--cache=", (dir_.path / "cache").string())});
     edge.ready();
     body["temperature"] = 0;  // agents leave it to the server
     if (!stream) body.erase("stream"), body.erase("stream_options");
@@ -66,8 +66,8 @@ class Agents : public testing::Test {
     return reply;
   }
 
-  cloud::TemporaryDir dir;
-  const ToolCase family = tool_cases()[0];
+  cloud::TemporaryDir dir_;
+  const ToolCase family_ = tool_cases()[0];
 };
 
 TEST_F(Agents, CodexsFirstRequestIsACallAndTheNextOneWords) {

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <fstream>
 
+#include "pair/memory_group.h"
 #include "support/http_peer.h"
-#include "support/memory_group.h"
 
 namespace split::test {
 namespace {

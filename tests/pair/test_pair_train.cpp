@@ -6,9 +6,9 @@
 #include <regex>
 #include <set>
 
+#include "pair/memory_group.h"
 #include "pair_faults.h"
 #include "support/chaos_proxy.h"
-#include "support/memory_group.h"
 
 namespace split::test {
 namespace {

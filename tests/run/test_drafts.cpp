@@ -226,7 +226,7 @@ struct Counting {
 struct Drafted {
   Ids tokens;
   size_t trips = 0;  // behind the prompt's
-  size_t rows = 0;   // of these
+  size_t rows = 0;   // in these trips
   double ms = 0;     // that they take, by the cost
 };
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "support/deep_templates.h"
-#include "support/worker_stack.h"
+#include "support/depth/deep_templates.h"
+#include "support/depth/worker_stack.h"
 #include "text/jinja/jinja.h"
 
 namespace split {

@@ -297,7 +297,7 @@ TEST(EdgeTrain, AnAdapterIsWhatItsDescriptionSaysOrIsRefused) {
     with(name, value);
     EXPECT_EQ(logprobs(), own) << name;
   }
-  // Of rank 4: alpha / sqrt(4) is 2 alpha / 4.
+  // Rank 4: alpha / sqrt(4) is 2 alpha / 4.
   with("lora_alpha", 2 * as_made["lora_alpha"].get<double>());
   const auto doubled = logprobs();
   EXPECT_NE(doubled, own);

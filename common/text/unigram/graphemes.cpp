@@ -12,11 +12,11 @@ namespace split::graphemes {
 namespace {
 
 enum Break : uint8_t {
-  C,  // Control
-  B,  // Prepend
-  S,  // SpacingMark
-  E,  // Extend
-  P,  // Extended_Pictographic
+  kControl,
+  kPrepend,
+  kSpacingMark,
+  kExtend,
+  kPictographic,
   kOther,
   kCr,
   kLf,
@@ -28,6 +28,9 @@ enum Break : uint8_t {
   kOpen,      // Hangul LV
   kSyllable,  // Hangul LVT
 };
+
+// The letters of the table.
+constexpr Break C = kControl, B = kPrepend, S = kSpacingMark, E = kExtend, P = kPictographic;
 
 struct Range {
   char32_t first, last;
