@@ -70,11 +70,9 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              "begins there, and "
              "comes here with the weights where that serves --goal (auto)",
              &words.cut);
-  flags.bytes("max-weights", "BYTES",
-              "most weights that --cut auto and --serve fetch (1G; 0: none)", &options.max_weights);
-  flags.text("moves", "N:K,...",
-             "at N tokens let the server run K blocks, or all (cloud), from there on",
-             &words.moves);
+  flags.bytes("max-weights", "BYTES", "most weights that are fetched (1G; 0: none)",
+              &options.max_weights);
+  flags.text("moves", "N:K,...", "after N tokens, move the cut to K, or to cloud", &words.moves);
   flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
   flags.toggle("stay", "at a named cut, wait for a lost cloud", &options.stay);
   flags.choice("wire", {"f32", "f16", "q8_0"},
@@ -88,8 +86,8 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
                "(edge; at a numbered cut cloud, if over three blocks)",
                &words.head);
   flags.number("context", "N",
-               "most positions of a text, up to the server's (what the model "
-               "was made for, 32768 at most, as far as --kv-budget and the memory go)",
+               "most positions of a text (what the model was made for, up to 32768, "
+               "where there is room)",
                &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
              "format of downloads: f32, f16, q8_0, q4_0 or "
@@ -159,13 +157,9 @@ void add_listening_flags(Flags& flags, Options& options, Words& words) {
               "an origin whose pages may ask: http(s)://host[:port], or * for "
               "all; repeat it",
               &options.cors_origins);
-  flags.number("stops-cloud", "PID",
-               "the cloud is this process of this machine, and the page may end it, to show what "
-               "its texts do then",
+  flags.number("stops-cloud", "PID", "let the page end this process, the cloud here",
                &options.stops_cloud, 2, INT_MAX);
-  flags.choice("log-format", {"text", "json"},
-               "how requests are logged on stderr: as lines for people, or as "
-               "JSON (text)",
+  flags.choice("log-format", {"text", "json"}, "log requests for people, or as JSON (text)",
                &options.log_format);
 }
 
@@ -176,8 +170,7 @@ void add_answering_flags(Flags& flags, Options& options) {
              &options.chat_template);
   flags.toggle("special-in-content", "read special tokens in messages as these, not text",
                &options.special_in_content);
-  flags.toggle("any-model", "answer for any model's name with the one that is here",
-               &options.any_model);
+  flags.toggle("any-model", "answer for any name with the model that is here", &options.any_model);
   flags.bytes("memory-budget", "BYTES",
               "most that requests may hold at once; past it they get 503 (what "
               "the system grants)",

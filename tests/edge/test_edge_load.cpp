@@ -154,7 +154,7 @@ TEST_F(EdgeLoad, ATextTakesLayersThatALoadedCloudAsksForAndGivesThemBack) {
     EXPECT_EQ(got.counts.moves.back().to, cut);
     EXPECT_GE(got.lowest, kLowest);
     EXPECT_LE(got.lowest, 6);
-    EXPECT_EQ(cloud.pages().in_use(), 0u);
+    EXPECT_TRUE(comes_true([&] { return cloud.pages().in_use() == 0; }));
     for (int i = 0; i < 100; ++i) round();  // the next text finds it calm
     cloud.cloud.models[0]->wishes().told();
   }

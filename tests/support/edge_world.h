@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -26,6 +27,17 @@
 #include "temporary_folder.h"
 
 namespace split::test {
+
+// Waits until an edge that has ended said its last words, for which it waits itself no more: until
+// `condition` holds. Returns false after a minute.
+inline bool comes_true(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // Made when first used, ended after the last test: a server that outlives main() runs into the
 // libraries' ends.

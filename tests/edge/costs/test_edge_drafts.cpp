@@ -1,6 +1,7 @@
 // Tests what guesses cost the cloud and the line, and what they bring, by receipts.
 #include <gtest/gtest.h>
 
+#include "edge/costs/slow_line.h"
 #include "edge/moving_pair.h"
 
 namespace split::test {
@@ -43,8 +44,11 @@ TEST(EdgeDrafts, CostLittleWhereIdsAreDrawn) {
   }
 }
 
+// On a line of 50 ms, where each trip that a guess spares is worth many rows.
 TEST(EdgeDrafts, StayWhereTheyHold) {
   MovingPair& pair = MovingPair::of("demo");
+  const SlowLine line(pair.cloud.url(), 0, std::chrono::milliseconds(25));
+  pair.through = line.url();
   const auto text = [&](const std::string& prompt, const char* tokens) {
     return text_of(pair, prompt, "auto", {"--temperature=0", cat("--max-tokens=", tokens)});
   };

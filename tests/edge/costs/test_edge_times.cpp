@@ -5,34 +5,14 @@
 #include <regex>
 
 #include "base/resources/clock.h"
+#include "edge/costs/slow_line.h"
 #include "edge/moving_pair.h"
-#include "scripts/link/relay.h"
 
 namespace split::test {
 namespace {
 
 using Json = nlohmann::json;
 using namespace std::chrono_literals;
-
-// 5 Mbit/s and 100 ms each way, before the cloud.
-class SlowLine {
- public:
-  explicit SlowLine(const std::string& url)
-      : relay_({.to_port = http::parse_url(url).port,
-                .up = {5'000'000, 100ms},
-                .down = {5'000'000, 100ms},
-                .rtt = 200ms}),
-        thread_([this] { relay_.run(); }) {}
-  ~SlowLine() {
-    relay_.stop();
-    thread_.join();
-  }
-  std::string url() const { return cat("http://127.0.0.1:", relay_.port()); }
-
- private:
-  link::Relay relay_;
-  std::thread thread_;
-};
 
 class EdgeTimes : public ::testing::Test {
  protected:
@@ -102,7 +82,7 @@ class EdgeTimes : public ::testing::Test {
 TEST_F(EdgeTimes, OfATextEndWithItsLastTokenOverASlowLine) {
   for (const char* cut : {"6", "cloud"})
     run(pair_.cloud.url(), cut, {"--json"});  // fills the cache
-  const SlowLine line(pair_.cloud.url());
+  const SlowLine line(pair_.cloud.url(), 5'000'000, 100ms);
   for (const char* cut : {"6", "cloud", "auto"}) {
     const Told one = told(line.url(), cut);
     EXPECT_NEAR(one.ms - one.first_ms, one.words_ms, kSlackMs) << cut << "\n" << one.outcome.err;
