@@ -4,7 +4,7 @@
 #include <fstream>
 #include <optional>
 
-#include "programs.h"
+#include "support/programs.h"
 
 namespace split::test {
 
