@@ -151,12 +151,16 @@ TEST(CloudModels, AWrongOneIsToldWhichThereAre) {
     const http::Reply reply =
         cloud.ask().send(method, path, std::string(method) == "GET" ? "" : named);
     expect_error(reply, 404, "model_not_found", "model", path);
-    EXPECT_NE(reply.body.find("expected rand-b, rand-a\""), std::string::npos) << reply.body;
+    EXPECT_NE(reply.body.find("expected rand-b, rand-a; edge_client --serve --any-model "),
+              std::string::npos)
+        << reply.body;
   }
   const http::Reply opened = cloud.ask().send("PUT", wire::session_path(std::string(32, '1')),
                                               R"({"model":"gpt-4","cut":1})");
   expect_error(opened, 404, "model_not_found", "model");
-  EXPECT_NE(opened.body.find("expected rand-b, rand-a\""), std::string::npos) << opened.body;
+  EXPECT_NE(opened.body.find("expected rand-b, rand-a; edge_client --serve --any-model "),
+            std::string::npos)
+      << opened.body;
 }
 
 TEST(CloudModels, FilesComeAsTheyAre) {

@@ -95,8 +95,9 @@ TEST(Safetensors, WriterChecksItsCaller) {
 constexpr test::Attack kSafetensorsAttacks[] = {
     {"empty", "expected at least 8 bytes, got 0"},
     {"short_length", "expected at least 8 bytes, got 7"},
-    {"header_over_cap", "a header of 4194305 bytes, expected at most 4194304"},
-    {"header_length_max", "a header of 18446744073709551615 bytes, expected at most 4194304"},
+    {"header_over_cap", "no safetensors file: a header of 4194305 bytes, expected at most 4194304"},
+    {"header_length_max",
+     "no safetensors file: a header of 18446744073709551615 bytes, expected at most 4194304"},
     {"header_past_end", "a header of 63 bytes ends past the file's 70"},
     {"header_empty", "the header does not begin with '{'"},
     {"header_byte_order_mark", "the header does not begin with '{'"},
