@@ -189,7 +189,7 @@ TEST(Models, AContextThatNobodyAskedForIsWhatThereIsRoomFor) {
   EXPECT_EQ(fitted({.budget = 1 << 30}, large.files()).first, 9000);
   const auto [budget, of_budget] = fitted({.budget = 100 * kPage + 1}, large.files());
   EXPECT_EQ(budget, 1600);
-  EXPECT_EQ(of_budget, "--kv-budget, 307.2 kB, bounds it (192 B a position)");
+  EXPECT_EQ(of_budget, "--kv-budget, 307 kB, bounds it (192 B a position)");
   // Too little for any text of use: whoever loads the model refuses it as ever, or takes it anyway.
   EXPECT_EQ(fitted({.budget = 1}, large.files()).first, 4096);
   std::filesystem::remove_all(large.dir);
