@@ -143,9 +143,10 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   const Json vocab = Small().vocab;
   EXPECT_EQ(error("/version", "1.0"), "no error");
   EXPECT_EQ(error("", 3), "expected an object, got 3");
-  EXPECT_EQ(error("/model", nullptr), "model: expected BPE or WordPiece, got null");
+  EXPECT_EQ(error("/model", nullptr), "model: expected BPE, WordPiece or Unigram, got null");
   EXPECT_EQ(error("/model", 3), "model: expected an object, got 3");
-  EXPECT_EQ(error("/model/type", "Unigram"), "model: expected BPE or WordPiece, got \"Unigram\"");
+  EXPECT_EQ(error("/model/type", "Words"),
+            "model: expected BPE, WordPiece or Unigram, got \"Words\"");
   EXPECT_EQ(error("/model/type", "WordPiece"), "normalizer is not supported: null");
   EXPECT_EQ(error("/model/vocab", Json::array()),
             "model: expected a vocab and merges, got \"BPE\"");
@@ -191,8 +192,8 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   const Json latin = {{"content", "é"}, {"id", vocab["é"]}};
   EXPECT_EQ(error("/added_tokens/1", latin).find("added_tokens: \"\\u00e9\": the id "), 0u);
   EXPECT_EQ(error("/added_tokens/1", {{"content", "x"}, {"id", vocab["x"]}}), "no error");
-  EXPECT_EQ(error("/added_tokens/1", {{"content", "x"}, {"id", vocab["x"]}, {"lstrip", true}}),
-            "added_tokens: lstrip is not supported: true");
+  EXPECT_EQ(error("/added_tokens/1", {{"content", "x"}, {"id", vocab["x"]}, {"single_word", true}}),
+            "added_tokens: single_word is not supported: true");
   EXPECT_EQ(
       error("/pre_tokenizer", {{"type", "Sequence"},
                                {"pretokenizers",

@@ -28,11 +28,40 @@ TEST(Graphemes, AreThoseOfPcre) {
                              &offset, nullptr);
   ASSERT_NE(code, nullptr);
   auto* match = pcre2_match_data_create_from_pattern(code, nullptr);
-  const char* const parts[] = {
-      "a", "\r",     "\n",     "\t",         "\u00AD", "\u0301", "\u0323", "\u200D", "\u200C",
-      "👩", "❤",      "\uFE0F", "🏽",       "©",      "🇩",      "🇪",      "\u0600", "\u0903",
-      "अ", "\u093E", "\u1100", "\u1161",     "\u11A8", "가",     "각",     "\u0E33", "\u20DD",
-      "ｶ", "\uFF9E", "\u2028", "\U000E0020", "é",      "中"};
+  // PCRE2 10.42 joins two pictographs with a mark between them, which UAX 29 does not (GB11 wants a
+  // joiner): each is followed by a letter here.
+  const char* const parts[] = {"👩\u200D❤\uFE0F\u200D👩a",
+                               "👩🏽a",
+                               "©a",
+                               "\uFE0F",
+                               "a",
+                               "\r",
+                               "\n",
+                               "\t",
+                               "\u00AD",
+                               "\u0301",
+                               "\u0323",
+                               "\u200D",
+                               "\u200C",
+                               "🇩",
+                               "🇪",
+                               "\u0600",
+                               "\u0903",
+                               "अ",
+                               "\u093E",
+                               "\u1100",
+                               "\u1161",
+                               "\u11A8",
+                               "가",
+                               "각",
+                               "\u0E33",
+                               "\u20DD",
+                               "ｶ",
+                               "\uFF9E",
+                               "\u2028",
+                               "\U000E0020",
+                               "é",
+                               "中"};
   std::mt19937 random(7);
   size_t clusters = 0;
   for (int round = 0; round < 20000; ++round) {
