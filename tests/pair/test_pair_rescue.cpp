@@ -320,7 +320,7 @@ TEST_F(Pair, NothingMoreIsFetchedWhereItIsNotWantedOrHasNoRoom) {
   if (exit_code({"unshare", "-m", "sh", "-c", mount, "sh", "true"}) == 0) {
     edges.push_back({{"--cache", full.path.string()},
                      {"unshare", "-m", "sh", "-c", mount, "sh"},
-                     " free; texts wait for a lost cloud"});
+                     "; texts wait for a lost cloud"});
   } else {
     std::printf("no right to mount: a small disk is not tested\n");
   }
