@@ -106,7 +106,7 @@ TEST(EdgeRoutes, AWrongModelIsToldTheRightOne) {
 }
 
 TEST(EdgeRoutes, AnyModelsNameIsAnsweredByTheOneThatIsThere) {
-  Pair pair("rand-a");
+  Pair pair("demo");
   EdgeServer edge(pair.arguments({"--cut=2", "--any-model"}));
   edge.ready();
   const Json hi = {{{"role", "user"}, {"content", "hi"}}}, few = {{"num_predict", 2}};
@@ -121,18 +121,18 @@ TEST(EdgeRoutes, AnyModelsNameIsAnsweredByTheOneThatIsThere) {
       {"/api/chat", {{"messages", hi}, {"options", few}, {"stream", false}}},
       {"/api/embed", {{"input", "hi"}}}};
   for (const auto& [path, body] : asks) {
-    for (const char* name : {"gpt-4o", "claude-haiku-4-5", "rand-a"}) {
-      EXPECT_EQ(edge.ask(path, with(body, {{"model", name}}))["model"], "rand-a") << path << name;
+    for (const char* name : {"gpt-4o", "claude-haiku-4-5", "demo"}) {
+      EXPECT_EQ(edge.ask(path, with(body, {{"model", name}}))["model"], "demo") << path << name;
     }
   }
-  EXPECT_EQ(edge.ask("/api/show", {{"model", "gpt-4o:latest"}})["modelfile"], "FROM rand-a\n");
-  EXPECT_EQ(edge.ask("/api/generate", {{"model", "rand-a:latest"}})["model"], "rand-a:latest");
+  EXPECT_EQ(edge.ask("/api/show", {{"model", "gpt-4o:latest"}})["modelfile"], "FROM demo\n");
+  EXPECT_EQ(edge.ask("/api/generate", {{"model", "demo:latest"}})["model"], "demo:latest");
   EXPECT_EQ(Json::parse(edge.get("/v1/models").body)["data"].size(), 1u);
   // Each name is told once.
   const std::string said = edge.until("ready\n");
   for (const std::string name : {"gpt-4o", "claude-haiku-4-5"}) {
     const std::string line =
-        cat("no model '", name, "' is here: rand-a answers for it (--any-model)\n");
+        cat("no model '", name, "' is here: demo answers for it (--any-model)\n");
     const size_t at = said.find(line);
     ASSERT_NE(at, said.npos) << said;
     EXPECT_EQ(said.find(line, at + 1), said.npos) << said;
@@ -155,8 +155,8 @@ TEST(EdgeRoutes, AnyModelsNameNeedsOneModel) {
   std::vector<std::string> named = common;
   named.emplace_back("--model=rand-b");
   EdgeServer one(named);
-  const Json answer =
-      one.ready().ask("/v1/completions", {{"model", "gpt-4o"}, {"prompt", "a"}, {"max_tokens", 2}});
+  const Json answer = one.ready().ask("/v1/completions",
+                                      {{"model", "gpt-4o"}, {"prompt", {1, 2}}, {"max_tokens", 2}});
   EXPECT_EQ(answer["model"], "rand-b");
 }
 
