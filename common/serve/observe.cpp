@@ -142,6 +142,9 @@ void observe_server(http::Server& server, Metrics& metrics,
                 "The longest time since the start in which the loop that hears all connections was "
                 "at work on some.",
                 [&server] { return seconds(server.stats().longest_turn); });
+  metrics.gauge("split_loop_longest_turn_cpu_seconds",
+                "The most processor time that this loop took at once since the start.",
+                [&server] { return seconds(server.stats().longest_turn_work); });
   server.on_refused([&metrics, write = std::move(write)](const http::Refused& refused) {
     requests(metrics, kNoRoute, refused.status).add();
     if (log_format() >= LogFormat::kText) write(refused_line(refused));

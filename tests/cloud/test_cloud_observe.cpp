@@ -92,6 +92,7 @@ TEST(CloudMetrics, AreThereBeforeAnythingIsAsked) {
         "split_kv_usage_ratio", "split_replayed_rows_total", "split_sessions_moved_total"}) {
     EXPECT_EQ(read.value(of_model, {{"model", "rand-a"}}), 0) << of_model;
   }
+  EXPECT_GE(read.value("split_loop_longest_turn_cpu_seconds"), 0);
   EXPECT_GE(read.value("split_loop_longest_turn_seconds"), 0);
 }
 

@@ -180,6 +180,9 @@ TEST_F(HttpLoop, TellsItsLongestTurn) {
   asking.answer();
   EXPECT_GE(longest(), least);
   EXPECT_LE(longest(), std::chrono::steady_clock::now() - before + least);
+  // The handler waited: that is no work.
+  EXPECT_GT(running_.server.stats().longest_turn_work.count(), 0);
+  EXPECT_LE(running_.server.stats().longest_turn_work, longest());
 }
 
 TEST_F(HttpLoop, AnswersManyInOnePacketInTheirOrder) {

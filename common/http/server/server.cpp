@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/system/thread_time.h"
 #include "http/server/server_loop.h"
 
 namespace split::http {
@@ -144,6 +145,7 @@ void Server::Impl::run() {
     if (n < 0 && errno != EINTR)
       throw Error(ErrorKind::kIo, cat("[http] epoll_wait: ", errno_text(errno)));
     const auto began = Clock::now();
+    const auto worked = thread_time();
     for (int i = 0; i < n; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
     for (const int fd : std::exchange(ready.pending, {})) on_event(fd);
     take_reports();
@@ -155,8 +157,8 @@ void Server::Impl::run() {
     take_turns();
     on_time(Clock::now());
     trim();
-    const auto took = Clock::now() - began;
-    if (took > counts.longest_turn.load()) counts.longest_turn = took;
+    counts.turn_work.store(std::max<Clock::duration>(counts.turn_work, thread_time() - worked));
+    counts.turn.store(std::max<Clock::duration>(counts.turn, Clock::now() - began));
   }
   door.listener.reset();
   // Late handlers find their client gone and their writes failing.
@@ -402,8 +404,8 @@ void Server::stop() {
 void Server::renew_tls() { impl_->certificates.renew(); }
 
 Server::Stats Server::stats() const {
-  return {impl_->counts.open, impl_->workers.threads(), impl_->counts.inflight,
-          impl_->counts.longest_turn};
+  return {impl_->counts.open, impl_->workers.threads(), impl_->counts.inflight, impl_->counts.turn,
+          impl_->counts.turn_work};
 }
 
 }  // namespace split::http

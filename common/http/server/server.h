@@ -70,8 +70,9 @@ class Server {
   };
   struct Stats {
     size_t connections, workers, inflight;
-    // Between two waits of the loop, in which nobody else is heard.
-    std::chrono::steady_clock::duration longest_turn;
+    // Longest time between two waits of the loop, in which no other connection is served, and the
+    // most processor time that the loop's thread took in one turn.
+    std::chrono::steady_clock::duration longest_turn, longest_turn_work;
   };
 
   // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used, or for a proxy that

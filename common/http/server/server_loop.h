@@ -77,7 +77,7 @@ struct Counts {
   std::atomic<size_t> open{0};
   std::atomic<size_t> inflight{0};
   std::atomic<size_t> staying{0};  // workers that wait for their client's next request
-  std::atomic<Clock::duration> longest_turn{};
+  std::atomic<Clock::duration> turn{}, turn_work{};  // the longest ones
 };
 
 // Everything but the certificates, the reports and the atomics belongs to the loop thread.

@@ -1,8 +1,7 @@
 #include "text/jinja/meter.h"
 
-#include <ctime>
-
 #include "base/resources/memory_budget.h"
+#include "base/system/thread_time.h"
 
 namespace split::jinja {
 namespace {
@@ -12,11 +11,7 @@ constexpr int64_t kStepsBetweenLooks = 1024;  // less than a millisecond
 constexpr size_t kPaidAtOnce = 64 << 10;      // bytes
 
 // Counts this thread alone: a machine that is busy otherwise makes no run too long.
-double seconds_of_work() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+double seconds_of_work() { return std::chrono::duration<double>(thread_time()).count(); }
 
 [[noreturn]] void end_run(const std::string& what) {
   throw Error(ErrorKind::kInput, cat("the template ", what));
