@@ -9,7 +9,7 @@ LocalForward::LocalForward(Batcher& batcher, Requester requester, std::optional<
     : batcher_(batcher),
       requester_(std::move(requester)),
       root_(std::move(root)),
-      sequence_(batcher.shard().pages().open()) {}
+      sequence_(batcher.shard().pages().open(!requester_.self)) {}
 
 LocalForward::~LocalForward() {
   if (prefixes() != nullptr) prefixes()->put(*root_, sequence_, history_, blocks());
