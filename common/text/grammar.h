@@ -51,6 +51,8 @@ class Grammar {
   void finish() { memory_ = nullptr; }
   // Leaves one part of so many of the bounds for what is added from here on.
   void allow(size_t parts);
+  // Rules that may still be added.
+  size_t room() const { return most_.rules - rules_.size(); }
 
   // Where a text is: each stack holds offsets into the symbols, the next one last; an empty stack
   // is the end of the text. None: no text is like this. A place that would take more than some

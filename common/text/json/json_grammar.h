@@ -15,11 +15,11 @@ namespace split {
 
 // A value as this schema says: type (also a list of them), properties, required, items,
 // prefixItems, minItems, maxItems, minLength, maxLength, additionalProperties, enum, const, anyOf,
-// oneOf of alternatives that are known to exclude each other, bounds of integers, pattern and some
-// formats (pattern.h), and $ref within
-// the document, once around itself. Each text of the rule is valid but for the keywords that are
-// added to `loosened`, sorted; not each valid text is of the rule. Throws Error(kInput) that names
-// what is no schema, or one of nothing. `memory` pays for what is made.
+// oneOf of alternatives that are known to exclude each other, bounds of numbers (of other than
+// integers as decimals of six places at most), pattern and some formats (pattern.h), and $ref
+// within the document, once around itself. Each text of the rule is valid but for the keywords that
+// are added to `loosened`, sorted; not each valid text is of the rule. Throws Error(kInput) that
+// names what is no schema, or one of nothing. `memory` pays for what is made.
 Grammar::Symbol schema_rule(JsonRules& rules, const Json& schema, MemoryShare* memory,
                             std::vector<std::string>& loosened);
 // The arguments of a tool: an object of its schema. Nothing is refused: a part that is no schema,

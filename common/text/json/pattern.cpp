@@ -13,6 +13,7 @@ using Characters = JsonRules::Characters;
 using Sequence = JsonRules::Sequence;
 
 constexpr size_t kMostTimes = 1024, kMostNested = 64;
+constexpr size_t kPartOfRoom = 4;  // a pattern's repetitions leave the other three to its schema
 
 [[noreturn]] void refuse() { throw Error(ErrorKind::kInput, "a pattern that is not known here"); }
 
@@ -31,7 +32,8 @@ Characters all_but(Characters some) {
 
 class PatternReader {
  public:
-  PatternReader(JsonRules& rules, std::string_view text) : rules_(rules), text_(text) {}
+  PatternReader(JsonRules& rules, std::string_view text)
+      : rules_(rules), text_(text), times_left_(rules.room() / kPartOfRoom) {}
 
   PatternRule read() {
     PatternRule all = alternatives(true);
@@ -64,7 +66,8 @@ class PatternReader {
     return made;
   }
 
-  // Of the whole pattern: what is not tied to the text's begin and end may stand anywhere.
+  // Reads one alternative. Where it is of the whole pattern and has no ^ or $, anything may stand
+  // before or behind it.
   PatternRule alternative(bool whole) {
     Sequence all;
     PatternRule made{{}, 0, 0};
@@ -109,6 +112,9 @@ class PatternReader {
     take("?");  // the fewest first: the same texts
     // A rule may not begin with itself, as one of nothing any number of times would.
     if (most == SIZE_MAX ? one.least == 0 : most > kMostTimes) refuse();
+    const size_t made = most == SIZE_MAX ? least : most;
+    if (made > times_left_) refuse();
+    times_left_ -= made;
     Sequence all(least, one.text);
     all.push_back(most == SIZE_MAX ? rules_.many({one.text})
                                    : rules_.at_most(one.text, most - least));
@@ -212,7 +218,7 @@ class PatternReader {
 
   JsonRules& rules_;
   const std::string_view text_;
-  size_t at_ = 0, depth_ = 0;
+  size_t at_ = 0, depth_ = 0, times_left_ = 0;
 };
 
 #define YEAR "(\\d{3}[1-9]|\\d\\d[1-9]0|\\d[1-9]00|[1-9]000)"
@@ -231,7 +237,7 @@ constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
     {"date-time", "^" DATE "T" TIME "$"},
     {"uuid", "^" HEX "{8}(-" HEX "{4}){3}-" HEX "{12}$"},
     {"ipv4", "^(" BYTE "\\.){3}" BYTE "$"},
-    // What all checkers take, short enough: no quotes, no addresses in brackets.
+    // Addresses that every checker takes: short, no quotes, no brackets.
     {"email",
      "^[\\w+-]{1,20}(\\.[\\w+-]{1,20}){0,2}@"
      "([A-Za-z0-9](-?[A-Za-z0-9]){0,24}\\.){1,3}[A-Za-z]{2,18}$"}};

@@ -205,38 +205,94 @@ JsonRules::Symbol JsonRules::integer(int64_t low, int64_t high) {
   });
 }
 
+JsonRules::Symbol JsonRules::decimal(const Bound& low, const Bound& high, size_t places) {
+  const std::string name =
+      cat("decimal ", low.scaled, low.open ? " < " : " <= ", high.open ? "< " : "<= ", high.scaled,
+          " ", places);
+  return once(name, [&](uint32_t rule) {
+    const Bound above = low.scaled < 0 ? Bound{} : low;
+    if (high.scaled > 0 || (high.scaled == 0 && !high.open))
+      grammar_.add(rule, {magnitudes(above, high, places)});
+    const Bound below = high.scaled < 0 ? Bound{-high.scaled, high.open} : Bound{0, true};
+    if (low.scaled < 0)
+      grammar_.add(rule, join({lit("-"), {magnitudes(below, {-low.scaled, low.open}, places)}}));
+  });
+}
+
+// Numbers with fewer digits behind the point than the bounds have, with as many, and with more.
+JsonRules::Symbol JsonRules::magnitudes(const Bound& low, const Bound& high, size_t places) {
+  std::vector<Sequence> all;
+  const auto between = [&](int64_t first, int64_t last, size_t digits_behind,
+                           const Sequence& more) {
+    if (first > last) return;
+    const auto from = static_cast<uint64_t>(first), to = static_cast<uint64_t>(last);
+    all.push_back(join({{naturals(from, to, digits_behind)}, more}));
+  };
+  int64_t unit = 1;
+  for (size_t left = places + 1; left-- > 0; unit *= 10) {
+    int64_t first = (low.scaled + unit - 1) / unit, last = high.scaled / unit;
+    if (low.open && first * unit == low.scaled) ++first;
+    if (high.open && last * unit == high.scaled) --last;
+    between(first, last, left, {});
+  }
+  const Sequence point = places == 0 ? lit(".") : Sequence{};
+  const Symbol zero = digit('0', '0'), further = digits(0, kMostDigits - 1);
+  between(low.scaled + (low.open ? 1 : 0), high.scaled - 1, places,
+          join({point, {digit(), further}}));
+  if (low.open && low.scaled < high.scaled) {
+    between(low.scaled, low.scaled, places,
+            join({point, {at_most(zero, kMostPlaces), digit('1'), further}}));
+  }
+  if (!high.open && (!low.open || low.scaled < high.scaled)) {
+    between(high.scaled, high.scaled, places, join({point, {zero, at_most(zero, kMostPlaces)}}));
+  }
+  return either(all);
+}
+
 // Those with as many digits as `low`, with as many as `high`, and with numbers between.
-JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high) {
-  const std::string first = cat(low), last = cat(high);
-  if (first.size() == last.size()) return span(first, last);
-  std::vector<Sequence> alternatives = {{span(first, std::string(first.size(), '9'))},
-                                        {span("1" + std::string(last.size() - 1, '0'), last)}};
+JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high, size_t places) {
+  const auto written = [places](uint64_t value) {
+    const std::string digits = cat(value);
+    return std::string(digits.size() > places ? 0 : places + 1 - digits.size(), '0') + digits;
+  };
+  const std::string first = written(low), last = written(high);
+  if (first.size() == last.size()) return span(first, last, '0', '9', places);
+  std::vector<Sequence> alternatives = {
+      {span(first, std::string(first.size(), '9'), '0', '9', places)},
+      {span("1" + std::string(last.size() - 1, '0'), last, '0', '9', places)}};
   if (last.size() - first.size() > 1) {
-    alternatives.push_back({digit('1'), digits(first.size(), last.size() - 2)});
+    const Symbol whole = digits(first.size() - places, last.size() - 2 - places);
+    const Sequence behind = places == 0 ? Sequence{} : join({lit("."), {digits(places, places)}});
+    alternatives.push_back(join({{digit('1'), whole}, behind}));
   }
   return either(alternatives);
 }
 
 // From one to the other, in as many digits as both have, or bytes between these behind the first.
 JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& high, char zero,
-                                  char nine) {
+                                  char nine, size_t places) {
   const std::string zeros(low.size(), zero), nines(low.size(), nine);
-  if (low == zeros && high == nines) return either({Sequence(low.size(), digit(zero, nine))});
+  const Sequence point =
+      places > 0 && low.size() == places + 1 ? lit(".") : Sequence{};  // behind the first
   const auto behind = [](const std::string& digits) { return digits.substr(1); };
+  const auto then = [&](char from, char to, const std::string& least, const std::string& most) {
+    return join({{digit(from, to)}, point, {span(least, most, zero, nine, places)}});
+  };
   char from = low[0], to = high[0];
   if (low.size() == 1) return either({{digit(from, to)}});
-  if (from == to) return either({{digit(from, to), span(behind(low), behind(high), zero, nine)}});
+  if (places == 0 && low == zeros && high == nines)
+    return either({Sequence(low.size(), digit(zero, nine))});
+  if (from == to) return either({then(from, to, behind(low), behind(high))});
   std::vector<Sequence> alternatives;
   if (behind(low) != behind(zeros)) {
-    alternatives.push_back({digit(from, from), span(behind(low), behind(nines), zero, nine)});
+    alternatives.push_back(then(from, from, behind(low), behind(nines)));
     ++from;
   }
   if (behind(high) != behind(nines)) {
-    alternatives.push_back({digit(to, to), span(behind(zeros), behind(high), zero, nine)});
+    alternatives.push_back(then(to, to, behind(zeros), behind(high)));
     --to;
   }
-  if (from <= to)
-    alternatives.push_back({digit(from, to), span(behind(zeros), behind(nines), zero, nine)});
+  if (from <= to) alternatives.push_back(then(from, to, behind(zeros), behind(nines)));
   return either(alternatives);
 }
 

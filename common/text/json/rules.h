@@ -27,7 +27,7 @@ class JsonRules {
 
   // Between so many characters.
   Symbol string(int64_t least, std::optional<int64_t> most);
-  // What lies between these quotes.
+  // A string whose text, between its quotes, is this.
   Symbol string(Symbol text) { return either({join({lit("\""), {text}, lit("\"")})}); }
   Symbol character();  // of a string: valid UTF-8 or an escape
   // Code points, by their first and last, in order and apart: a string's character that is one of
@@ -37,6 +37,14 @@ class JsonRules {
   Symbol number(bool negative);
   // low <= it <= high, neither beyond kMostBound.
   Symbol integer(int64_t low, int64_t high);
+  // A bound of a number: `scaled` / 10^places, itself too unless it is open.
+  struct Bound {
+    int64_t scaled = 0;
+    bool open = false;
+  };
+  static constexpr size_t kMostPlaces = 6;
+  // A number between two bounds, which leave one and are not beyond kMostBound, without exponent.
+  Symbol decimal(const Bound& low, const Bound& high, size_t places);
   // Any characters up to and with the first `mark`, which has ASCII alone.
   Symbol text_until(std::string_view mark);
   // One character, line breaks and tabs too, but none of these, and no other control.
@@ -54,6 +62,7 @@ class JsonRules {
   Symbol bytes(std::string_view any);  // one of these
   // Leaves one part of so many of the bounds for what is made from here on.
   void allow(size_t parts) { grammar_.allow(parts); }
+  size_t room() const { return grammar_.room(); }
 
   Grammar take(Symbol text);
   // Whoever makes rules of a schema spends these: comparisons of two texts or values. They are for
@@ -78,8 +87,11 @@ class JsonRules {
   Symbol wide_character();
   Symbol digit(char low = '0', char high = '9');
   Symbol digits(size_t least, size_t most);
-  Symbol naturals(uint64_t low, uint64_t high);
-  Symbol span(const std::string& low, const std::string& high, char zero = '0', char nine = '9');
+  // With a point before the last `places` digits, if any.
+  Symbol naturals(uint64_t low, uint64_t high, size_t places = 0);
+  Symbol span(const std::string& low, const std::string& high, char zero = '0', char nine = '9',
+              size_t places = 0);
+  Symbol magnitudes(const Bound& low, const Bound& high, size_t places);
   void members(uint32_t rule, Symbol name, Symbol value);
 
   Grammar grammar_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
 
 #include "base/resources/memory_budget.h"
 #include "text/json/exclusive.h"
@@ -75,16 +77,47 @@ std::optional<int64_t> SchemaBuilder::bound(const Json& schema, bool low) {
   return closest;
 }
 
-SchemaBuilder::Symbol SchemaBuilder::numbers(const Json& schema, bool whole) {
-  const std::optional<int64_t> least = bound(schema, true), most = bound(schema, false);
-  if (!whole) {  // of bounds of fractions the sign alone is held
-    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-      const bool sign = std::string_view(key) == "minimum" && schema.contains(key) &&
-                        schema[key].get<double>() == 0;
-      if (schema.contains(key) && schema[key] != Json(false) && !sign) loosen(key);
+// Holds bounds that are decimals of few places, and loosens the others.
+SchemaBuilder::Symbol SchemaBuilder::decimals(const Json& schema) {
+  constexpr double kMost = 1e12;  // with most places it is JsonRules::kMostBound
+  std::map<std::string_view, double> bounds;
+  size_t places = 0;
+  for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+    const Json* const value = schema.find(key);
+    if (value == nullptr || *value == false) continue;
+    const double number = value->is_boolean() ? kMost : value->get<double>();
+    size_t its = 0;
+    double unit = 1;
+    for (; its <= JsonRules::kMostPlaces && std::round(number * unit) / unit != number; ++its)
+      unit *= 10;
+    if (std::abs(number) >= kMost || its > JsonRules::kMostPlaces) {
+      loosen(key);
+      continue;
     }
-    return rules_.number(!least || *least < 0);
+    bounds[key] = number;
+    places = std::max(places, its);
   }
+  if (bounds.empty()) return rules_.number(true);
+  if (bounds == decltype(bounds){{"minimum", 0}}) return rules_.number(false);
+  const double unit = std::pow(10, places);
+  JsonRules::Bound low{static_cast<int64_t>(-kMost * unit)},
+      high{static_cast<int64_t>(kMost * unit)};
+  for (const auto& [key, number] : bounds) {
+    const JsonRules::Bound one{std::llround(number * unit), key.starts_with("exclusive")};
+    const bool same = one.scaled == (key.ends_with("inimum") ? low : high).scaled;
+    if (key.ends_with("inimum")) {
+      if (one.scaled > low.scaled || (same && one.open)) low = one;
+    } else if (one.scaled < high.scaled || (same && one.open)) {
+      high = one;
+    }
+  }
+  if (low.scaled > high.scaled || (low.scaled == high.scaled && (low.open || high.open)))
+    refuse_schema("bounds of a number leave none");
+  return rules_.decimal(low, high, places);
+}
+
+SchemaBuilder::Symbol SchemaBuilder::integers(const Json& schema) {
+  const std::optional<int64_t> least = bound(schema, true), most = bound(schema, false);
   constexpr int64_t kMost = JsonRules::kMostInteger, kBeyond = JsonRules::kMostBound;
   int64_t low = least.value_or(-kMost), high = most.value_or(kMost);
   if (!most && low > kMost) high = kBeyond;
@@ -174,7 +207,8 @@ SchemaBuilder::Symbol SchemaBuilder::of_type(const Json& schema, std::string_vie
   if (type == "array") return array(schema);
   if (type == "string") return text(schema);
   if (schema.contains("format")) loosen("format");
-  if (type == "number" || type == "integer") return numbers(schema, type == "integer");
+  if (type == "number") return decimals(schema);
+  if (type == "integer") return integers(schema);
   if (type == "boolean") return either({lit("true"), lit("false")});
   if (type == "null") return either({lit("null")});
   refuse_schema(cat("'type': ", shown(type), " is none"));
@@ -244,7 +278,7 @@ SchemaBuilder::Symbol SchemaBuilder::one_of_types(const Json& schema) {
     if (has_any(schema, {"minLength", "maxLength", "pattern", "format"})) return text(schema);
     const bool number =
         has_any(schema, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"});
-    return number ? numbers(schema, false) : rules_.any_value();
+    return number ? decimals(schema) : rules_.any_value();
   }
   std::vector<Sequence> alternatives;
   for (const std::string_view type : types) alternatives.push_back({of_type(schema, type)});

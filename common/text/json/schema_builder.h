@@ -66,7 +66,8 @@ class SchemaBuilder {
   Symbol one_of_types(const Json& schema);
   Symbol of_type(const Json& schema, std::string_view type);
   Symbol text(const Json& schema);
-  Symbol numbers(const Json& schema, bool whole);
+  Symbol decimals(const Json& schema);
+  Symbol integers(const Json& schema);
   Symbol reference(const std::string& path);
   std::string_view says_all(const Json& schema);
   void loosen(std::string_view key);
