@@ -23,7 +23,7 @@ SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batche
 }
 
 void SplitForward::meet(uint32_t past) {
-  if (course_.lane() == nullptr) return;
+  if (course_.mover() == nullptr) return;
   Flow* flow = nullptr;
   {
     const Lock lock(mutex_);
@@ -97,7 +97,7 @@ void SplitForward::stop_lane() noexcept {
 // The lane has a thread once there is something for it to do; where the system has none, the text
 // goes on where it is. With the lock held.
 void SplitForward::begin_lane() {
-  if (course_.lane() == nullptr || thread_.joinable() || stopping_ || course_.lane()->idle())
+  if (course_.mover() == nullptr || thread_.joinable() || stopping_ || course_.mover()->idle())
     return;
   if (!beside_) beside_ = moving_->connect();
   try_start(thread_, [this] { drive_lane(); });
@@ -106,7 +106,7 @@ void SplitForward::begin_lane() {
 SplitForward::Place SplitForward::place() const {
   const Lock lock(mutex_);
   return {course_.cut(), course_.tokens_out(),
-          course_.lane() == nullptr ? "idle" : course_.lane()->state()};
+          course_.mover() == nullptr ? "idle" : course_.mover()->state()};
 }
 
 // Wakes who waits for others, if there is news. With the lock held.
@@ -203,7 +203,8 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
       const bool asks = std::holds_alternative<Send>(action);
       perform(flow, asks ? link() : first_, action, lock);
     } else if (wait->until == Wait::kOnOthers) {
-      const bool driven = course_.lane() == nullptr || course_.lane()->idle() || thread_.joinable();
+      const bool driven =
+          course_.mover() == nullptr || course_.mover()->idle() || thread_.joinable();
       if (!driven && !stopping_) no_more_threads();
       changed_.wait_for(lock, kLook, [&, seen = told_] { return told_ != seen; });
     } else {
@@ -217,7 +218,7 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
 // A stream ends with its connection, and the step behind it takes the lane's, which may not have
 // asked for anything: it is opened as soon as there is a target. True where that took its time.
 bool SplitForward::warm_line(Lock& lock) {
-  if (warm_ || !course_.lane()->wants_line()) return false;
+  if (warm_ || !course_.mover()->wants_line()) return false;
   if (!beside_) beside_ = moving_->connect();
   warm_ = asking_ = true;
   lock.unlock();
@@ -229,7 +230,7 @@ bool SplitForward::warm_line(Lock& lock) {
 
 // The thread of the lane, which has no end of its own.
 void SplitForward::drive_lane() {
-  Flow& flow = course_.lane()->flow();
+  Flow& flow = course_.mover()->flow();
   Lock lock(mutex_);
   while (!stopping_) {
     if (waiter_.interrupted()) course_.interrupt();

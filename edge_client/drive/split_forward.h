@@ -59,18 +59,18 @@ class SplitForward : public Forward {
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // Lane::aim() and offer(); nothing where the cut cannot move. Any thread.
+  // CutMover::aim() and offer(); nothing where the cut cannot move. Any thread.
   void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
-    beside([&](Lane& lane) { lane.aim(cut, tail, std::move(keeps)); });
+    beside([&](CutMover& mover) { mover.aim(cut, tail, std::move(keeps)); });
   }
   void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {}) {
-    beside([&](Lane& lane) { lane.offer(tail, std::move(keeps), offer); });
+    beside([&](CutMover& mover) { mover.offer(tail, std::move(keeps), offer); });
   }
   // Where the text is now. Any thread.
   struct Place {
     int cut = 0;          // or Move::kCloud
     uint32_t tokens = 0;  // out
-    std::string lane;
+    std::string mover;
   };
   Place place() const;
 
@@ -79,9 +79,9 @@ class SplitForward : public Forward {
   using OnToken = std::function<bool(const ScoredToken&)>;
   template <typename Call>
   void beside(const Call& call) {
-    if (course_.lane() == nullptr) return;
+    if (course_.mover() == nullptr) return;
     const Lock lock(mutex_);
-    call(*course_.lane());
+    call(*course_.mover());
     begin_lane();
     tell();
   }

@@ -90,7 +90,7 @@ Json answers_of(const ServiceState& now) {
     answers.push_back({{"id", answer.id},
                        {"cut", cut_of(answer.place.cut)},
                        {"tokens", answer.place.tokens},
-                       {"lane", answer.place.lane}});
+                       {"lane", answer.place.mover}});
   }
   return answers;
 }

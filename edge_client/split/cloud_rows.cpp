@@ -72,7 +72,7 @@ void CloudRows::answered() {
   is_asked();
   sides_.cloud.reachable = true;
   goes_on();
-  if (lane != nullptr) lane->cloud_answered();
+  if (mover != nullptr) mover->cloud_answered();
 }
 
 void CloudRows::goes_on() {
@@ -84,7 +84,7 @@ void CloudRows::heed_load() {
   const auto& load = flow_.load();
   if (!load) return;
   most_guesses_ = static_cast<uint32_t>(load->draft);
-  if (lane != nullptr) lane->wish(load->want);
+  if (mover != nullptr) mover->wish(load->want);
 }
 
 // The time from which on the cloud is lost, if it does not answer.
@@ -96,20 +96,20 @@ Moment CloudRows::lost_at() const {
 Task<bool> CloudRows::is_lost(const RemoteError& error, Backoff& backoff) {
   if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
   const bool gone = error.status == 0 || error.code == wire::codes::kModelMismatch;
-  if (gone && !sides_.interrupted && lane != nullptr) {
+  if (gone && !sides_.interrupted && mover != nullptr) {
     const bool lost = error.status == 0 && flow_.now() >= lost_at();
-    if (lost && lane->may_be_rescued() && !lane->can_leave_cloud()) {
+    if (lost && mover->may_be_rescued() && !mover->can_leave_cloud()) {
       std::shared_ptr<TailSide> whole;
       co_await Rescue{&whole};
-      lane->rescued(std::move(whole));
+      mover->rescued(std::move(whole));
     }
-    if (lane->can_leave_cloud()) co_return true;
+    if (mover->can_leave_cloud()) co_return true;
   }
   sides_.cloud.reachable = error.status != 0 || sides_.interrupted;
   const bool passes = sides_.cloud.heed(error, 0, sides_.cut) || error.transient();
   if (sides_.interrupted) throw error;
   const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
-  const bool leaves = lane != nullptr && lane->may_be_rescued() && flow_.now() < lost_at();
+  const bool leaves = mover != nullptr && mover->may_be_rescued() && flow_.now() < lost_at();
   co_await Wait{leaves ? std::min(again, lost_at()) : again};
   if (sides_.interrupted) throw error;
   backoff.again(error);

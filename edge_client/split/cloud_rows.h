@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "edge_client/split/lane.h"
+#include "edge_client/split/cut_mover.h"
 
 namespace split::edge {
 
@@ -19,7 +19,7 @@ class CloudRows {
   CloudRows(TwoSides& sides, const Flow& flow, const RetryOptions& retry, SplitCounts& counts)
       : sides_(sides), flow_(flow), retry_(retry), counts_(counts) {}
 
-  Lane* lane = nullptr;  // of the text, if it has one
+  CutMover* mover = nullptr;  // of the text, if it has one
 
   // Asks for what leaves the cloud's blocks, for every row or for those that are wanted; for the
   // rows before them first where the session lacks them. Throws CloudLost too.
@@ -54,7 +54,7 @@ class CloudRows {
   }
 
   // The lowest cut from which the text could go on here.
-  std::optional<int> can() const { return lane != nullptr ? lane->can() : std::nullopt; }
+  std::optional<int> can() const { return mover != nullptr ? mover->can() : std::nullopt; }
   // Rows that the cloud takes in a generated step.
   uint32_t most_rows() const { return 1 + most_guesses_; }
 

@@ -30,14 +30,14 @@ Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& r
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
   CHECK(sides_.on_cloud() || head_here() || moves->targets.empty());
-  cloud_.lane = &lane_.emplace(sides_, *moves, retry);
+  cloud_.mover = &mover_.emplace(sides_, *moves, retry);
 }
 
 std::vector<std::string> Course::leave() {
   std::vector<std::string> sessions;
-  if (lane_) {
-    counts_ += lane_->take_counts();
-    sessions = lane_->leave();
+  if (mover_) {
+    counts_ += mover_->take_counts();
+    sessions = mover_->leave();
   }
   CloudSide& cloud = sides_.cloud;
   if (std::exchange(cloud.open, false) && cloud.reachable) sessions.push_back(cloud.session);
@@ -101,7 +101,7 @@ Task<void> Course::run_rows(SequenceRows rows) {
   }
   const bool head_away = rows.range.to == Point::head() && !head_here();
   if (head_away) rows.range.to = sides_.layers();
-  if (lane_ && rows.phase == Phase::kGenerate) {
+  if (mover_ && rows.phase == Phase::kGenerate) {
     forget_guesses(rows.past);
     out_ = rows.past + 1 - sides_.prompt_rows;
     sides_.guesses = static_cast<uint32_t>(rows.count()) - 1;
@@ -124,7 +124,7 @@ Task<void> Course::run_rows(SequenceRows rows) {
   }
   if (all.phase == Phase::kPrompt && all.past == 0) count_cached(known ? known->rows : 0, cut);
   if (head_away) co_await run_head();
-  if (lane_) settle_moves();
+  if (mover_) settle_moves();
 }
 
 // Counts the rows of the prompt that no side computed: the tail had so many, where it has blocks.
@@ -179,7 +179,7 @@ void Course::note(Move move) {
 
 void Course::leave_cloud(uint32_t rows) {
   cloud_.is_left();
-  note(lane_->leave_cloud(out_, rows));
+  note(mover_->leave_cloud(out_, rows));
 }
 
 // Counts what each move has spared the cloud, with so many rows that lead to the text.
@@ -198,7 +198,7 @@ void Course::end(uint32_t rows) {
 }
 
 void Course::settle_moves() {
-  counts_ += lane_->take_counts();
+  counts_ += mover_->take_counts();
   if (moves_.empty()) return count_saved(sides_.sure_rows());
   Move& last = moves_.back();
   last.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - bytes_before_;
@@ -211,14 +211,14 @@ void Course::settle_moves() {
 // The cut moves where the lane is ready. A target that is due is waited for, as long as it comes
 // nearer.
 Task<void> Course::meet_lane() {
-  if (!lane_) co_return;
-  counts_ += lane_->take_counts();
-  if (!sides_.on_cloud()) lane_->token(out_, flow_.now());
-  while (!lane_->can_switch(out_, flow_.now()) && lane_->is_waited_for(out_)) {
+  if (!mover_) co_return;
+  counts_ += mover_->take_counts();
+  if (!sides_.on_cloud()) mover_->token(out_, flow_.now());
+  while (!mover_->can_switch(out_, flow_.now()) && mover_->is_waited_for(out_)) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     co_await Wait{};
   }
-  if (lane_->can_switch(out_, flow_.now())) note(lane_->take(out_, flow_.now()));
+  if (mover_->can_switch(out_, flow_.now())) note(mover_->take(out_, flow_.now()));
 }
 
 // The cloud chooses the tokens, until the text ends or goes on elsewhere.
@@ -251,7 +251,8 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
 
 // Whether a text that is streamed is to meet its lane.
 bool Course::to_switch() const {
-  return lane_ && out_ > 0 && (lane_->can_switch(out_, flow_.now()) || lane_->is_waited_for(out_));
+  return mover_ && out_ > 0 &&
+         (mover_->can_switch(out_, flow_.now()) || mover_->is_waited_for(out_));
 }
 
 Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
@@ -291,9 +292,9 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ids_.push_back(token.id);
   out_ = static_cast<uint32_t>(ids_.size() - prompt);
   ++sides_.version;
-  if (!lane_) return;
+  if (!mover_) return;
   settle_moves();
-  lane_->token(out_, flow_.now());
+  mover_->token(out_, flow_.now());
 }
 
 // Puts the rows before these that one of the sides lacks at a new cut in front of them; returns how
@@ -328,7 +329,7 @@ uint32_t Course::forget_tail(uint32_t past) {
 // The rows pass both sides, and their results are there.
 Task<void> Course::pass(SequenceRows rows) {
   while (sides_.held()) co_await Wait{};
-  const uint32_t lag = lane_ ? add_lag(rows) : 0;
+  const uint32_t lag = mover_ ? add_lag(rows) : 0;
   forget_rows(rows.past + lag);
   sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "edge_client/split/cloud_rows.h"
+#include "edge_client/split/cut_mover.h"
 #include "edge_client/split/kept_turns.h"
-#include "edge_client/split/lane.h"
 #include "edge_client/split/shared_rows.h"
 
 namespace split::edge {
@@ -53,7 +53,7 @@ class Course {
   void go_on_from(KeptTurn turn, uint32_t rows);
   // The text will have so many tokens at most.
   void expect(uint32_t most) {
-    if (lane_) lane_->expect(most, answer_before_);
+    if (mover_) mover_->expect(most, answer_before_);
   }
   // Leaves the rows of a prompt on this machine to texts of its root. Once its text has ended.
   void leave_rows() { shared_.put(); }
@@ -81,15 +81,15 @@ class Course {
   std::vector<std::string> leave();
 
   // The lane, whose flow is driven beside this one; null where the cut stays.
-  Lane* lane() { return lane_ ? &*lane_ : nullptr; }
-  const Lane* lane() const { return lane_ ? &*lane_ : nullptr; }
+  CutMover* mover() { return mover_ ? &*mover_ : nullptr; }
+  const CutMover* mover() const { return mover_ ? &*mover_ : nullptr; }
   int cut() const { return sides_.name(); }
   // The tail that there is, if there is one.
   TailSide* tail() { return sides_.tail.get(); }
   // How many rows a generated step behind so many may have, so that the cut moves where it is due.
   uint32_t most_rows(uint32_t past) const {
     const uint32_t out = past + 1 - std::min(past, sides_.prompt_rows);
-    const uint32_t due = lane_ ? std::max(1u, lane_->tokens_until_due(out)) : UINT32_MAX;
+    const uint32_t due = mover_ ? std::max(1u, mover_->tokens_until_due(out)) : UINT32_MAX;
     return sides_.cut == 0 ? due : std::min(due, cloud_.most_rows());
   }
   // Tokens out at the last step.
@@ -124,8 +124,8 @@ class Course {
   TwoSides sides_;
   CloudRows cloud_;
   SharedRows shared_;
-  Flow flow_;                 // ends before the sides do,
-  std::optional<Lane> lane_;  // and so does the lane
+  Flow flow_;                      // ends before the sides do,
+  std::optional<CutMover> mover_;  // and so does the lane
   uint32_t out_ = 0;
   uint32_t kept_rows_ = 0;                 // of the prompt, that are there
   std::optional<uint32_t> answer_before_;  // tokens of the chat's last answer

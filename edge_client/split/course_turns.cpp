@@ -37,7 +37,7 @@ uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
   if (prompt.empty()) return 0;
   TailSide* const tail = sides_.tail.get();
   // Nobody knows of a tail that is to come.
-  phases_alike &= tail != nullptr ? tail->shard().same_bits_in_both_phases() : !lane_;
+  phases_alike &= tail != nullptr ? tail->shard().same_bits_in_both_phases() : !mover_;
   SequenceHistory own;
   own.append(prompt.first(prompt.size() - 1), Phase::kPrompt);
   uint32_t rows = turn.history.common(own, phases_alike);

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "edge_client/cloud/model_link.h"
-#include "edge_client/split/lane.h"
+#include "edge_client/split/cut_mover.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/growing_tail.h"

@@ -34,13 +34,13 @@ class ByHand {
     for (;;) {
       go_on(course, text);
       if (std::holds_alternative<edge::Done>(text.action)) return;
-      if (course.lane() != nullptr) {
-        lane_.flow = &course.lane()->flow();
-        go_on(course, lane_);
+      if (course.mover() != nullptr) {
+        mover_.flow = &course.mover()->flow();
+        go_on(course, mover_);
         go_on(course, text);  // which may have waited for it
         if (std::holds_alternative<edge::Done>(text.action)) return;
       }
-      Doing& next = lane_.flow != nullptr && lane_.until < text.until ? lane_ : text;
+      Doing& next = mover_.flow != nullptr && mover_.until < text.until ? mover_ : text;
       CHECK(next.until < edge::Wait::kOnOthers);  // else both wait for ever
       now = std::max(now, next.until);
       if (!finish(next, on_token)) return;
@@ -128,7 +128,7 @@ class ByHand {
   FakeCloud& cloud_;
   std::minstd_rand random_;
   std::optional<FakeCloud::Streaming> stream_;
-  Doing lane_;
+  Doing mover_;
 };
 
 class SplitAlone : public testing::Test {

@@ -92,7 +92,7 @@ class SplitMoves : public SplitAlone {
       hand.kernel = kernel;
       hand.token = 4 * kernel;
       edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
-      if (offers) course.lane()->offer(tail, {}, {});
+      if (offers) course.mover()->offer(tail, {}, {});
       if (shares) course.share({"me", ""});
       TextLoop loop(model.config(), tokenizer, prompt, options);
       ForwardByHand forward(hand, course);
@@ -100,7 +100,7 @@ class SplitMoves : public SplitAlone {
       while (!loop.ended()) {
         const double before = hand.ms();
         for (const auto& [at, cut] : schedule.moves) {
-          if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim(cut);
+          if (schedule.asked && at == course.tokens_out() + 1) course.mover()->aim(cut);
         }
         const auto known = static_cast<uint32_t>(loop.ids().size());
         if (known > prompt.size() && !(rows && rows->has(loop))) {

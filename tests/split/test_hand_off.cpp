@@ -101,7 +101,7 @@ class HandOffs : public testing::Test {
     cloud.before_token = [&] {
       // A text is slow once two tokens were.
       if (waits && here_at > 0 && tokens >= here_at + (foreseen_ms ? 2 : 0)) {
-        while (forward.place().lane != "ready") std::this_thread::yield();
+        while (forward.place().mover != "ready") std::this_thread::yield();
       }
     };
     const auto on_text = [&](std::string_view, const ScoredToken* token) {

@@ -220,7 +220,7 @@ TEST_F(SplitMoves, TheTokenBehindAMoveWaitsForNothingOfTheNextOne) {
   after_step = [&](const edge::Course& course, const edge::SplitCounts& counts) {
     if (counts.moves.size() == seen) return;
     seen = counts.moves.size();
-    EXPECT_EQ(course.lane()->state(), "idle") << seen;
+    EXPECT_EQ(course.mover()->state(), "idle") << seen;
   };
   EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {7, 3}, {10, 0}}}, wanted()).moves.size(), 3u);
   EXPECT_EQ(seen, 3u);
@@ -316,9 +316,9 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
                    [&](const ScoredToken& token) {
                      loop.token(token, {});
                      if (loop.ids().size() == 16)
-                       course.lane()->offer(tail, {}, {.lowest = 2, .offloads = true});
+                       course.mover()->offer(tail, {}, {.lowest = 2, .offloads = true});
                      if (loop.ids().size() == 70)
-                       course.lane()->offer(tail, {}, {.lowest = 1, .offloads = true});
+                       course.mover()->offer(tail, {}, {.lowest = 1, .offloads = true});
                      return !loop.ended();
                    });
       } else {

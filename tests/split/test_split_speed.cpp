@@ -16,7 +16,7 @@ class SplitForSpeed : public SplitMoves {
 
   // A token of the text comes so late as `comes` says of the tokens that there are.
   std::vector<edge::Move> run(const std::function<std::chrono::microseconds(size_t out)>& comes,
-                              const std::function<void(size_t, edge::Lane&)>& beside = {}) {
+                              const std::function<void(size_t, edge::CutMover&)>& beside = {}) {
     const Model& model = *golden.model;
     Shard shard(*device, model, golden.weights(), options_for(model, range));
     Batcher tail(shard);
@@ -34,15 +34,15 @@ class SplitForSpeed : public SplitMoves {
     hand.kernel = kernel;
     edge::Course course(model, edge::Move::kCloud, here_before ? &tail : nullptr, {}, own, {},
                         &moves);
-    course.lane()->expect(static_cast<uint32_t>(tokens), {});
-    if (quicker) course.lane()->offer(tail, {}, {.quicker = edge::Quicker{0, kHere}});
-    offer = [&](const edge::Offer& what) { course.lane()->offer(tail, {}, what); };
+    course.mover()->expect(static_cast<uint32_t>(tokens), {});
+    if (quicker) course.mover()->offer(tail, {}, {.quicker = edge::Quicker{0, kHere}});
+    offer = [&](const edge::Offer& what) { course.mover()->offer(tail, {}, what); };
     TextLoop loop(model.config(), nullptr, prompt, options);
     const auto out = [&] { return loop.ids().size() - prompt.size(); };
     const auto seen = [&] {
       hand.token = comes(out());
       now = hand.now;
-      if (beside) beside(out(), *course.lane());
+      if (beside) beside(out(), *course.mover());
     };
     while (!loop.ended()) {
       const auto known = static_cast<uint32_t>(loop.ids().size());
@@ -111,13 +111,13 @@ TEST_F(SplitForSpeed, OneLateTokenIsNoReasonToGo) {
 TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
   const auto quick = [](size_t) { return kQuick; };
   here_before = true;
-  const std::vector<edge::Move> asked = run(quick, [](size_t out, edge::Lane& lane) {
-    if (out == 20) lane.aim(0);
+  const std::vector<edge::Move> asked = run(quick, [](size_t out, edge::CutMover& mover) {
+    if (out == 20) mover.aim(0);
   });
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].why, edge::Why::kAsked);
   EXPECT_LE(asked[0].at, 30u);
-  const std::vector<edge::Move> wished = run(quick, [this](size_t out, edge::Lane&) {
+  const std::vector<edge::Move> wished = run(quick, [this](size_t out, edge::CutMover&) {
     if (out == 20) cloud.says = edge::CloudSays{.want = 2};
   });
   ASSERT_GE(wished.size(), 1u);
@@ -128,8 +128,8 @@ TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
   cloud.says = edge::CloudSays();
   kernel = std::chrono::milliseconds(150);
   const std::vector<edge::Move> both = run([](size_t) { return kSlow; },
-                                           [this](size_t, edge::Lane& lane) {
-                                             if (!lane.idle())
+                                           [this](size_t, edge::CutMover& mover) {
+                                             if (!mover.idle())
                                                cloud.says = edge::CloudSays{.want = 2};
                                            });
   ASSERT_GE(both.size(), 1u);
@@ -154,7 +154,7 @@ class SplitForTheCloud : public SplitForSpeed {
   std::vector<edge::Move> run(const std::function<void(size_t out)>& lands) {
     here_before = true;
     return SplitForSpeed::run([](size_t) { return kSlow; },
-                              [&](size_t out, edge::Lane&) { lands(out); });
+                              [&](size_t out, edge::CutMover&) { lands(out); });
   }
 };
 

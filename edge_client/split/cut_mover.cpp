@@ -1,4 +1,4 @@
-#include "edge_client/split/lane.h"
+#include "edge_client/split/cut_mover.h"
 
 #include <algorithm>
 #include <array>
@@ -32,7 +32,7 @@ RetryOptions patient(RetryOptions options) {
 
 }  // namespace
 
-Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry)
+CutMover::CutMover(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry)
     : sides_(sides),
       options_(options),
       backoff_(patient(retry)),
@@ -48,7 +48,7 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
   flow_.start(run());
 }
 
-void Lane::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
+void CutMover::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
   place_.in.named = true;
   Target target{.cut = cut};
   TailSide* const here = sides_.tail.get();
@@ -61,7 +61,7 @@ void Lane::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
   next_target();
 }
 
-void Lane::next_target() {
+void CutMover::next_target() {
   target_.reset();
   while (!target_ && !targets_.empty()) {
     target_ = std::move(targets_.front());
@@ -76,7 +76,7 @@ void Lane::next_target() {
   ++sides_.version;
 }
 
-void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
+void CutMover::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
   const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
   if (same) offered_ = sides_.tail;
   if (!offered_ || &offered_->batcher() != &tail) {
@@ -86,17 +86,17 @@ void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer)
   decide();
 }
 
-std::optional<int> Lane::can() const {
+std::optional<int> CutMover::can() const {
   if (!offered_ || !offered_->has(sides_.layers())) return std::nullopt;
   const Point floor = offered_->shard().floor();
   return place_.lowest(floor.is_tokens() ? 0 : floor.block());
 }
 
-void Lane::wish(std::optional<int> want) {
+void CutMover::wish(std::optional<int> want) {
   if (std::exchange(place_.in.want, want) != want) decide();
 }
 
-void Lane::decide() {
+void CutMover::decide() {
   PlaceInput& in = place_.in;
   in.rows = sides_.sure_rows();
   in.going = target_ ? std::optional(Decision{target_->cut, target_->why}) : std::nullopt;
@@ -114,11 +114,11 @@ void Lane::decide() {
   next_target();
 }
 
-void Lane::enter(State state) {
+void CutMover::enter(State state) {
   if (std::exchange(state_, state) != state) ++sides_.version;
 }
 
-std::string Lane::state() const {
+std::string CutMover::state() const {
   constexpr std::array kNames = {"idle", "weights", "filling", "ready", "waiting"};
   std::string name = kNames.at(static_cast<size_t>(state_));
   if (state_ != State::kFilling) return name;
@@ -126,13 +126,13 @@ std::string Lane::state() const {
 }
 
 // Rows that the blocks which change sides have where they are to be.
-uint32_t Lane::rows_there() const {
+uint32_t CutMover::rows_there() const {
   if (!target_) return 0;
   if (target_->cut > sides_.cut) return cloud().rows.below(target_->cut);
   return tail() ? tail()->rows_from(target_->cut) : 0;
 }
 
-void Lane::token(uint32_t out, Moment now) {
+void CutMover::token(uint32_t out, Moment now) {
   if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
   const std::optional<double> token_ms = place_.token(out, now);
   if (token_ms && options_.stays && !std::exchange(told_stays_, true)) {
@@ -141,26 +141,26 @@ void Lane::token(uint32_t out, Moment now) {
   decide();
 }
 
-bool Lane::weights_there() const {
+bool CutMover::weights_there() const {
   return target_->cut > sides_.layers() || (tail() && tail()->has(target_->cut));
 }
 
-bool Lane::can_switch(uint32_t out, Moment now) const {
+bool CutMover::can_switch(uint32_t out, Moment now) const {
   if (!target_ || appending_ || out < target_->at.value_or(0)) return false;
   if (!weights_there() || !sides_.near_end(rows_there())) return false;
   return place_.may_switch({target_->cut, target_->why}, target_->at.has_value(), now);
 }
 
-uint32_t Lane::tokens_until_due(uint32_t out) const {
+uint32_t CutMover::tokens_until_due(uint32_t out) const {
   if (!target_ || !target_->at) return UINT32_MAX;
   return *target_->at - std::min(out, *target_->at);
 }
 
-bool Lane::is_waited_for(uint32_t out) const {
+bool CutMover::is_waited_for(uint32_t out) const {
   return target_ && target_->at && out >= *target_->at && !backoff_.failing();
 }
 
-Move Lane::take(uint32_t out, Moment now) {
+Move CutMover::take(uint32_t out, Moment now) {
   const uint32_t all = sides_.sure_rows();
   const PlaceInput& in = place_.in;
   Move move{.at = out,
@@ -191,7 +191,7 @@ Move Lane::take(uint32_t out, Moment now) {
   return move;
 }
 
-SplitCounts Lane::take_counts() {
+SplitCounts CutMover::take_counts() {
   SplitCounts all = std::exchange(settled_, {});
   all.beside_cloud_ms = all.traffic.cloud_ms;
   all.beside_wire_ms = all.traffic.wire_ms;
@@ -199,19 +199,19 @@ SplitCounts Lane::take_counts() {
   return all;
 }
 
-std::shared_ptr<TailSide> Lane::whole() const {
+std::shared_ptr<TailSide> CutMover::whole() const {
   for (const auto& tail : {sides_.tail, target_ ? target_->tail : nullptr, offered_, rescue_}) {
     if (tail && tail->has(0)) return tail;
   }
   return nullptr;
 }
 
-void Lane::rescued(std::shared_ptr<TailSide> whole) {
+void CutMover::rescued(std::shared_ptr<TailSide> whole) {
   is_beyond_rescue_ = whole == nullptr;
   rescue_ = std::move(whole);
 }
 
-Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
+Move CutMover::leave_cloud(uint32_t out, uint32_t rows) {
   place_.fled();
   sides_.tail = whole();
   Move move{.at = out,
@@ -229,13 +229,13 @@ Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
   return move;
 }
 
-std::vector<std::string> Lane::leave() {
+std::vector<std::string> CutMover::leave() {
   std::vector<std::string> all = std::exchange(ended_, {});
   if (std::exchange(next_asked_, false)) all.push_back(next_cloud_.session);
   return all;
 }
 
-Task<void> Lane::run() {
+Task<void> CutMover::run() {
   for (;;) {
     std::optional<RemoteError> error;
     try {
@@ -258,7 +258,7 @@ Task<void> Lane::run() {
 }
 
 // The sessions that the text left.
-Task<void> Lane::close_old() {
+Task<void> CutMover::close_old() {
   while (!ended_.empty()) {
     const Send asked{Send::kClose, ended_.back(), {}, &flying_.traffic};
     co_await asked;
@@ -267,13 +267,13 @@ Task<void> Lane::close_old() {
 }
 
 // No step and no fill of such a text brings the cloud's wish.
-bool Lane::hopes() const {
+bool CutMover::hopes() const {
   return !target_ && sides_.cut == 0 && (place_.in.before_wish || place_.in.fled_from);
 }
 
 // Some time later, if nothing else comes, asks the cloud; only the end of its wish is news: what it
 // says there is for no text in particular.
-Task<void> Lane::look() {
+Task<void> CutMover::look() {
   for (const Moment due = flow_.now() + (place_.in.fled_from ? kBetweenTries : kBetweenLooks);
        flow_.now() < due;) {
     co_await Wait{.until = due, .hears = true};
@@ -291,7 +291,7 @@ Task<void> Lane::look() {
 }
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
-Task<void> Lane::prepare() {
+Task<void> CutMover::prepare() {
   // The token behind a move waits for nothing of the next one, unless that is due at once.
   if (moved_at_ && target_->at.value_or(UINT32_MAX) > *moved_at_) {
     co_await Wait{};
@@ -322,7 +322,7 @@ Task<void> Lane::prepare() {
 }
 
 // A target that the text does not wait for may be out of reach at the rate of now.
-Task<void> Lane::rest_after_races() {
+Task<void> CutMover::rest_after_races() {
   const uint32_t lag = sides_.sure_rows() - std::min(rows_there(), sides_.sure_rows());
   work_.lost_races = lag >= std::exchange(work_.last_lag, lag) ? work_.lost_races + 1 : 0;
   if (target_->at || work_.lost_races < kLostRaces) co_return;
@@ -332,7 +332,7 @@ Task<void> Lane::rest_after_races() {
 }
 
 // Blocks [cut'', L) stay here, and the cloud computes the rows through those before them.
-Task<void> Lane::fill_cloud(SequenceRows piece) {
+Task<void> CutMover::fill_cloud(SequenceRows piece) {
   piece.range.to = std::min(target_->cut, sides_.layers());
   const bool opens = sides_.cut == 0 && !next_cloud_.open;
   if (opens) {
@@ -345,7 +345,7 @@ Task<void> Lane::fill_cloud(SequenceRows piece) {
 }
 
 // Asks for rows of the session, and knows of them then.
-Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
+Task<std::vector<float>> CutMover::ask(Send::Call call, SequenceRows rows) {
   const std::string session = cloud().session;
   const bool alone = sides_.cut == 0;
   const uint32_t known = rows.past + (call == Send::kFill ? rows.count() : 0);
@@ -379,7 +379,7 @@ Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
 
 // The tail computes the rows through the blocks that it gets: from what leaves the cloud's before
 // them, or from the tokens.
-Task<void> Lane::fill_tail(SequenceRows piece) {
+Task<void> CutMover::fill_tail(SequenceRows piece) {
   const uint64_t aim = aims_;
   const int cut = target_->cut;
   std::vector<float> hidden;
@@ -407,7 +407,7 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
 // Rows that the tail has are computed again, up to the first block that has them, unless others
 // read their pages; behind these it gets new ones in all blocks, where the text does not need them
 // yet.
-Task<void> Lane::run_slice(SequenceRows slice) {
+Task<void> CutMover::run_slice(SequenceRows slice) {
   const std::shared_ptr<TailSide> side = tail();
   KvPages& pages = side->pages();
   const bool fill = slice.past < pages.length(side->sequence());
@@ -431,7 +431,7 @@ Task<void> Lane::run_slice(SequenceRows slice) {
 
 // The text goes on where it is. What became of its own session is for its next step to see, but for
 // how deep that is.
-Task<void> Lane::wait_after(const RemoteError& error) {
+Task<void> CutMover::wait_after(const RemoteError& error) {
   CloudSide seen = cloud();
   const int to = target_ ? target_->cut : sides_.cut;
   const bool passes = seen.heed(error, sides_.cut, to) || error.transient();

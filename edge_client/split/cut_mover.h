@@ -40,7 +40,7 @@ struct MoveOptions {
 };
 
 // One thread at a time.
-class Lane {
+class CutMover {
  public:
   // Rows that the tail computes in one go: it is held so long.
   static constexpr uint32_t kSliceRows = 16;
@@ -48,7 +48,7 @@ class Lane {
   // are still those that a step can bring.
   static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
 
-  Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
+  CutMover(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
   // Somebody asks for this cut, in place of all targets that are left: of the cloud (Move::kCloud,
