@@ -17,18 +17,18 @@ SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batche
     : waiter_(waiter),
       moving_(moving),
       first_(cloud),
-      course_(model, cut, tail, retry, counts, std::move(requester),
-              moving == nullptr ? nullptr : &moving->options) {
+      text_session_(model, cut, tail, retry, counts, std::move(requester),
+                    moving == nullptr ? nullptr : &moving->options) {
   cold_ = true;  // a text that begins here alone has not asked on it when its cut moves
 }
 
 void SplitForward::meet(uint32_t past) {
-  if (course_.mover() == nullptr) return;
+  if (text_session_.mover() == nullptr) return;
   Flow* flow = nullptr;
   {
     const Lock lock(mutex_);
     begin_lane();
-    flow = &course_.meet(past);
+    flow = &text_session_.meet(past);
   }
   drive(*flow);
 }
@@ -38,13 +38,13 @@ std::span<const float> SplitForward::run(const SequenceRows& rows) {
     const Lock lock(mutex_);
     begin_lane();
   }
-  drive(course_.run(rows));
-  return course_.results();
+  drive(text_session_.run(rows));
+  return text_session_.results();
 }
 
 uint32_t SplitForward::most_rows(uint32_t past) const {
   const Lock lock(mutex_);
-  return course_.most_rows(past);
+  return text_session_.most_rows(past);
 }
 
 void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& options,
@@ -55,32 +55,32 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
     const Lock lock(mutex_);
     begin_lane();
   }
-  drive(course_.stream(loop.ids(), prompt, rest), [&](const ScoredToken& token) {
+  drive(text_session_.stream(loop.ids(), prompt, rest), [&](const ScoredToken& token) {
     loop.token(token, on_text);
     return !loop.ended();
   });
-  const std::string& reason = course_.finish_reason();
+  const std::string& reason = text_session_.finish_reason();
   if (loop.ended() || reason.empty()) return;
   if (reason != "stop") throw RemoteError("[server] its text ended early", 200, "");
-  loop.token({course_.end_of_text(), 0, {}}, on_text);
+  loop.token({text_session_.end_of_text(), 0, {}}, on_text);
 }
 
 void SplitForward::close() noexcept {
   stop_lane();
   const Lock lock(mutex_);
-  for (const std::string& session : course_.leave()) link().ask({Send::kClose, session});
+  for (const std::string& session : text_session_.leave()) link().ask({Send::kClose, session});
 }
 
 void SplitForward::leave_rows() {
   stop_lane();
   const Lock lock(mutex_);
-  course_.leave_rows();
+  text_session_.leave_rows();
 }
 
 KeptTurn SplitForward::keep() {
   stop_lane();
   const Lock lock(mutex_);
-  return course_.keep();
+  return text_session_.keep();
 }
 
 void SplitForward::stop_lane() noexcept {
@@ -97,7 +97,8 @@ void SplitForward::stop_lane() noexcept {
 // The lane has a thread once there is something for it to do; where the system has none, the text
 // goes on where it is. With the lock held.
 void SplitForward::begin_lane() {
-  if (course_.mover() == nullptr || thread_.joinable() || stopping_ || course_.mover()->idle())
+  if (text_session_.mover() == nullptr || thread_.joinable() || stopping_ ||
+      text_session_.mover()->idle())
     return;
   if (!beside_) beside_ = moving_->connect();
   try_start(thread_, [this] { drive_lane(); });
@@ -105,13 +106,14 @@ void SplitForward::begin_lane() {
 
 SplitForward::Place SplitForward::place() const {
   const Lock lock(mutex_);
-  return {course_.cut(), course_.tokens_out(),
-          course_.mover() == nullptr ? "idle" : course_.mover()->state()};
+  return {text_session_.cut(), text_session_.tokens_out(),
+          text_session_.mover() == nullptr ? "idle" : text_session_.mover()->state()};
 }
 
 // Wakes who waits for others, if there is news. With the lock held.
 void SplitForward::tell() {
-  if (std::exchange(told_, course_.version()) != course_.version()) changed_.notify_all();
+  if (std::exchange(told_, text_session_.version()) != text_session_.version())
+    changed_.notify_all();
 }
 
 // Without the lock.
@@ -165,7 +167,7 @@ std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& str
         const Lock locked(mutex_);
         flow.hear(cloud.load());
         flow.give(StreamEvent{token, {}});
-        if (waiter_.interrupted()) course_.interrupt();
+        if (waiter_.interrupted()) text_session_.interrupt();
         wanted = flow.next(Clock::now());
         tell();
         begin_lane();
@@ -192,7 +194,7 @@ std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& str
 void SplitForward::drive(Flow& flow, const OnToken& on_token) {
   Lock lock(mutex_);
   for (std::optional<Action> wanted;;) {
-    if (waiter_.interrupted()) course_.interrupt();
+    if (waiter_.interrupted()) text_session_.interrupt();
     const Action action = wanted ? *std::exchange(wanted, std::nullopt) : flow.next(Clock::now());
     tell();
     if (std::holds_alternative<Done>(action)) return;
@@ -204,7 +206,7 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
       perform(flow, asks ? link() : first_, action, lock);
     } else if (wait->until == Wait::kOnOthers) {
       const bool driven =
-          course_.mover() == nullptr || course_.mover()->idle() || thread_.joinable();
+          text_session_.mover() == nullptr || text_session_.mover()->idle() || thread_.joinable();
       if (!driven && !stopping_) no_more_threads();
       changed_.wait_for(lock, kLook, [&, seen = told_] { return told_ != seen; });
     } else {
@@ -218,7 +220,7 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
 // A stream ends with its connection, and the step behind it takes the lane's, which may not have
 // asked for anything: it is opened as soon as there is a target. True where that took its time.
 bool SplitForward::warm_line(Lock& lock) {
-  if (warm_ || !course_.mover()->wants_line()) return false;
+  if (warm_ || !text_session_.mover()->wants_line()) return false;
   if (!beside_) beside_ = moving_->connect();
   warm_ = asking_ = true;
   lock.unlock();
@@ -230,10 +232,10 @@ bool SplitForward::warm_line(Lock& lock) {
 
 // The thread of the lane, which has no end of its own.
 void SplitForward::drive_lane() {
-  Flow& flow = course_.mover()->flow();
+  Flow& flow = text_session_.mover()->flow();
   Lock lock(mutex_);
   while (!stopping_) {
-    if (waiter_.interrupted()) course_.interrupt();
+    if (waiter_.interrupted()) text_session_.interrupt();
     const Action action = flow.next(Clock::now());
     tell();
     const auto* const wait = std::get_if<Wait>(&action);

@@ -9,7 +9,7 @@
 
 #include "base/resources/waiter.h"
 #include "edge_client/split/cloud_link.h"
-#include "edge_client/split/course.h"
+#include "edge_client/split/text_session.h"
 #include "run/forward.h"
 
 namespace split::edge {
@@ -36,16 +36,16 @@ class SplitForward : public Forward {
   SplitForward& operator=(const SplitForward&) = delete;
 
   std::span<const float> run(const SequenceRows& rows) override;
-  bool gives_top() const override { return course_.gives_top(); }
+  bool gives_top() const override { return text_session_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
   bool asks_others() const override { return place().cut != 0; }
   // The text's course, which nobody else has meanwhile: for a call that waits for nothing.
   struct Held {
-    Course* operator->() const { return &course; }
+    TextSession* operator->() const { return &text_session; }
     std::unique_lock<std::mutex> lock;
-    Course& course;
+    TextSession& text_session;
   };
-  Held course() { return {Lock(mutex_), course_}; }
+  Held text_session() { return {Lock(mutex_), text_session_}; }
   // Leaves the rows of the prompt to others, once the text has ended; it computes nothing after
   // that.
   void leave_rows();
@@ -79,9 +79,9 @@ class SplitForward : public Forward {
   using OnToken = std::function<bool(const ScoredToken&)>;
   template <typename Call>
   void beside(const Call& call) {
-    if (course_.mover() == nullptr) return;
+    if (text_session_.mover() == nullptr) return;
     const Lock lock(mutex_);
-    call(*course_.mover());
+    call(*text_session_.mover());
     begin_lane();
     tell();
   }
@@ -107,7 +107,7 @@ class SplitForward : public Forward {
   bool stopping_ = false, asking_ = false;  // the lane: is to end; asks the cloud
   bool cold_ = false;                       // the text's connection
   bool warm_ = false;                       // the lane's
-  Course course_;
+  TextSession text_session_;
 };
 
 }  // namespace split::edge

@@ -19,16 +19,16 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
                 options.drafts.most == 0 && forward_->gives_top());
   if (run.opened != nullptr) take_up(*run.opened);
-  if (run.root && !options.score_prompt) forward_->course()->share(*run.root);
+  if (run.root && !options.score_prompt) forward_->text_session()->share(*run.root);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
     const TurnsOf& turns = *run.turns;
     if (auto taken = turns.kept.take(turns.owner, [&](const KeptTurn& turn) {
-          return forward_->course()->rows_of(turn, prompt_, turns.phases_alike);
+          return forward_->text_session()->rows_of(turn, prompt_, turns.phases_alike);
         })) {
-      forward_->course()->go_on_from(std::move(taken->turn), taken->rows);
+      forward_->text_session()->go_on_from(std::move(taken->turn), taken->rows);
     }
   }
-  forward_->course()->expect(static_cast<uint32_t>(std::max(0, options.max_tokens)));
+  forward_->text_session()->expect(static_cast<uint32_t>(std::max(0, options.max_tokens)));
 }
 
 void SplitText::keep() {
@@ -60,7 +60,7 @@ void SplitText::take_up(const Opened& opened) {
   count_on_cloud(opened.tokens.size());
   counts_.work.heads += opened.tokens.size();
   counts_.work.cloud_heads += opened.tokens.size();
-  forward_->course()->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
+  forward_->text_session()->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
   const auto layers = static_cast<uint64_t>(run_.model.config().layers);
   if (!opened.tokens.empty()) counts_.spare(counts_.cached_rows, layers);
 }
@@ -84,7 +84,7 @@ bool SplitText::next(const OnText& on_text) {
   if (pending > 0 && !(rows_ && rows_->has(*loop_))) {
     forward_->meet(static_cast<uint32_t>(known.size()) - 1);
   }
-  if (forward_->course()->on_cloud()) {
+  if (forward_->text_session()->on_cloud()) {
     rows_.reset();
     forward_->stream(*loop_, prompt_.size(), options_, on_text);
   } else {
@@ -100,7 +100,7 @@ bool SplitText::next(const OnText& on_text) {
     } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
   }
   if (!loop_->ended()) return true;
-  forward_->course()->end(static_cast<uint32_t>(loop_->ids().size()));
+  forward_->text_session()->end(static_cast<uint32_t>(loop_->ids().size()));
   return false;
 }
 
@@ -115,7 +115,7 @@ size_t SplitText::count_on_cloud(size_t tokens) {
 void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   const size_t heads = loop_->wanted().wanted_count();
   counts_.work.heads += heads;
-  if (!forward_->course()->head_here()) counts_.work.cloud_heads += heads;
+  if (!forward_->text_session()->head_here()) counts_.work.cloud_heads += heads;
   std::optional<Timed> drawing(counts_.edge_ms);
   loop_->logits(logits, [&](const TextPiece& text, const ScoredToken* token) {
     drawing.reset();

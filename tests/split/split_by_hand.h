@@ -28,16 +28,16 @@ class ByHand {
   explicit ByHand(FakeCloud& cloud, unsigned seed = 0) : cloud_(cloud), random_(seed) {}
 
   // Drives the flow to its end, and the lane beside it; or until nobody wants more of its tokens.
-  void drive(edge::Course& course, edge::Flow& flow,
+  void drive(edge::TextSession& text_session, edge::Flow& flow,
              const edge::CloudLink::OnToken& on_token = {}) {
     Doing text{&flow};
     for (;;) {
-      go_on(course, text);
+      go_on(text_session, text);
       if (std::holds_alternative<edge::Done>(text.action)) return;
-      if (course.mover() != nullptr) {
-        mover_.flow = &course.mover()->flow();
-        go_on(course, mover_);
-        go_on(course, text);  // which may have waited for it
+      if (text_session.mover() != nullptr) {
+        mover_.flow = &text_session.mover()->flow();
+        go_on(text_session, mover_);
+        go_on(text_session, text);  // which may have waited for it
         if (std::holds_alternative<edge::Done>(text.action)) return;
       }
       Doing& next = mover_.flow != nullptr && mover_.until < text.until ? mover_ : text;
@@ -70,20 +70,20 @@ class ByHand {
            std::chrono::microseconds(random_() % static_cast<uint64_t>(about.count() + 1));
   }
   // Unless it waits, or what it asked for is not done.
-  void go_on(edge::Course& course, Doing& one) {
-    while (!one.begun || due(course, one)) {
+  void go_on(edge::TextSession& text_session, Doing& one) {
+    while (!one.begun || due(text_session, one)) {
       one.action = one.flow->next(now);
-      one.seen = course.version();
+      one.seen = text_session.version();
       one.begun = true;
       const auto* const wait = std::get_if<edge::Wait>(&one.action);
       one.until = wait != nullptr ? wait->until : now + some(time_of(one.action));
     }
   }
-  bool due(edge::Course& course, const Doing& one) const {
+  bool due(edge::TextSession& text_session, const Doing& one) const {
     if (!std::holds_alternative<edge::Wait>(one.action)) return false;
     const auto& wait = std::get<edge::Wait>(one.action);
     const bool hears = wait.hears || wait.until == edge::Wait::kOnOthers;
-    return (hears && one.seen != course.version()) || one.until <= now;
+    return (hears && one.seen != text_session.version()) || one.until <= now;
   }
   std::chrono::microseconds time_of(const edge::Action& action) const {
     if (std::holds_alternative<edge::NextToken>(action)) return token;

@@ -35,16 +35,17 @@ struct Schedule {
 // A course that is driven by hand.
 class ForwardByHand : public Forward {
  public:
-  ForwardByHand(ByHand& hand, edge::Course& course) : hand_(hand), course_(course) {}
+  ForwardByHand(ByHand& hand, edge::TextSession& text_session)
+      : hand_(hand), text_session_(text_session) {}
   std::span<const float> run(const SequenceRows& rows) override {
-    hand_.drive(course_, course_.run(rows));
-    return course_.results();
+    hand_.drive(text_session_, text_session_.run(rows));
+    return text_session_.results();
   }
-  uint32_t most_rows(uint32_t past) const override { return course_.most_rows(past); }
+  uint32_t most_rows(uint32_t past) const override { return text_session_.most_rows(past); }
 
  private:
   ByHand& hand_;
-  edge::Course& course_;
+  edge::TextSession& text_session_;
 };
 
 // Texts whose cut moves, by hand.
@@ -91,24 +92,24 @@ class SplitMoves : public SplitAlone {
       ByHand hand(cloud, seed);
       hand.kernel = kernel;
       hand.token = 4 * kernel;
-      edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
-      if (offers) course.mover()->offer(tail, {}, {});
-      if (shares) course.share({"me", ""});
+      edge::TextSession text_session(model, schedule.start, &tail, {}, result.counts, {}, &moves);
+      if (offers) text_session.mover()->offer(tail, {}, {});
+      if (shares) text_session.share({"me", ""});
       TextLoop loop(model.config(), tokenizer, prompt, options);
-      ForwardByHand forward(hand, course);
+      ForwardByHand forward(hand, text_session);
       std::optional<DraftedRows> rows;
       while (!loop.ended()) {
         const double before = hand.ms();
         for (const auto& [at, cut] : schedule.moves) {
-          if (schedule.asked && at == course.tokens_out() + 1) course.mover()->aim(cut);
+          if (schedule.asked && at == text_session.tokens_out() + 1) text_session.mover()->aim(cut);
         }
         const auto known = static_cast<uint32_t>(loop.ids().size());
         if (known > prompt.size() && !(rows && rows->has(loop))) {
-          hand.drive(course, course.meet(known - 1));
+          hand.drive(text_session, text_session.meet(known - 1));
         }
-        if (course.on_cloud()) {
+        if (text_session.on_cloud()) {
           rows.reset();
-          stream(hand, course, loop, whole, options);
+          stream(hand, text_session, loop, whole, options);
           continue;
         }
         if (!rows) {
@@ -118,17 +119,18 @@ class SplitMoves : public SplitAlone {
         const std::span<const float> got = rows->logits(loop);
         while (result.moved_ms.size() < result.counts.moves.size())
           result.moved_ms.push_back(hand.ms());
-        if (after_step) after_step(course, result.counts);
-        if (course.cut() == 0) result.alone_ms += hand.ms() - before;
+        if (after_step) after_step(text_session, result.counts);
+        if (text_session.cut() == 0) result.alone_ms += hand.ms() - before;
         result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);
         const std::span<const float> expected = whole.run(loop.wanted());
-        EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
+        EXPECT_TRUE(std::ranges::equal(got, expected)) << text_session.tokens_out();
         result.accepted = rows->accepted();
         loop.logits(expected, on_text);
       }
       result.made = loop.take();
-      course.leave_rows();
-      for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
+      text_session.leave_rows();
+      for (const std::string& session : text_session.leave())
+        cloud.ask({edge::Send::kClose, session});
     }
     if (ends_lost) cloud.forget_all();  // it was not told that the text has ended
     if (shares) result.taken_rows = tail.prefixes()->taken_rows();
@@ -139,11 +141,11 @@ class SplitMoves : public SplitAlone {
     return result;
   }
   // The tokens that the cloud has: each is the whole model's.
-  void stream(ByHand& hand, edge::Course& course, TextLoop& loop, LocalForward& whole,
+  void stream(ByHand& hand, edge::TextSession& text_session, TextLoop& loop, LocalForward& whole,
               const GenerateOptions& options) {
     GenerateOptions rest = options;
     rest.max_tokens = static_cast<int>(loop.left());
-    hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+    hand.drive(text_session, text_session.stream(loop.ids(), prompt.size(), rest),
                [&](const ScoredToken& token) {
                  const auto told = [&](const TextPiece& piece, const ScoredToken* scored) {
                    if (scored != nullptr && options.logprobs >= 0) {
@@ -155,8 +157,8 @@ class SplitMoves : public SplitAlone {
                  EXPECT_EQ(token.id, loop.ids().back()) << loop.ids().size();
                  return !loop.ended();
                });
-    if (loop.ended() || course.finish_reason().empty()) return;
-    EXPECT_EQ(course.finish_reason(), "stop");
+    if (loop.ended() || text_session.finish_reason().empty()) return;
+    EXPECT_EQ(text_session.finish_reason(), "stop");
     loop.logits(whole.run(loop.wanted()), on_text);
     EXPECT_TRUE(loop.ended());
   }
@@ -165,7 +167,7 @@ class SplitMoves : public SplitAlone {
   KvPages* tail_pages = nullptr;  // of the text that runs
   const Tokenizer* tokenizer = nullptr;
   OnText on_text;
-  std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
+  std::function<void(const edge::TextSession&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
   bool offers = false;     // to the cloud, what the text has here
   bool ends_lost = false;  // a call had no answer: a goodbye may be missing

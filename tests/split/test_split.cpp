@@ -104,11 +104,11 @@ TEST_F(SplitAlone, ACourseIsDrivenByOneThreadAndAnyClock) {
   Batcher tail(shard);
   ByHand hand(cloud);
   {
-    edge::Course course(model, 1, &tail, {}, counts);
+    edge::TextSession text_session(model, 1, &tail, {}, counts);
     TextLoop loop(model.config(), nullptr, prompt, wanted());
     while (!loop.ended()) {
-      hand.drive(course, course.run(loop.wanted()));
-      loop.logits(course.results(), {});
+      hand.drive(text_session, text_session.run(loop.wanted()));
+      loop.logits(text_session.results(), {});
     }
     EXPECT_EQ(loop.take().tokens, whole());
     using enum edge::Send::Call;
@@ -116,16 +116,16 @@ TEST_F(SplitAlone, ACourseIsDrivenByOneThreadAndAnyClock) {
     EXPECT_EQ(hand.sent[0], kOpen);
     EXPECT_EQ(std::ranges::count(hand.sent, kStep), 12);
     EXPECT_GE(hand.ms(), 13 * 25);
-    EXPECT_EQ(course.leave().size(), 1u);
-    EXPECT_TRUE(course.leave().empty());
+    EXPECT_EQ(text_session.leave().size(), 1u);
+    EXPECT_TRUE(text_session.leave().empty());
   }
   EXPECT_EQ(shard.pages().in_use(), 0u);
   // Without end busy: the budget is one of that clock.
   cloud.before_step = [](int) { throw RemoteError("busy", 503, wire::codes::kBusy); };
-  edge::Course course(model, 1, &tail, {}, counts);
-  edge::Flow& flow = course.run({.range = {.to = Point::head()}, .tokens = prompt});
+  edge::TextSession text_session(model, 1, &tail, {}, counts);
+  edge::Flow& flow = text_session.run({.range = {.to = Point::head()}, .tokens = prompt});
   const double before = hand.ms();
-  EXPECT_THROW(hand.drive(course, flow), RemoteError);
+  EXPECT_THROW(hand.drive(text_session, flow), RemoteError);
   EXPECT_GE(hand.ms() - before, 30000);
   EXPECT_LE(hand.ms() - before, 33000);
   EXPECT_TRUE(flow.done());

@@ -18,8 +18,8 @@ TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
   for (const int start : {2, edge::Move::kCloud}) {
     cloud.looks = 0;
     cloud.says = {.want = 0};
-    after_step = [&](const edge::Course& course, const edge::SplitCounts&) {
-      if (course.tokens_out() >= 30) cloud.says = edge::CloudSays();
+    after_step = [&](const edge::TextSession& text_session, const edge::SplitCounts&) {
+      if (text_session.tokens_out() >= 30) cloud.says = edge::CloudSays();
     };
     const Result got = run({.start = start, .moves = {{UINT32_MAX, 0}}, .asked = true}, options);
     ASSERT_EQ(got.moves.size(), 2u) << start;
@@ -50,8 +50,8 @@ TEST_F(SplitMoves, ATextFollowsACloudThatWavers10SecondsBehindItsLastMove) {
   offers = true;
   kernel = std::chrono::seconds(1);
   cloud.says = {.want = 1};
-  after_step = [&](const edge::Course& course, const edge::SplitCounts&) {
-    cloud.says->want = course.tokens_out() % 2 == 0 ? std::optional(1) : std::nullopt;
+  after_step = [&](const edge::TextSession& text_session, const edge::SplitCounts&) {
+    cloud.says->want = text_session.tokens_out() % 2 == 0 ? std::optional(1) : std::nullopt;
   };
   const Result got = run({.start = 3, .moves = {{UINT32_MAX, 1}}, .asked = true}, options);
   ASSERT_GT(got.moved_ms.size(), 2u);
@@ -197,7 +197,7 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     while (!loop.ended()) {
       const auto known = static_cast<uint32_t>(loop.ids().size());
       if (known > prompt.size()) forward.meet(known - 1);
-      if (forward.course()->on_cloud()) {
+      if (forward.text_session()->on_cloud()) {
         forward.stream(loop, prompt.size(), wanted(), {});
       } else {
         loop.logits(forward.run(loop.wanted()), {});
@@ -217,10 +217,10 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
 
 TEST_F(SplitMoves, TheTokenBehindAMoveWaitsForNothingOfTheNextOne) {
   size_t seen = 0;
-  after_step = [&](const edge::Course& course, const edge::SplitCounts& counts) {
+  after_step = [&](const edge::TextSession& text_session, const edge::SplitCounts& counts) {
     if (counts.moves.size() == seen) return;
     seen = counts.moves.size();
-    EXPECT_EQ(course.mover()->state(), "idle") << seen;
+    EXPECT_EQ(text_session.mover()->state(), "idle") << seen;
   };
   EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {7, 3}, {10, 0}}}, wanted()).moves.size(), 3u);
   EXPECT_EQ(seen, 3u);
@@ -261,7 +261,7 @@ TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
   while (!loop.ended()) {
     const auto known = static_cast<uint32_t>(loop.ids().size());
     if (known > prompt.size()) forward.meet(known - 1);
-    if (!forward.course()->on_cloud()) {
+    if (!forward.text_session()->on_cloud()) {
       loop.logits(forward.run(loop.wanted()), {});
       continue;
     }
@@ -300,7 +300,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
     ByHand hand(cloud);
     hand.round_trip = std::chrono::milliseconds(150);  // 7 tokens a second over a cut
     hand.token = std::chrono::milliseconds(30);
-    edge::Course course(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
+    edge::TextSession text_session(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
     TextLoop loop(model.config(), nullptr, prompt, options);
     const std::vector<int32_t> expected = [&] {
       LocalForward forward(cloud.batcher());
@@ -308,26 +308,27 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
     }();
     while (!loop.ended()) {
       const auto known = static_cast<uint32_t>(loop.ids().size());
-      if (known > prompt.size()) hand.drive(course, course.meet(known - 1));
-      if (course.on_cloud()) {
+      if (known > prompt.size()) hand.drive(text_session, text_session.meet(known - 1));
+      if (text_session.on_cloud()) {
         GenerateOptions rest = options;
         rest.max_tokens = static_cast<int>(loop.left());
-        hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+        hand.drive(text_session, text_session.stream(loop.ids(), prompt.size(), rest),
                    [&](const ScoredToken& token) {
                      loop.token(token, {});
                      if (loop.ids().size() == 16)
-                       course.mover()->offer(tail, {}, {.lowest = 2, .offloads = true});
+                       text_session.mover()->offer(tail, {}, {.lowest = 2, .offloads = true});
                      if (loop.ids().size() == 70)
-                       course.mover()->offer(tail, {}, {.lowest = 1, .offloads = true});
+                       text_session.mover()->offer(tail, {}, {.lowest = 1, .offloads = true});
                      return !loop.ended();
                    });
       } else {
-        hand.drive(course, course.run(loop.wanted()));
-        loop.logits(course.results(), {});
+        hand.drive(text_session, text_session.run(loop.wanted()));
+        loop.logits(text_session.results(), {});
       }
     }
     EXPECT_EQ(loop.take().tokens, expected);
-    for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
+    for (const std::string& session : text_session.leave())
+      cloud.ask({edge::Send::kClose, session});
   }
   ASSERT_EQ(own.moves.size(), 2u);
   EXPECT_EQ(own.moves[0].why, edge::Why::kLanded);

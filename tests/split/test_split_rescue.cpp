@@ -57,19 +57,20 @@ class SplitRescue : public SplitMoves {
       hand.before_forward = [&] {
         if (++heads >= heads_lost_from) throw RemoteError("no answer", 0, "");
       };
-      edge::Course course(model, cut, tail ? &*tail : nullptr, {}, own_counts, {}, &moves);
+      edge::TextSession text_session(model, cut, tail ? &*tail : nullptr, {}, own_counts, {},
+                                     &moves);
       TextLoop loop(model.config(), nullptr, prompt, options);
-      ForwardByHand forward(hand, course);
+      ForwardByHand forward(hand, text_session);
       std::optional<DraftedRows> rows;
       while (!loop.ended()) {
         const auto known = static_cast<uint32_t>(loop.ids().size());
         tokens_out = known - static_cast<uint32_t>(prompt.size());
         if (known > prompt.size() && !(rows && rows->has(loop))) {
-          hand.drive(course, course.meet(known - 1));
+          hand.drive(text_session, text_session.meet(known - 1));
         }
-        if (course.on_cloud()) {
+        if (text_session.on_cloud()) {
           rows.reset();
-          stream(hand, course, loop, whole, options);
+          stream(hand, text_session, loop, whole, options);
           continue;
         }
         if (!rows) {
@@ -81,8 +82,9 @@ class SplitRescue : public SplitMoves {
         EXPECT_TRUE(std::ranges::equal(got, expected)) << tokens_out;
         loop.logits(expected, {});
       }
-      for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
-      ended_at = course.cut();
+      for (const std::string& session : text_session.leave())
+        cloud.ask({edge::Send::kClose, session});
+      ended_at = text_session.cut();
     }
     EXPECT_EQ(whole_shard.pages().in_use(), 0u);
     EXPECT_EQ(cloud.sessions(), 0u);

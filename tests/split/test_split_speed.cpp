@@ -32,40 +32,41 @@ class SplitForSpeed : public SplitMoves {
     ByHand hand(cloud);
     hand.round_trip = std::chrono::milliseconds(1);
     hand.kernel = kernel;
-    edge::Course course(model, edge::Move::kCloud, here_before ? &tail : nullptr, {}, own, {},
-                        &moves);
-    course.mover()->expect(static_cast<uint32_t>(tokens), {});
-    if (quicker) course.mover()->offer(tail, {}, {.quicker = edge::Quicker{0, kHere}});
-    offer = [&](const edge::Offer& what) { course.mover()->offer(tail, {}, what); };
+    edge::TextSession text_session(model, edge::Move::kCloud, here_before ? &tail : nullptr, {},
+                                   own, {}, &moves);
+    text_session.mover()->expect(static_cast<uint32_t>(tokens), {});
+    if (quicker) text_session.mover()->offer(tail, {}, {.quicker = edge::Quicker{0, kHere}});
+    offer = [&](const edge::Offer& what) { text_session.mover()->offer(tail, {}, what); };
     TextLoop loop(model.config(), nullptr, prompt, options);
     const auto out = [&] { return loop.ids().size() - prompt.size(); };
     const auto seen = [&] {
       hand.token = comes(out());
       now = hand.now;
-      if (beside) beside(out(), *course.mover());
+      if (beside) beside(out(), *text_session.mover());
     };
     while (!loop.ended()) {
       const auto known = static_cast<uint32_t>(loop.ids().size());
-      if (known > prompt.size()) hand.drive(course, course.meet(known - 1));
+      if (known > prompt.size()) hand.drive(text_session, text_session.meet(known - 1));
       seen();
-      if (course.on_cloud()) {
+      if (text_session.on_cloud()) {
         GenerateOptions rest = options;
         rest.max_tokens = static_cast<int>(loop.left());
-        hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+        hand.drive(text_session, text_session.stream(loop.ids(), prompt.size(), rest),
                    [&](const ScoredToken& token) {
                      loop.token(token, {});
                      seen();
                      return !loop.ended();
                    });
       } else {
-        hand.drive(course, course.run(loop.wanted()));
-        loop.logits(course.results(), {});
+        hand.drive(text_session, text_session.run(loop.wanted()));
+        loop.logits(text_session.results(), {});
       }
     }
     LocalForward whole(cloud.batcher());
     EXPECT_EQ(loop.take().tokens,
               generate(whole, model.config(), nullptr, prompt, options, {}).tokens);
-    for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
+    for (const std::string& session : text_session.leave())
+      cloud.ask({edge::Send::kClose, session});
     return own.moves;
   }
   StageRange range = StageRange::from_block(0, Point::head());  // here

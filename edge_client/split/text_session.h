@@ -17,16 +17,16 @@
 namespace split::edge {
 
 // One thread at a time.
-class Course {
+class TextSession {
  public:
   // `cut` may be Move::kCloud. `tail` has the stages from it on, with the head, or without it
   // (perhaps with the norm), and then the head is asked of the cloud; null when there are no stages
   // for this machine. What it costs is added to `counts` as it comes. With `moves` the cut may
   // move: then the head is here.
-  Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry, SplitCounts& counts,
-         Requester requester = {}, const MoveOptions* moves = nullptr);
-  Course(const Course&) = delete;
-  Course& operator=(const Course&) = delete;
+  TextSession(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
+              SplitCounts& counts, Requester requester = {}, const MoveOptions* moves = nullptr);
+  TextSession(const TextSession&) = delete;
+  TextSession& operator=(const TextSession&) = delete;
 
   // Begins to meet the lane, behind so many rows, one token before the next: the cut moves where
   // that is ready. Asked before each step that brings a generated token.

@@ -1,7 +1,7 @@
 // How a course begins with rows that are there, and leaves its own.
 #include <algorithm>
 
-#include "edge_client/split/course.h"
+#include "edge_client/split/text_session.h"
 
 namespace split::edge {
 namespace {
@@ -19,8 +19,8 @@ uint32_t last_answer(const SequenceHistory& history) {
 
 }  // namespace
 
-void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt,
-                   bool lost) {
+void TextSession::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt,
+                        bool lost) {
   if (lost) cloud_.was_lost();
   sides_.cloud.session = session;
   sides_.cloud.open = true;
@@ -32,8 +32,8 @@ void Course::adopt(const std::string& session, std::span<const int32_t> ids, siz
   ++sides_.version;
 }
 
-uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
-                         bool phases_alike) const {
+uint32_t TextSession::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
+                              bool phases_alike) const {
   if (prompt.empty()) return 0;
   TailSide* const tail = sides_.tail.get();
   // Nobody knows of a tail that is to come.
@@ -53,7 +53,7 @@ uint32_t Course::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
   return rows > shared_.known(prompt) ? rows : 0;
 }
 
-void Course::go_on_from(KeptTurn turn, uint32_t rows) {
+void TextSession::go_on_from(KeptTurn turn, uint32_t rows) {
   CHECK(sides_.history.size() == 0 && rows <= turn.history.size());
   if (turn.tail && sides_.tail && &turn.tail->batcher() == &sides_.tail->batcher()) {
     sides_.tail = std::move(turn.tail);
@@ -73,7 +73,7 @@ void Course::go_on_from(KeptTurn turn, uint32_t rows) {
   ++sides_.version;
 }
 
-KeptTurn Course::keep() {
+KeptTurn TextSession::keep() {
   leave_rows();
   KeptTurn turn{.cloud = CloudSide(sides_.layers()),
                 .tail = sides_.tail,

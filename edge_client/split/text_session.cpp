@@ -1,4 +1,4 @@
-#include "edge_client/split/course.h"
+#include "edge_client/split/text_session.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@ int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
 
 }  // namespace
 
-Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
-               SplitCounts& counts, Requester requester, const MoveOptions* moves)
+TextSession::TextSession(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
+                         SplitCounts& counts, Requester requester, const MoveOptions* moves)
     : retry_(retry),
       counts_(counts),
       sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)),
@@ -33,7 +33,7 @@ Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& r
   cloud_.mover = &mover_.emplace(sides_, *moves, retry);
 }
 
-std::vector<std::string> Course::leave() {
+std::vector<std::string> TextSession::leave() {
   std::vector<std::string> sessions;
   if (mover_) {
     counts_ += mover_->take_counts();
@@ -44,13 +44,13 @@ std::vector<std::string> Course::leave() {
   return sessions;
 }
 
-Flow& Course::run(const SequenceRows& rows) {
+Flow& TextSession::run(const SequenceRows& rows) {
   flow_.start(run_rows(rows));
   return flow_;
 }
 
 // The rows lead to the text, and this many of their layers are the cloud's.
-void Course::lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers) {
+void TextSession::lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers) {
   sides_.history.append(tokens, phase);
   led_layers_ = static_cast<uint64_t>(cloud_layers);
   counts_.work.rows += tokens.size();
@@ -58,14 +58,14 @@ void Course::lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers
 }
 
 // Those behind these do not; they are the last that lead() was told of.
-void Course::forget_rows(uint32_t past) {
+void TextSession::forget_rows(uint32_t past) {
   const uint32_t rows = sides_.history.size() - std::min(sides_.history.size(), past);
   sides_.history.cut_back(past);
   counts_.work.rows -= rows;
   counts_.work.cloud_layer_rows -= rows * led_layers_;
 }
 
-Flow& Course::meet(uint32_t past) {
+Flow& TextSession::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;
   const uint32_t guesses = sides_.history.size() - std::min(sides_.history.size(), past);
@@ -75,7 +75,8 @@ Flow& Course::meet(uint32_t past) {
   return flow_;
 }
 
-Flow& Course::stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options) {
+Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
+                          const GenerateOptions& options) {
   CHECK(sides_.on_cloud());
   ids_.assign(ids.begin(), ids.end());
   finish_reason_.clear();
@@ -84,7 +85,7 @@ Flow& Course::stream(std::span<const int32_t> ids, size_t prompt, const Generate
 }
 
 // A token and guesses behind it, or rows of a prompt; at a token the cut may move.
-Task<void> Course::run_rows(SequenceRows rows) {
+Task<void> TextSession::run_rows(SequenceRows rows) {
   CHECK(!sides_.on_cloud() && !rows.tokens.empty());
   ++counts_.steps;
   const SequenceRows all = rows;
@@ -128,7 +129,7 @@ Task<void> Course::run_rows(SequenceRows rows) {
 }
 
 // Counts the rows of the prompt that no side computed: the tail had so many, where it has blocks.
-void Course::count_cached(uint32_t here, int cut) {
+void TextSession::count_cached(uint32_t here, int cut) {
   if (counts_.cached_rows > 0 || sides_.cut != cut) return;
   counts_.cached_rows = cut == 0                 ? here
                         : cut == sides_.layers() ? cloud_.cached()
@@ -137,7 +138,7 @@ void Course::count_cached(uint32_t here, int cut) {
 }
 
 // The cloud takes the logits of the results, until the text leaves it.
-Task<void> Course::run_head() {
+Task<void> TextSession::run_head() {
   const std::vector<float> hidden = std::exchange(results_, {});
   const SequenceRows rows{.range = {sides_.layers(), Point::head()},
                           .hidden = hidden,
@@ -163,13 +164,13 @@ Task<void> Course::run_head() {
 }
 
 // Rows behind these came from guesses that were wrong.
-void Course::forget_guesses(uint32_t past) {
+void TextSession::forget_guesses(uint32_t past) {
   forget_rows(past);
   sides_.guesses = 0;
 }
 
 // A move, whose cost is all until the next token is there.
-void Course::note(Move move) {
+void TextSession::note(Move move) {
   if (moves_.empty()) {
     moved_ = flow_.now();
     bytes_before_ = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
@@ -177,13 +178,13 @@ void Course::note(Move move) {
   moves_.push_back(move);
 }
 
-void Course::leave_cloud(uint32_t rows) {
+void TextSession::leave_cloud(uint32_t rows) {
   cloud_.is_left();
   note(mover_->leave_cloud(out_, rows));
 }
 
 // Counts what each move has spared the cloud, with so many rows that lead to the text.
-void Course::count_saved(uint32_t rows) {
+void TextSession::count_saved(uint32_t rows) {
   const auto depth = [&](int cut) { return std::min(sides_.cut_named(cut), sides_.layers()); };
   for (Move& move : counts_.moves) {
     const int64_t since = int64_t{rows} - (int64_t{sides_.prompt_rows} + move.at - 1);
@@ -191,13 +192,13 @@ void Course::count_saved(uint32_t rows) {
   }
 }
 
-void Course::end(uint32_t rows) {
+void TextSession::end(uint32_t rows) {
   rows = std::min(rows, sides_.history.size());
   forget_guesses(rows);
   count_saved(rows);
 }
 
-void Course::settle_moves() {
+void TextSession::settle_moves() {
   counts_ += mover_->take_counts();
   if (moves_.empty()) return count_saved(sides_.sure_rows());
   Move& last = moves_.back();
@@ -210,7 +211,7 @@ void Course::settle_moves() {
 
 // The cut moves where the lane is ready. A target that is due is waited for, as long as it comes
 // nearer.
-Task<void> Course::meet_lane() {
+Task<void> TextSession::meet_lane() {
   if (!mover_) co_return;
   counts_ += mover_->take_counts();
   if (!sides_.on_cloud()) mover_->token(out_, flow_.now());
@@ -222,7 +223,7 @@ Task<void> Course::meet_lane() {
 }
 
 // The cloud chooses the tokens, until the text ends or goes on elsewhere.
-Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
+Task<void> TextSession::run_stream(size_t prompt, GenerateOptions options) {
   const size_t end = ids_.size() + static_cast<size_t>(options.max_tokens);
   if (ids_.size() > prompt) {
     const auto past = static_cast<uint32_t>(ids_.size()) - 1;
@@ -250,12 +251,12 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
 }
 
 // Whether a text that is streamed is to meet its lane.
-bool Course::to_switch() const {
+bool TextSession::to_switch() const {
   return mover_ && out_ > 0 &&
          (mover_->can_switch(out_, flow_.now()) || mover_->is_waited_for(out_));
 }
 
-Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
+Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
   ++counts_.trips;
   const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can(),
                      cloud_.is_again()};
@@ -271,7 +272,7 @@ Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff
 }
 
 // The rows that led to the token are in the session.
-void Course::streamed(const ScoredToken& token, size_t prompt) {
+void TextSession::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.steps;
   SequenceHistory& history = sides_.history;
   const uint32_t past = history.size();
@@ -299,7 +300,7 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
 
 // Puts the rows before these that one of the sides lacks at a new cut in front of them; returns how
 // many. A side that lacks more lost them just now: it gets them again as at any token.
-uint32_t Course::add_lag(SequenceRows& rows) {
+uint32_t TextSession::add_lag(SequenceRows& rows) {
   if (rows.phase != Phase::kGenerate) return 0;
   uint32_t past = rows.past;
   const auto include = [&](uint32_t there) {
@@ -322,12 +323,12 @@ uint32_t Course::add_lag(SequenceRows& rows) {
 
 // The tail has no row behind these, and perhaps some less, where others read them: it computes
 // those again. No job has its sequence.
-uint32_t Course::forget_tail(uint32_t past) {
+uint32_t TextSession::forget_tail(uint32_t past) {
   return sides_.tail ? sides_.tail->pages().own(sides_.tail->sequence(), past) : past;
 }
 
 // The rows pass both sides, and their results are there.
-Task<void> Course::pass(SequenceRows rows) {
+Task<void> TextSession::pass(SequenceRows rows) {
   while (sides_.held()) co_await Wait{};
   const uint32_t lag = mover_ ? add_lag(rows) : 0;
   forget_rows(rows.past + lag);
@@ -374,7 +375,7 @@ Task<void> Course::pass(SequenceRows rows) {
 
 // The tail computes the rows, and again where it lost what it had of the sequence; in that which
 // passes no block nothing is kept.
-Task<void> Course::run_here(SequenceRows rows, float* out, SequenceId sequence) {
+Task<void> TextSession::run_here(SequenceRows rows, float* out, SequenceId sequence) {
   TailSide& tail = *sides_.tail;
   Job job{sequence, rows, out, sides_.requester};
   const bool keeps_rows = sequence == tail.sequence();
