@@ -16,7 +16,7 @@ struct CloudLost {};
 // One thread at a time. All that it is made of outlives it.
 class CloudRows {
  public:
-  CloudRows(TwoSides& sides, const Flow& flow, const RetryOptions& retry, SplitCounts& counts)
+  CloudRows(SplitState& sides, const Flow& flow, const RetryOptions& retry, SplitCounts& counts)
       : sides_(sides), flow_(flow), retry_(retry), counts_(counts) {}
 
   CutMover* mover = nullptr;  // of the text, if it has one
@@ -63,7 +63,7 @@ class CloudRows {
   Moment lost_at() const;
   void goes_on();
 
-  TwoSides& sides_;
+  SplitState& sides_;
   const Flow& flow_;
   const RetryOptions& retry_;
   SplitCounts& counts_;

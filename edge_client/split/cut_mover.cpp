@@ -32,7 +32,7 @@ RetryOptions patient(RetryOptions options) {
 
 }  // namespace
 
-CutMover::CutMover(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry)
+CutMover::CutMover(SplitState& sides, const MoveOptions& options, const RetryOptions& retry)
     : sides_(sides),
       options_(options),
       backoff_(patient(retry)),
@@ -424,7 +424,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
   slice.wanted = Wanted::kNone;
   Job job{side->sequence(), slice, nullptr, sides_.requester};
   job.fill = fill;
-  const TwoSides::Hold hold(sides_);
+  const SplitState::Hold hold(sides_);
   co_await Compute{&side->batcher(), &job, &flying_.edge_ms};
   settled_.edge_ms += std::exchange(flying_.edge_ms, 0);
 }

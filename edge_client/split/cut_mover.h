@@ -46,9 +46,9 @@ class CutMover {
   static constexpr uint32_t kSliceRows = 16;
   // Rows that a target may lack when nothing more is done for it, so that a few tokens later they
   // are still those that a step can bring.
-  static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
+  static constexpr uint32_t kEnough = SplitState::kMostLag / 2;
 
-  CutMover(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
+  CutMover(SplitState& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
   // Somebody asks for this cut, in place of all targets that are left: of the cloud (Move::kCloud,
@@ -136,7 +136,7 @@ class CutMover {
     int lost_races = 0;
   };
 
-  TwoSides& sides_;
+  SplitState& sides_;
   const MoveOptions options_;
   Backoff backoff_;
   TextPlace place_;

@@ -13,7 +13,7 @@ namespace split::edge {
 // One thread at a time.
 class SharedRows {
  public:
-  explicit SharedRows(TwoSides& sides) : sides_(sides) {}
+  explicit SharedRows(SplitState& sides) : sides_(sides) {}
 
   std::optional<PrefixRoot> root;  // whose they are, wherever the cut is; none: it shares none
 
@@ -32,7 +32,7 @@ class SharedRows {
   PrefixRoot root_here() const;
   StageRange blocks() const { return {sides_.cut, Point(sides_.layers())}; }
 
-  TwoSides& sides_;
+  SplitState& sides_;
 };
 
 }  // namespace split::edge

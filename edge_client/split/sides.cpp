@@ -81,7 +81,7 @@ uint32_t TailSide::rows_from(int cut) {
   return pages().filled(sequence_, {cut, Point(layers)});
 }
 
-TwoSides::TwoSides(const Model& model, int cut, int deepest, Batcher* tail, Requester requester)
+SplitState::SplitState(const Model& model, int cut, int deepest, Batcher* tail, Requester requester)
     : model(model),
       requester(std::move(requester)),
       cut(cut_named(cut)),

@@ -80,8 +80,8 @@ class TailSide {
 };
 
 // One thread at a time.
-struct TwoSides {
-  TwoSides(const Model& model, int cut, int deepest, Batcher* tail, Requester requester);
+struct SplitState {
+  SplitState(const Model& model, int cut, int deepest, Batcher* tail, Requester requester);
 
   // Users say Move::kCloud for the cut behind the last one, where the head is the cloud's too.
   int cut_named(int name) const { return name == Move::kCloud ? layers() + 1 : name; }
@@ -124,7 +124,7 @@ struct TwoSides {
   // Holds the tail's sequence, which is in one job at a time.
   class Hold {
    public:
-    explicit Hold(TwoSides& sides) : sides_(sides) { sides_.held_ = true; }
+    explicit Hold(SplitState& sides) : sides_(sides) { sides_.held_ = true; }
     ~Hold() {
       sides_.held_ = false;
       ++sides_.version;
@@ -133,7 +133,7 @@ struct TwoSides {
     Hold& operator=(const Hold&) = delete;
 
    private:
-    TwoSides& sides_;
+    SplitState& sides_;
   };
   bool held() const { return held_; }
 

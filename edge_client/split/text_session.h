@@ -121,7 +121,7 @@ class TextSession {
   const RetryOptions retry_;
   SplitCounts& counts_;
 
-  TwoSides sides_;
+  SplitState sides_;
   CloudRows cloud_;
   SharedRows shared_;
   Flow flow_;                      // ends before the sides do,

@@ -14,7 +14,7 @@
 namespace split::bench {
 namespace {
 
-constexpr uint32_t kMostLag = edge::TwoSides::kMostLag;  // rows
+constexpr uint32_t kMostLag = edge::SplitState::kMostLag;  // rows
 
 std::string session_name(size_t n) {
   char text[33];
