@@ -68,7 +68,7 @@ std::shared_ptr<PlacedModel> Answers::next() const {
   return next;
 }
 
-void Answers::go_on_at(const std::optional<Landed>& place) {
+void Answers::go_on_at(const std::optional<AvailableCut>& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
   if (!place) {
@@ -81,12 +81,12 @@ void Answers::go_on_at(const std::optional<Landed>& place) {
   for (Entry* entry : entries_) offer_to(*entry);
 }
 
-std::optional<Landed> Answers::here() const {
+std::optional<AvailableCut> Answers::here() const {
   const std::lock_guard lock(mutex_);
   return offered_;
 }
 
-void Answers::offer(const Landed& place) {
+void Answers::offer(const AvailableCut& place) {
   const std::lock_guard lock(mutex_);
   offered_ = place;
   exact_ = place.exact;
@@ -128,7 +128,7 @@ void Answers::on_busy(std::function<void(bool)> told) {
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
   if (receipt.device != "none") return;
   receipt.fetched = answers.grown_bytes();
-  const std::optional<Landed> place = answers.here();
+  const std::optional<AvailableCut> place = answers.here();
   if (!place || receipt.counts.moves.empty()) return;
   const PlacedModel& at = *place->at;
   receipt.device = at.device();

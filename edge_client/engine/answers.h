@@ -56,11 +56,11 @@ class Answers {
   void move(int cut, const std::shared_ptr<PlacedModel>& split);
   // Texts go on there, those that run and those to come, until another place is named; none: they
   // stay where they are.
-  void go_on_at(const std::optional<Landed>& place);
+  void go_on_at(const std::optional<AvailableCut>& place);
   // The weights that are here, whatever texts do with them.
-  std::optional<Landed> here() const;
+  std::optional<AvailableCut> here() const;
   // Texts may go on there where a loaded cloud asks for that, those that run and those to come.
-  void offer(const Landed& place);
+  void offer(const AvailableCut& place);
 
   // A model that grows beside the texts: their receipts count its bytes, wherever they run.
   void grow_beside(std::shared_ptr<const PlacedModel> model);
@@ -82,7 +82,7 @@ class Answers {
   mutable std::mutex mutex_;  // of:
   uint64_t last_ = 0;
   std::list<Entry*> entries_;
-  std::optional<Landed> place_, offered_;
+  std::optional<AvailableCut> place_, offered_;
   std::shared_ptr<const PlacedModel> beside_;
   std::function<void(bool)> told_;
   Forecasts* forecasts_ = nullptr;  // that choose; none: texts go on where the weights are

@@ -196,7 +196,7 @@ void Engine::Coming::grew(const GrowthNote& note) {
   engine_.now_.coming.reset();
 }
 
-void Engine::Coming::landed(const Landed& place, bool goes_on) {
+void Engine::Coming::landed(const AvailableCut& place, bool goes_on) {
   if (goes_on) return engine_.go_on_at(place);
   engine_.watch_once(place);
   engine_.answers_.offer(place);
@@ -244,7 +244,7 @@ void Engine::count_growth() {
 }
 
 // On the thread of the arrival.
-void Engine::go_on_at(const Landed& place) {
+void Engine::go_on_at(const AvailableCut& place) {
   watch_once(place);
   {
     const std::lock_guard lock(mutex_);
@@ -257,7 +257,7 @@ void Engine::go_on_at(const Landed& place) {
 }
 
 // Before the first text runs on the weights that come.
-void Engine::watch_once(const Landed& place) {
+void Engine::watch_once(const AvailableCut& place) {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(now_.watched, true)) watch(*place.at->batcher());
 }
@@ -269,7 +269,7 @@ void Engine::choose_cut() {
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
   follow();
-  std::optional<Landed> place;
+  std::optional<AvailableCut> place;
   {
     const std::lock_guard lock(mutex_);
     place = now_.landed;
@@ -342,7 +342,7 @@ EngineState Engine::state() const {
   if (!state.exact && split) state.exact = split->exact;
   if (split && split->rounds()) state.exact = false;
   if (forecasts != nullptr) {
-    const std::optional<Landed> landed = answers_.here();
+    const std::optional<AvailableCut> landed = answers_.here();
     const Placement& here = landed ? landed->at->place : split->place;
     std::optional<int> lowest;
     if (!here.all_on_cloud && !here.head_on_cloud) lowest = here.cut;

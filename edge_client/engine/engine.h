@@ -115,7 +115,7 @@ class Engine {
     void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
     void grows(const std::shared_ptr<PlacedModel>& model) override;
     void grew(const GrowthNote& note) override;
-    void landed(const Landed& place, bool goes_on) override;
+    void landed(const AvailableCut& place, bool goes_on) override;
 
    private:
     Engine& engine_;
@@ -127,8 +127,8 @@ class Engine {
   void follow();
   void fetch_rest(PlacedModel& split);
   void measure(const wire::ModelInfo& info);
-  void go_on_at(const Landed& place);
-  void watch_once(const Landed& place);
+  void go_on_at(const AvailableCut& place);
+  void watch_once(const AvailableCut& place);
   void watch(Batcher& batcher);
 
   const Options& options_;
@@ -156,7 +156,7 @@ class Engine {
     std::shared_ptr<PlacedModel> on_cloud;  // as texts begin with it there, once they did
     bool follows = false;                   // texts begin where the weights are, or the cloud
     bool watched = false;                   // these weights
-    std::optional<Landed> landed;           // last
+    std::optional<AvailableCut> landed;     // last
     FetchCounts counted;                    // of what came beside texts
   } now_;
   std::unique_ptr<Forecasts> forecasts_;  // once it is loaded

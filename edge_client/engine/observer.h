@@ -14,7 +14,7 @@
 namespace split::edge {
 
 // A place where texts may go on from now on.
-struct Landed {
+struct AvailableCut {
   std::shared_ptr<PlacedModel> at;
   std::optional<bool> exact;  // with the cloud's bits; none: it did not answer
   // When all weights are expected, where they come.
@@ -56,7 +56,7 @@ class EngineObserver {
   virtual void coming(const wire::ModelInfo& /*info*/, const std::vector<GrowthStep>& /*steps*/) {}
   virtual void grows(const std::shared_ptr<PlacedModel>& /*model*/) {}
   virtual void grew(const GrowthNote& /*note*/) {}
-  virtual void landed(const Landed& /*place*/, bool /*goes_on*/) {}
+  virtual void landed(const AvailableCut& /*place*/, bool /*goes_on*/) {}
   // These bytes of weights were loaded since the last time.
   virtual void loaded(const FetchCounts& /*fetched*/) {}
   // Texts are about to run on it.
