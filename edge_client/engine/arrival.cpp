@@ -102,7 +102,7 @@ wire::ModelInfo Arrival::ask() {
 std::shared_ptr<PlacedModel> Arrival::begin() {
   const wire::ModelInfo info = ask();
   Growth growth = loader_.coming(info, options_.grow.max_weights);
-  const Coming& chosen = growth.chosen;
+  const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
     const bool memory = chosen.limit == Limit::kMemory;

@@ -55,8 +55,8 @@ Beginning where_to_begin(const BeginInput& in) {
   return begin;
 }
 
-Coming what_comes(const ComingInput& in) {
-  Coming coming;
+FetchPlan fetch_plan(const ComingInput& in) {
+  FetchPlan coming;
   coming.limit = in.granted < in.max_weights ? Limit::kMemory : Limit::kMaxWeights;
   coming.most = std::min(in.granted, in.max_weights);
   coming.steps = count_within(in.steps, coming.most);

@@ -60,7 +60,7 @@ struct ComingInput {
 
 enum class Limit : uint8_t { kMaxWeights, kMemory };
 
-struct Coming {
+struct FetchPlan {
   size_t steps = 0;                  // so many come, from the first on
   bool head = true;                  // they are those with the head
   bool whole = false;                // they are all
@@ -70,6 +70,6 @@ struct Coming {
 };
 
 // As many as fit: all of the model, else without the head where the cloud computes that cheaper.
-Coming what_comes(const ComingInput& in);
+FetchPlan fetch_plan(const ComingInput& in);
 
 }  // namespace split::edge

@@ -293,11 +293,11 @@ Growth Loader::coming(const wire::ModelInfo& info, uint64_t max_weights) {
     for (const GrowthStep& step : all) bytes.push_back(step.bytes());
     return bytes;
   };
-  const Coming chosen = what_comes({.steps = sizes(steps),
-                                    .headless = sizes(headless),
-                                    .head_blocks = head_in_blocks(*model_),
-                                    .max_weights = max_weights,
-                                    .granted = max_weights > 0 ? granted_to_weights() : 0});
+  const FetchPlan chosen = fetch_plan({.steps = sizes(steps),
+                                       .headless = sizes(headless),
+                                       .head_blocks = head_in_blocks(*model_),
+                                       .max_weights = max_weights,
+                                       .granted = max_weights > 0 ? granted_to_weights() : 0});
   if (!chosen.head) steps = std::move(headless);
   steps.resize(chosen.steps);
   return {chosen, std::move(steps)};

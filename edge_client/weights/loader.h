@@ -88,7 +88,7 @@ struct GrowOptions {
 
 // The steps in which weights come beside texts.
 struct Growth {
-  Coming chosen;
+  FetchPlan chosen;
   std::vector<GrowthStep> steps;
 };
 

@@ -304,11 +304,11 @@ TEST(Place, AsMuchComesAsFits) {
            {"the memory is the lower limit", 110, 99, 1, 1, true, 80, Limit::kMemory},
            {"the wish is", 99, 110, 1, 1, true, 80},
        }) {
-    const Coming got = what_comes({.steps = {80, 20, 20, 40},
-                                   .headless = {1, 20},
-                                   .head_blocks = row.head_blocks,
-                                   .max_weights = row.max_weights,
-                                   .granted = row.granted});
+    const FetchPlan got = fetch_plan({.steps = {80, 20, 20, 40},
+                                      .headless = {1, 20},
+                                      .head_blocks = row.head_blocks,
+                                      .max_weights = row.max_weights,
+                                      .granted = row.granted});
     EXPECT_EQ(got.steps, row.steps) << row.rule;
     EXPECT_EQ(got.head, row.head) << row.rule;
     EXPECT_EQ(got.bytes, row.bytes) << row.rule;
