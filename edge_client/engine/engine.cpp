@@ -167,9 +167,10 @@ void Engine::measure(const wire::ModelInfo& info) {
   }
 }
 
-void Engine::Coming::said(const std::string& line) { engine_.observer_.said(line); }
+void Engine::FetchObserver::said(const std::string& line) { engine_.observer_.said(line); }
 
-void Engine::Coming::coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) {
+void Engine::FetchObserver::coming(const wire::ModelInfo& info,
+                                   const std::vector<GrowthStep>& steps) {
   Engine& engine = engine_;
   std::vector<std::string> order;
   for (const GrowthStep& step : steps) {
@@ -183,12 +184,12 @@ void Engine::Coming::coming(const wire::ModelInfo& info, const std::vector<Growt
   engine.now_.coming_info = info;
 }
 
-void Engine::Coming::grows(const std::shared_ptr<PlacedModel>& model) {
+void Engine::FetchObserver::grows(const std::shared_ptr<PlacedModel>& model) {
   engine_.answers_.grow_beside(model);
   engine_.count_growth();
 }
 
-void Engine::Coming::grew(const GrowthNote& note) {
+void Engine::FetchObserver::grew(const GrowthNote& note) {
   engine_.count_growth();
   engine_.observer_.grew(note);
   if (!note.done) return;
@@ -196,7 +197,7 @@ void Engine::Coming::grew(const GrowthNote& note) {
   engine_.now_.coming.reset();
 }
 
-void Engine::Coming::landed(const AvailableCut& place, bool goes_on) {
+void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
   if (goes_on) return engine_.go_on_at(place);
   engine_.watch_once(place);
   engine_.answers_.offer(place);

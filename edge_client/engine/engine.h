@@ -108,9 +108,9 @@ class Engine {
 
  private:
   // Hears what comes beside texts.
-  class Coming : public EngineObserver {
+  class FetchObserver : public EngineObserver {
    public:
-    explicit Coming(Engine& engine) : engine_(engine) {}
+    explicit FetchObserver(Engine& engine) : engine_(engine) {}
     void said(const std::string& line) override;
     void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
     void grows(const std::shared_ptr<PlacedModel>& model) override;
@@ -141,7 +141,7 @@ class Engine {
   StageProgress progress_;
   Answers answers_;
   Rescuer rescuer_;
-  Coming coming_{*this};
+  FetchObserver coming_{*this};
 
   mutable std::mutex mutex_;  // of:
   struct {
