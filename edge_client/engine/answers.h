@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "edge_client/drive/split_forward.h"
-#include "edge_client/engine/arrival.h"
+#include "edge_client/engine/weight_fetch.h"
 
 namespace split::edge {
 

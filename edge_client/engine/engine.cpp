@@ -205,7 +205,7 @@ void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
 
 // Texts at a cut that was named may lose the cloud. With the loader held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (!options_.serve || arrival_ || reserve_ || !rescuer_.may_rescue(split)) return;
+  if (!options_.serve || fetch_ || reserve_ || !rescuer_.may_rescue(split)) return;
   if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
@@ -221,16 +221,16 @@ void Engine::follow() {
   }
   const auto say = [this](const std::string& line) { coming_.said(cat("--cut auto: ", line)); };
   if (forecasts_) answers_.choose_by(*forecasts_, say);
-  if (arrival_) return;
-  ArrivalOptions arrival;
-  arrival.goal = options_.goal;
-  arrival.info = std::move(info);
-  arrival.forecasts = forecasts_.get();
-  arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
-  arrival.grow.on_bytes = progress_.on_bytes();
-  arrival_.emplace(loader_, std::move(arrival), coming_);
-  rescuer_.comes_by(&*arrival_);
-  answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
+  if (fetch_) return;
+  WeightFetchOptions fetch;
+  fetch.goal = options_.goal;
+  fetch.info = std::move(info);
+  fetch.forecasts = forecasts_.get();
+  fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
+  fetch.grow.on_bytes = progress_.on_bytes();
+  fetch_.emplace(loader_, std::move(fetch), coming_);
+  rescuer_.comes_by(&*fetch_);
+  answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }
 
 void Engine::count_growth() {
@@ -389,8 +389,8 @@ void Engine::move_cut(int cut, bool running) {
 // The model for answers that begin there. With the loader held.
 std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
   const std::shared_ptr<PlacedModel> now = present();
-  if (cut != Move::kCloud && arrival_) {
-    if (const auto placed = arrival_->wait_for(cut)) {
+  if (cut != Move::kCloud && fetch_) {
+    if (const auto placed = fetch_->wait_for(cut)) {
       return std::make_shared<PlacedModel>(placed->at(cut));
     }
   }

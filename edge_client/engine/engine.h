@@ -160,7 +160,7 @@ class Engine {
     FetchCounts counted;                    // of what came beside texts
   } now_;
   std::unique_ptr<Forecasts> forecasts_;  // once it is loaded
-  std::optional<Arrival> arrival_;        // of whoever loads, as:
+  std::optional<WeightFetch> fetch_;      // of whoever loads, as:
   std::optional<Reserve> reserve_;
 };
 

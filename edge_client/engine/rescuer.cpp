@@ -47,9 +47,9 @@ bool Rescuer::may_rescue(PlacedModel& split) const {
   return leaves && (!exact_only_ || says_exact(split));
 }
 
-void Rescuer::comes_by(Arrival* arrival) {
+void Rescuer::comes_by(WeightFetch* fetch) {
   const std::lock_guard lock(mutex_);
-  arrival_ = arrival;
+  fetch_ = fetch;
 }
 
 void Rescuer::cloud_answers() {
@@ -59,15 +59,15 @@ void Rescuer::cloud_answers() {
 
 // Null where what is to come needs the cloud.
 std::shared_ptr<PlacedModel> Rescuer::arrived(const PlacedModel& split) const {
-  Arrival* arrival = nullptr;
+  WeightFetch* fetch = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    arrival = arrival_;
+    fetch = fetch_;
   }
-  if (arrival == nullptr) return nullptr;
-  std::shared_ptr<PlacedModel> placed = arrival->placed();
+  if (fetch == nullptr) return nullptr;
+  std::shared_ptr<PlacedModel> placed = fetch->placed();
   if (placed && placed->tail->floor().is_tokens()) return placed;
-  return loader_.whole_in_cache(split.info) ? arrival->wait_for(0) : nullptr;
+  return loader_.whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
 }
 
 std::shared_ptr<PlacedModel> Rescuer::whole(const PlacedModel& split) {

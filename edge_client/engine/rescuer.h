@@ -10,7 +10,7 @@
 #include <string>
 
 #include "edge_client/drive/split_forward.h"
-#include "edge_client/engine/arrival.h"
+#include "edge_client/engine/weight_fetch.h"
 
 namespace split::edge {
 
@@ -28,7 +28,7 @@ class Rescuer {
   // Whether texts that begin on it could go on here, had the cache all weights.
   bool may_rescue(PlacedModel& split) const;
   // Texts wait for the weights that come by this one, which outlives them; null: none come.
-  void comes_by(Arrival* arrival);
+  void comes_by(WeightFetch* fetch);
   // Lets what was loaded go with the last text that has it.
   void cloud_answers();
   // Says what runs here of a text that was rescued.
@@ -42,7 +42,7 @@ class Rescuer {
   const bool exact_only_;
   std::mutex loading_;        // one at a time
   mutable std::mutex mutex_;  // of:
-  Arrival* arrival_ = nullptr;
+  WeightFetch* fetch_ = nullptr;
   std::shared_ptr<PlacedModel> kept_;
   bool in_vain_ = false;  // --exact forbids it
   Receipt given_;         // what describe() says

@@ -1,4 +1,4 @@
-#include "edge_client/engine/arrival.h"
+#include "edge_client/engine/weight_fetch.h"
 
 #include <csignal>
 
@@ -25,14 +25,14 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-Arrival::Arrival(Loader& loader, ArrivalOptions options, EngineObserver& observer)
+WeightFetch::WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer)
     : loader_(loader), options_(std::move(options)), observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
   say("no thread is left for the weights; texts stay on the cloud");
   begun_ = true;
 }
 
-Arrival::~Arrival() {
+WeightFetch::~WeightFetch() {
   ends_.raise(SIGTERM);
   {
     const Lock lock(mutex_);
@@ -43,12 +43,12 @@ Arrival::~Arrival() {
   if (placed_) placed_->growing->stop();  // others may have the model still
 }
 
-std::shared_ptr<PlacedModel> Arrival::placed() const {
+std::shared_ptr<PlacedModel> WeightFetch::placed() const {
   const Lock lock(mutex_);
   return placed_;
 }
 
-std::shared_ptr<PlacedModel> Arrival::wait_for(int cut) {
+std::shared_ptr<PlacedModel> WeightFetch::wait_for(int cut) {
   const Point from = StageRange::from_block(cut, Point::head()).from;
   Lock lock(mutex_);
   for (;;) {
@@ -59,23 +59,23 @@ std::shared_ptr<PlacedModel> Arrival::wait_for(int cut) {
   }
 }
 
-void Arrival::say(const std::string& line) { observer_.said(cat("--cut auto: ", line)); }
+void WeightFetch::say(const std::string& line) { observer_.said(cat("--cut auto: ", line)); }
 
-void Arrival::text_runs(bool runs) {
+void WeightFetch::text_runs(bool runs) {
   const Lock lock(mutex_);
   text_runs_ = runs;
   share_line();
 }
 
 // With the lock held.
-void Arrival::share_line() {
+void WeightFetch::share_line() {
   if (!placed_) return;
   if (!text_runs_) text_.reset();
   if (text_runs_ && !text_) text_.emplace(*placed_->growing);
 }
 
 // The manifest of all; as it was last seen, where the cloud is lost and the cache has all weights.
-wire::ModelInfo Arrival::ask() {
+wire::ModelInfo WeightFetch::ask() {
   const std::optional<wire::ModelInfo> kept = loader_.whole_in_cache(options_.info);
   const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
   if (kept) remote->on_silence([this] { return !loader_.cloud_lives(); });
@@ -99,7 +99,7 @@ wire::ModelInfo Arrival::ask() {
 }
 
 // Says what is to come, and begins it where it may be; null where it is not.
-std::shared_ptr<PlacedModel> Arrival::begin() {
+std::shared_ptr<PlacedModel> WeightFetch::begin() {
   const wire::ModelInfo info = ask();
   Growth growth = loader_.coming(info, options_.grow.max_weights);
   const FetchPlan& chosen = growth.chosen;
@@ -131,7 +131,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   return loader_.grow(info, std::move(growth), grow);
 }
 
-void Arrival::run() {
+void WeightFetch::run() {
   std::shared_ptr<PlacedModel> placed;
   try {
     placed = begin();
@@ -164,7 +164,7 @@ void Arrival::run() {
 }
 
 // Whether the two sides compute the same bits; nothing where one of them is lost.
-std::optional<bool> Arrival::compare(const PlacedModel& placed) {
+std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
@@ -175,7 +175,7 @@ std::optional<bool> Arrival::compare(const PlacedModel& placed) {
 }
 
 // A cloud that has only just begun knows its speed a little later.
-void Arrival::measure_late(const wire::ModelInfo& info) {
+void WeightFetch::measure_late(const wire::ModelInfo& info) {
   Forecasts* const forecasts = options_.forecasts;
   if (forecasts == nullptr || forecasts->facts().cloud) return;
   try {
@@ -187,7 +187,7 @@ void Arrival::measure_late(const wire::ModelInfo& info) {
 }
 
 // At the rate of so far.
-std::optional<std::chrono::steady_clock::time_point> Arrival::whole_at(
+std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
     const PlacedModel& placed) const {
   const FetchCounts counts = placed.counts();
   const uint64_t here = counts.downloaded + counts.from_cache;
@@ -200,7 +200,7 @@ std::optional<std::chrono::steady_clock::time_point> Arrival::whole_at(
 
 // Compares bits, once before the first place, tells of this one, and keeps the model for starts
 // without a server.
-void Arrival::look(const PlacedModel& placed, int cut) {
+void WeightFetch::look(const PlacedModel& placed, int cut) {
   std::optional<bool> exact;
   const bool begins = begins_there(options_.goal, cut);
   if (!begins) {

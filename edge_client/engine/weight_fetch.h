@@ -15,7 +15,7 @@
 
 namespace split::edge {
 
-struct ArrivalOptions {
+struct WeightFetchOptions {
   GrowOptions grow;                // but what it tells, which the observer hears
   wire::ModelInfo info = {};       // that texts run by meanwhile
   Forecasts* forecasts = nullptr;  // told of what is measured
@@ -23,15 +23,15 @@ struct ArrivalOptions {
 };
 
 // Its thread tells the observer, of one after the other. Any thread, but its end.
-class Arrival {
+class WeightFetch {
  public:
   // Begins. The loader and the observer outlive it, and nobody else calls the loader's load() or
   // grow() meanwhile.
-  Arrival(Loader& loader, ArrivalOptions options, EngineObserver& observer);
+  WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer);
   // Ends what is on its way; what is whole stays in the cache.
-  ~Arrival();
-  Arrival(const Arrival&) = delete;
-  Arrival& operator=(const Arrival&) = delete;
+  ~WeightFetch();
+  WeightFetch(const WeightFetch&) = delete;
+  WeightFetch& operator=(const WeightFetch&) = delete;
 
   std::shared_ptr<PlacedModel> placed() const;  // null until the device is there
   // Waits until all from this cut on is here, and returns it; null where it will not come.
@@ -52,7 +52,7 @@ class Arrival {
   std::optional<std::chrono::steady_clock::time_point> whole_at(const PlacedModel& placed) const;
 
   Loader& loader_;
-  const ArrivalOptions options_;
+  const WeightFetchOptions options_;
   EngineObserver& observer_;
   Interrupt ends_;
   uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
