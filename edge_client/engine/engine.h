@@ -11,10 +11,10 @@
 
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/own_turns.h"
-#include "edge_client/engine/answers.h"
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/rescuer.h"
 #include "edge_client/engine/reserve.h"
+#include "edge_client/engine/running_texts.h"
 #include "edge_client/weights/stage_progress.h"
 
 namespace split::edge {
@@ -40,7 +40,7 @@ struct EngineState {
   FetchCounts fetched;                       // of the split, and beside its answers
   std::map<std::string, StageProgress::Count> progress;
   std::string plan;  // JSON, of the next answer (plan_report.h); empty: none yet
-  std::vector<Answers::Answer> answers;
+  std::vector<RunningTexts::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
   Goal goal = Goal::kFast;    // of a cut that is chosen
   StageFormats formats;       // of downloads
@@ -100,7 +100,7 @@ class Engine {
   RemotePool& pool() { return pool_; }
   // None of a terminal's texts whose cut moves: its pages hold one.
   OwnTurns* turns() { return options_.serve || !options_.auto_cut ? &turns_ : nullptr; }
-  Answers& answers() { return answers_; }
+  RunningTexts& answers() { return answers_; }
   Rescuer& rescuer() { return rescuer_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
   DraftOptions drafts() { return {options_.drafts.most, options_.drafts.always, &draft_memory_}; }
@@ -139,7 +139,7 @@ class Engine {
   OwnTurns turns_;
   DraftMemory draft_memory_;
   StageProgress progress_;
-  Answers answers_;
+  RunningTexts answers_;
   Rescuer rescuer_;
   FetchObserver coming_{*this};
 

@@ -210,7 +210,7 @@ class EngineRequest::RunningText : public Text {
   std::optional<SplitText> text_;
 
  private:
-  std::optional<Answers::Entry> entry_;
+  std::optional<RunningTexts::Entry> entry_;
 };
 
 // A text that the cloud begins by its words, until the model is loaded here.

@@ -8,8 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "edge_client/engine/answers.h"
 #include "edge_client/engine/observer.h"
+#include "edge_client/engine/running_texts.h"
 
 namespace split::edge {
 
@@ -18,7 +18,8 @@ class Reserve {
  public:
   // Begins, unless all weights are more than the options and the memory allow. All of these outlive
   // it; nobody else downloads weights or hears the answers meanwhile.
-  Reserve(const Loader& loader, const Options& options, Answers& answers, EngineObserver& observer);
+  Reserve(const Loader& loader, const Options& options, RunningTexts& answers,
+          EngineObserver& observer);
   ~Reserve();  // ends what is on its way
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
@@ -31,7 +32,7 @@ class Reserve {
 
   const Loader& loader_;
   const Options& options_;
-  Answers& answers_;
+  RunningTexts& answers_;
   EngineObserver& observer_;
   Interrupt ends_;
   std::optional<wire::ModelInfo> whole_;  // once the cloud has described it

@@ -86,7 +86,7 @@ Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") 
 
 Json answers_of(const ServiceState& now) {
   Json answers = Json::array();
-  for (const Answers::Answer& answer : now.answers) {
+  for (const RunningTexts::Answer& answer : now.answers) {
     answers.push_back({{"id", answer.id},
                        {"cut", cut_of(answer.place.cut)},
                        {"tokens", answer.place.tokens},

@@ -5,7 +5,7 @@
 
 #include "edge_client/cloud/model_link.h"
 #include "edge_client/drive/split_text.h"
-#include "edge_client/engine/answers.h"
+#include "edge_client/engine/running_texts.h"
 #include "support/cloud_fixture.h"
 #include "support/edge_server.h"
 #include "support/golden_model.h"

@@ -15,10 +15,10 @@
 namespace split::edge {
 
 // Any thread.
-class Answers {
+class RunningTexts {
  public:
   // With `exact_only`, none moves by itself where that may change a bit.
-  explicit Answers(bool exact_only = false) : exact_only_(exact_only) {}
+  explicit RunningTexts(bool exact_only = false) : exact_only_(exact_only) {}
 
   // These forecasts choose where texts run from now on, until go_on_at(none), if the goal is speed
   // and enough was measured. The next text begins at the quickest of the cloud and the places whose
@@ -33,14 +33,14 @@ class Answers {
   // somebody may expect again: it moves by itself only where its bits stay the same.
   class Entry {
    public:
-    Entry(Answers& answers, SplitForward& text, bool repeats);
+    Entry(RunningTexts& answers, SplitForward& text, bool repeats);
     ~Entry();
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
    private:
-    friend class Answers;
-    Answers& answers_;
+    friend class RunningTexts;
+    RunningTexts& answers_;
     SplitForward& text_;
     const bool repeats_;
     uint64_t id_ = 0;
@@ -94,6 +94,6 @@ class Answers {
 
 // Says what came beside a text that began on the cloud, and what runs here of one that went to the
 // answers' place.
-void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config);
+void describe_place(Receipt& receipt, const RunningTexts& answers, const ModelConfig& config);
 
 }  // namespace split::edge

@@ -1,8 +1,8 @@
-#include "edge_client/engine/answers.h"
+#include "edge_client/engine/running_texts.h"
 
 namespace split::edge {
 
-Answers::Entry::Entry(Answers& answers, SplitForward& text, bool repeats)
+RunningTexts::Entry::Entry(RunningTexts& answers, SplitForward& text, bool repeats)
     : answers_(answers), text_(text), repeats_(repeats) {
   const std::lock_guard lock(answers.mutex_);
   id_ = ++answers.last_;
@@ -11,40 +11,40 @@ Answers::Entry::Entry(Answers& answers, SplitForward& text, bool repeats)
   answers.offer_to(*this);
 }
 
-Answers::Entry::~Entry() {
+RunningTexts::Entry::~Entry() {
   const std::lock_guard lock(answers_.mutex_);
   answers_.entries_.remove(this);
   if (answers_.entries_.empty() && answers_.told_) answers_.told_(false);
 }
 
-std::vector<Answers::Answer> Answers::list() const {
+std::vector<RunningTexts::Answer> RunningTexts::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<Answer> all;
   for (const Entry* entry : entries_) all.push_back({entry->id_, entry->text_.place()});
   return all;
 }
 
-void Answers::move(int cut, const std::shared_ptr<PlacedModel>& split) {
+void RunningTexts::move(int cut, const std::shared_ptr<PlacedModel>& split) {
   const std::lock_guard lock(mutex_);
   for (Entry* entry : entries_) {
     entry->text_.aim(cut, split ? split->batcher() : nullptr, split);
   }
 }
 
-void Answers::choose_by(Forecasts& forecasts, std::function<void(const std::string&)> tell) {
+void RunningTexts::choose_by(Forecasts& forecasts, std::function<void(const std::string&)> tell) {
   const std::lock_guard lock(mutex_);
   forecasts_ = &forecasts;
   tell_ = std::move(tell);
 }
 
 // With the lock held.
-std::optional<FastChoice::Now> Answers::choice() const {
+std::optional<FastChoice::Now> RunningTexts::choice() const {
   if (forecasts_ == nullptr || !offered_) return std::nullopt;
   const Placement& place = offered_->at->place;
   return forecasts_->choose(place.cut, place.head_on_cloud);
 }
 
-std::shared_ptr<PlacedModel> Answers::next() const {
+std::shared_ptr<PlacedModel> RunningTexts::next() const {
   std::unique_lock lock(mutex_);
   const std::optional<FastChoice::Now> now = choice();
   if (!now) return nullptr;
@@ -68,7 +68,7 @@ std::shared_ptr<PlacedModel> Answers::next() const {
   return next;
 }
 
-void Answers::go_on_at(const std::optional<AvailableCut>& place) {
+void RunningTexts::go_on_at(const std::optional<AvailableCut>& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
   if (!place) {
@@ -81,12 +81,12 @@ void Answers::go_on_at(const std::optional<AvailableCut>& place) {
   for (Entry* entry : entries_) offer_to(*entry);
 }
 
-std::optional<AvailableCut> Answers::here() const {
+std::optional<AvailableCut> RunningTexts::here() const {
   const std::lock_guard lock(mutex_);
   return offered_;
 }
 
-void Answers::offer(const AvailableCut& place) {
+void RunningTexts::offer(const AvailableCut& place) {
   const std::lock_guard lock(mutex_);
   offered_ = place;
   exact_ = place.exact;
@@ -94,7 +94,7 @@ void Answers::offer(const AvailableCut& place) {
 }
 
 // With the lock held.
-void Answers::offer_to(Entry& entry) const {
+void RunningTexts::offer_to(Entry& entry) const {
   if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
   const std::optional<FastChoice::Now> now = choice();
   entry.text_.offer(*offered_->at->batcher(), offered_->at,
@@ -104,28 +104,28 @@ void Answers::offer_to(Entry& entry) const {
                      .whole_at = offered_->whole_at});
 }
 
-void Answers::grow_beside(std::shared_ptr<const PlacedModel> model) {
+void RunningTexts::grow_beside(std::shared_ptr<const PlacedModel> model) {
   const std::lock_guard lock(mutex_);
   beside_ = std::move(model);
 }
 
-std::shared_ptr<const PlacedModel> Answers::grown() const {
+std::shared_ptr<const PlacedModel> RunningTexts::grown() const {
   const std::lock_guard lock(mutex_);
   return beside_;
 }
 
-FetchCounts Answers::grown_bytes() const {
+FetchCounts RunningTexts::grown_bytes() const {
   const std::shared_ptr<const PlacedModel> model = grown();
   return model ? model->counts() : FetchCounts();
 }
 
-void Answers::on_busy(std::function<void(bool)> told) {
+void RunningTexts::on_busy(std::function<void(bool)> told) {
   const std::lock_guard lock(mutex_);
   told_ = std::move(told);
   if (told_) told_(!entries_.empty());
 }
 
-void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
+void describe_place(Receipt& receipt, const RunningTexts& answers, const ModelConfig& config) {
   if (receipt.device != "none") return;
   receipt.fetched = answers.grown_bytes();
   const std::optional<AvailableCut> place = answers.here();
@@ -136,12 +136,12 @@ void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig&
   receipt.edge_stages = at.place.on_edge(config);
 }
 
-std::optional<bool> Answers::exact() const {
+std::optional<bool> RunningTexts::exact() const {
   const std::lock_guard lock(mutex_);
   return exact_;
 }
 
-void Answers::set_exact(bool exact) {
+void RunningTexts::set_exact(bool exact) {
   const std::lock_guard lock(mutex_);
   exact_ = exact;
 }
