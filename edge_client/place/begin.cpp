@@ -34,8 +34,8 @@ std::string_view words_of(Bound bound) {
   return kWords.at(static_cast<size_t>(bound));
 }
 
-Beginning where_to_begin(const BeginInput& in) {
-  Beginning begin{.cut = in.cut, .head_on_cloud = in.head_cloud};
+InitialPlacement initial_placement(const BeginInput& in) {
+  InitialPlacement begin{.cut = in.cut, .head_on_cloud = in.head_cloud};
   const bool moves = in.follows && in.on_cloud;
   if (moves && in.cloud_lost) {
     begin.cut = 0;

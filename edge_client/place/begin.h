@@ -41,14 +41,14 @@ struct BeginInput {
   CloudSessions sessions = {};
 };
 
-struct Beginning {
+struct InitialPlacement {
   std::optional<int> cut = {};  // none: all on the cloud
   Why why = Why::kAsked;
   bool head_on_cloud = false, head_is_large = false;  // and is there for that
   Bound bound = Bound::kNone;  // of a text that would have followed the weights
 };
 
-Beginning where_to_begin(const BeginInput& in);
+InitialPlacement initial_placement(const BeginInput& in);
 
 // Steps in which weights can come, each with its bytes: with the head, and without it.
 struct ComingInput {

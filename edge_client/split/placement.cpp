@@ -47,15 +47,15 @@ double head_in_blocks(const Model& model) {
 Placement place(const Options& options, const Model& model, const CloudSessions& sessions,
                 bool cloud_lost) {
   const double size = head_in_blocks(model);
-  const Beginning begin =
-      where_to_begin({.cut = options.cut.value_or(default_cut(model.config().layers)),
-                      .on_cloud = options.all_on_cloud,
-                      .follows = options.auto_cut,
-                      .head_given = options.head_given || options.embed || !options.moves.empty(),
-                      .head_cloud = options.head_on_cloud,
-                      .head_blocks = size,
-                      .cloud_lost = cloud_lost,
-                      .sessions = sessions});
+  const InitialPlacement begin = initial_placement(
+      {.cut = options.cut.value_or(default_cut(model.config().layers)),
+       .on_cloud = options.all_on_cloud,
+       .follows = options.auto_cut,
+       .head_given = options.head_given || options.embed || !options.moves.empty(),
+       .head_cloud = options.head_on_cloud,
+       .head_blocks = size,
+       .cloud_lost = cloud_lost,
+       .sessions = sessions});
   Options chosen = options;
   chosen.all_on_cloud = !begin.cut;
   if (begin.cut) chosen.cut = begin.cut;

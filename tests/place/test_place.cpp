@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Place, Decisions, testing::ValuesIn(kRows), [](const au
 struct Begins {
   std::string rule;
   BeginInput in;
-  Beginning expected;
+  InitialPlacement expected;
 };
 
 // A text of eight blocks whose cut is 6 where nobody names it.
@@ -223,7 +223,7 @@ const Begins kBegins[] = {
 
 TEST(Place, TextsBegin) {
   for (const auto& [rule, in, expected] : kBegins) {
-    const Beginning got = where_to_begin(in);
+    const InitialPlacement got = initial_placement(in);
     EXPECT_EQ(got.cut, expected.cut) << rule;
     EXPECT_EQ(name_of(got.why), name_of(expected.why)) << rule;
     EXPECT_EQ(got.head_on_cloud, expected.head_on_cloud) << rule;
