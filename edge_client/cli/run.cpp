@@ -74,7 +74,7 @@ class Run : public EngineObserver {
   void said(const std::string& line) override { lines_.tell(line); }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
   void moved(const Move& move, const std::string& words) override;
-  void stays(const Quicker& there, double token_ms) override {
+  void stays(const FasterCut& there, double token_ms) override {
     if (!loops_) say_beside(staying_words(there, token_ms));
   }
   void say_beside(const std::string& line) { lines_.tell_beside(cat("--cut auto: ", line)); }

@@ -68,7 +68,7 @@ class EngineObserver {
   // It goes on elsewhere, in `words` where the cloud was lost or is back; or stays though it is
   // slow here, where it would be slower there.
   virtual void moved(const Move& /*move*/, const std::string& /*words*/) {}
-  virtual void stays(const Quicker& /*there*/, double /*token_ms*/) {}
+  virtual void stays(const FasterCut& /*there*/, double /*token_ms*/) {}
   // A request has ended, whose tokens were foreseen so wrongly, where that is known.
   virtual void ended(const Receipt& /*receipt*/, std::optional<double> /*error*/) {}
 };

@@ -48,7 +48,7 @@ class EngineRequest::Running {
     const auto beside = [this, links] { return std::make_unique<ModelLink>(connect(), links); };
     if (split_->moves()) {
       moving_.emplace(engine.rescuer().moving(split_, beside));
-      moving_->options.stays = [&engine](const Quicker& there, double token_ms) {
+      moving_->options.stays = [&engine](const FasterCut& there, double token_ms) {
         engine.observer().stays(there, token_ms);
       };
       remote_->on_silence(engine.rescuer().is_lost(split_));

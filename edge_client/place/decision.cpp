@@ -39,7 +39,7 @@ double saves_cloud(const PlaceInput& in, int cut) {
 
 // Whether the tokens behind a move save more time than the move takes: those that come while it is
 // prepared save none.
-bool saves_time(const PlaceInput& in, const Quicker& there) {
+bool saves_time(const PlaceInput& in, const FasterCut& there) {
   if (!in.token_ms || !(*in.token_ms > 0)) return true;
   const double meanwhile = rows_lacking(in, there.cut) * there.row_ms / *in.token_ms;
   return (in.tokens_left - meanwhile) * (*in.token_ms - there.token_ms) > kLagRows * there.row_ms;

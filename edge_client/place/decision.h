@@ -20,7 +20,7 @@ struct Decision {
 };
 
 // A cut to go to for the sake of speed alone.
-struct Quicker {
+struct FasterCut {
   int cut = 0;
   double token_ms = 0;  // foreseen there
   double row_ms = 0;    // of both sides, to bring a row of the past there
@@ -30,7 +30,7 @@ struct Quicker {
 struct Offer {
   std::optional<int> lowest = {};  // cut; none: as low as the tail reaches
   bool offloads = false;           // the text goes there, to spare the cloud
-  std::optional<Quicker> quicker = {};
+  std::optional<FasterCut> quicker = {};
   // When all weights are expected here; none: they are not, or nobody knows.
   std::optional<Moment> whole_at = {};
 };
@@ -54,12 +54,12 @@ struct PlaceInput {
   std::optional<double> since_move_ms = {};  // since its last move
   std::optional<double> since_wish_ms = {};  // since the last one for the cloud's sake
   // This machine and the line.
-  std::optional<int> lowest = {};       // cut at which it can go on; none: nowhere else
-  int lowest_quick = 0;                 // cut below which it was too slow
-  bool offloads = false;                // what is here is used to spare the cloud,
-  double pace = 0;                      // at so many tokens a second or more
-  std::optional<Quicker> quicker = {};  // the quickest place here
-  std::optional<double> whole_ms = {};  // until all weights are here
+  std::optional<int> lowest = {};         // cut at which it can go on; none: nowhere else
+  int lowest_quick = 0;                   // cut below which it was too slow
+  bool offloads = false;                  // what is here is used to spare the cloud,
+  double pace = 0;                        // at so many tokens a second or more
+  std::optional<FasterCut> quicker = {};  // the quickest place here
+  std::optional<double> whole_ms = {};    // until all weights are here
   // The cloud wishes for this cut or a lower one.
   std::optional<int> want = {};
   bool cloud_is_back = false;  // it was lost, and answers again

@@ -29,7 +29,7 @@ std::optional<FastChoice::Now> FastChoice::at(PlanInput input, int lowest, Time 
   const auto quicker = [&](const Place& place) {
     const double cloud_ms = input.cloud ? *place.cut * input.cloud->prompt_row_ms : 0;
     const double edge_ms = (input.layers - *place.cut) * input.edge->prompt_row_ms;
-    return Quicker{*place.cut, *place.token_ms, cloud_ms + edge_ms};
+    return FasterCut{*place.cut, *place.token_ms, cloud_ms + edge_ms};
   };
   if (lowest == 0) chosen.here = quicker(here);
   if (std::exchange(lowest_, lowest) != lowest) steady_ = {};
@@ -55,7 +55,7 @@ void FastChoice::ended(bool lost_cloud, bool on_cloud, Time now) {
   }
 }
 
-std::string staying_words(const Quicker& here, double cloud_ms) {
+std::string staying_words(const FasterCut& here, double cloud_ms) {
   return cat(place_words(here.cut), " would take ", rounded_ms(here.token_ms),
              " ms a token; the last ones took ", rounded_ms(cloud_ms), ": staying on the cloud");
 }

@@ -21,7 +21,7 @@ class FastChoice {
     bool without_cloud = false;  // that is since it was lost
     // The quickest place, or where that is the cloud, all here: which needs none. None while that
     // cannot be.
-    std::optional<Quicker> here;
+    std::optional<FasterCut> here;
     std::optional<double> cloud_ms;  // that a token takes in a stream; none: nobody knows
   };
 
@@ -42,7 +42,7 @@ class FastChoice {
 
 // Says of a text whose last tokens came from the cloud, each in so many ms: "all here would take
 // 2.9 ms a token; the last ones took 0.4: staying on the cloud".
-std::string staying_words(const Quicker& here, double cloud_ms);
+std::string staying_words(const FasterCut& here, double cloud_ms);
 // "all here would take 2.9 ms a token, the cloud 66 (foreseen): texts begin here"; empty where
 // there is nothing to choose from.
 std::string words_of(const FastChoice::Now& now);

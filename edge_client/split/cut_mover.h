@@ -36,7 +36,7 @@ struct MoveOptions {
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
   // Called once, where the text's own tokens, which take so many ms, are too quick for it to leave.
-  std::function<void(const Quicker& there, double token_ms)> stays = {};
+  std::function<void(const FasterCut& there, double token_ms)> stays = {};
 };
 
 // One thread at a time.

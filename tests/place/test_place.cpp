@@ -55,7 +55,7 @@ const auto kHere = [](PlaceInput& in, int lowest) {
 };
 const auto kQuicker = [](PlaceInput& in, int slow_runs, double token_ms, double row_ms) {
   in.lowest = 0;
-  in.quicker = Quicker{0, token_ms, row_ms};
+  in.quicker = FasterCut{0, token_ms, row_ms};
   in.slow_runs = slow_runs;
 };
 

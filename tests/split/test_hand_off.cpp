@@ -107,7 +107,7 @@ class HandOffs : public testing::Test {
     const auto on_text = [&](std::string_view, const ScoredToken* token) {
       if (token == nullptr || ++tokens != here_at) return true;
       if (foreseen_ms) {
-        forward.offer(local.batcher, {}, {.quicker = edge::Quicker{0, *foreseen_ms}});
+        forward.offer(local.batcher, {}, {.quicker = edge::FasterCut{0, *foreseen_ms}});
       } else {
         forward.offer(local.batcher, {}, {.offloads = true});
       }

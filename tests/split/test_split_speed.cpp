@@ -23,7 +23,7 @@ class SplitForSpeed : public SplitMoves {
     GenerateOptions options = wanted();
     options.max_tokens = tokens;
     edge::MoveOptions moves{.deepest = layers(), .targets = {}};
-    moves.stays = [&](const edge::Quicker& there, double token_ms) {
+    moves.stays = [&](const edge::FasterCut& there, double token_ms) {
       EXPECT_EQ(there.cut, 0);
       EXPECT_EQ(there.token_ms, kHere);
       stayed.push_back(token_ms);
@@ -35,7 +35,7 @@ class SplitForSpeed : public SplitMoves {
     edge::TextSession text_session(model, edge::Move::kCloud, here_before ? &tail : nullptr, {},
                                    own, {}, &moves);
     text_session.mover()->expect(static_cast<uint32_t>(tokens), {});
-    if (quicker) text_session.mover()->offer(tail, {}, {.quicker = edge::Quicker{0, kHere}});
+    if (quicker) text_session.mover()->offer(tail, {}, {.quicker = edge::FasterCut{0, kHere}});
     offer = [&](const edge::Offer& what) { text_session.mover()->offer(tail, {}, what); };
     TextLoop loop(model.config(), nullptr, prompt, options);
     const auto out = [&] { return loop.ids().size() - prompt.size(); };
