@@ -66,7 +66,7 @@ uint64_t most_bytes(const GenerateOptions& options) {
 class TokenStream {
  public:
   TokenStream(TextLoop* loop, const GenerateOptions& options, const OnText& on_text,
-              Traffic& traffic, uint64_t& steps, Opened* opened = nullptr)
+              Traffic& traffic, uint64_t& steps, EarlyText* opened = nullptr)
       : opened_(opened),
         loop_(loop),
         options_(options),
@@ -87,7 +87,7 @@ class TokenStream {
   void count_time();
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
-  Opened* const opened_;  // where the text comes as words
+  EarlyText* const opened_;  // where the text comes as words
   TextLoop* const loop_;
   const GenerateOptions& options_;
   const OnText& on_text_;
@@ -276,7 +276,7 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
 }
 
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
-                   const OnText& on_text, Opened& opened, SplitCounts& counts) {
+                   const OnText& on_text, EarlyText& opened, SplitCounts& counts) {
   const Json body = request_of(model, opening.words, opening.options);
   GenerateOptions options = opening.options;
   if (options.max_tokens < 0) options.max_tokens = kMostUnasked;

@@ -29,7 +29,7 @@ struct Opening {
   std::function<bool()> ready;
 };
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
-                   const OnText& on_text, Opened& opened, SplitCounts& counts);
+                   const OnText& on_text, EarlyText& opened, SplitCounts& counts);
 
 // Streams as CloudLink::stream does.
 std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,

@@ -40,7 +40,7 @@ void SplitText::keep() {
   run_.turns->kept.put(std::move(turn));
 }
 
-void SplitText::take_up(const Opened& opened) {
+void SplitText::take_up(const EarlyText& opened) {
   size_t known = opened.text_bytes;
   bool at_start = opened.skips_spaces;
   const OnText on_text = [&](std::string_view text, const ScoredToken*) {

@@ -15,7 +15,7 @@
 namespace split::edge {
 
 // A text that the cloud began on a session before anything of the model was known here.
-struct Opened {
+struct EarlyText {
   std::string session;
   std::vector<int32_t> prompt;      // as the cloud reads it
   std::vector<ScoredToken> tokens;  // since then
@@ -36,7 +36,7 @@ struct SplitRun {
   Waiter& waiter;
   Requester requester = {};
   const Moving* moving = nullptr;       // none: the cut stays
-  const Opened* opened = nullptr;       // none: it begins here
+  const EarlyText* opened = nullptr;    // none: it begins here
   const TurnsOf* turns = nullptr;       // none: it begins anew, and nothing of it is kept
   std::optional<PrefixRoot> root = {};  // whose rows of prompts it shares; none: nobody's
 };
@@ -60,7 +60,7 @@ class SplitText {
 
  private:
   void draw(std::span<const float> logits, const OnText& on_text);
-  void take_up(const Opened& opened);
+  void take_up(const EarlyText& opened);
   size_t count_on_cloud(size_t tokens);
 
   const SplitRun run_;

@@ -54,7 +54,7 @@ class EngineRequest::Running {
       remote_->on_silence(engine.rescuer().is_lost(split_));
     }
   }
-  SplitRun run(const Opened* opened = nullptr) {
+  SplitRun run(const EarlyText* opened = nullptr) {
     const LoadedModel& model = *work_.engine_.loaded();
     return {*link_,
             split_->place,
@@ -195,7 +195,7 @@ class EngineRequest::RunningText : public Text {
 
  protected:
   explicit RunningText(EngineRequest& work) : work_(work), one_(work, nullptr, 0) {}
-  void begin(const GenerateOptions& options, const Opened* opened) {
+  void begin(const GenerateOptions& options, const EarlyText* opened) {
     GenerateOptions own = options;
     one_.keep_apart(own);
     text_.emplace(one_.run(opened), prompt_, own, one_.counts);
@@ -302,7 +302,7 @@ class EngineRequest::OpenedText : public RunningText {
   const Json words_;
   GenerateOptions options_;
   const bool waits_;
-  Opened opened_;
+  EarlyText opened_;
   std::string said_;
   size_t known_bytes_ = 0;  // of the text to come, that the reader has
   bool begun_ = false, stopped_ = false;
