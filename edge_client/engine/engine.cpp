@@ -32,14 +32,14 @@ Engine::Engine(const Options& options, const Console& console,
             loader_.remote().patience().timeout),
       turns_([this](const std::string& session) { pool_.dismiss(session); }),
       answers_(options.exact),
-      rescuer_(loader_, options.exact) {
+      failover_(loader_, options.exact) {
   loader_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
   loader_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
                      [this](bool again) { observer_.found(again); });
 }
 
 Engine::~Engine() {
-  rescuer_.comes_by(nullptr);
+  failover_.comes_by(nullptr);
   answers_.on_busy({});
 }
 
@@ -205,7 +205,7 @@ void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
 
 // Texts at a cut that was named may lose the cloud. With the loader held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (!options_.serve || fetch_ || reserve_ || !rescuer_.may_rescue(split)) return;
+  if (!options_.serve || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
   if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
@@ -229,7 +229,7 @@ void Engine::follow() {
   fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   fetch.grow.on_bytes = progress_.on_bytes();
   fetch_.emplace(loader_, std::move(fetch), coming_);
-  rescuer_.comes_by(&*fetch_);
+  failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }
 

@@ -11,8 +11,8 @@
 
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/own_turns.h"
+#include "edge_client/engine/failover.h"
 #include "edge_client/engine/observer.h"
-#include "edge_client/engine/rescuer.h"
 #include "edge_client/engine/reserve.h"
 #include "edge_client/engine/running_texts.h"
 #include "edge_client/weights/stage_progress.h"
@@ -101,7 +101,7 @@ class Engine {
   // None of a terminal's texts whose cut moves: its pages hold one.
   OwnTurns* turns() { return options_.serve || !options_.auto_cut ? &turns_ : nullptr; }
   RunningTexts& answers() { return answers_; }
-  Rescuer& rescuer() { return rescuer_; }
+  Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
   DraftOptions drafts() { return {options_.drafts.most, options_.drafts.always, &draft_memory_}; }
   void count_growth();  // tells of the bytes that came beside texts since the last time
@@ -140,7 +140,7 @@ class Engine {
   DraftMemory draft_memory_;
   StageProgress progress_;
   RunningTexts answers_;
-  Rescuer rescuer_;
+  Failover failover_;
   FetchObserver coming_{*this};
 
   mutable std::mutex mutex_;  // of:

@@ -23,7 +23,7 @@ class EngineRequest::Running {
   }
   ~Running() {
     const bool answered = counts.trips > 0 && counts.moves.empty();
-    if (answered) work_.engine_.rescuer().cloud_answers();
+    if (answered) work_.engine_.failover().cloud_answers();
     ends();
     const std::lock_guard lock(work_.mutex_);
     std::erase(work_.running_, this);
@@ -47,11 +47,11 @@ class EngineRequest::Running {
     // this takes none of the engine's.
     const auto beside = [this, links] { return std::make_unique<ModelLink>(connect(), links); };
     if (split_->moves()) {
-      moving_.emplace(engine.rescuer().moving(split_, beside));
+      moving_.emplace(engine.failover().moving(split_, beside));
       moving_->options.stays = [&engine](const FasterCut& there, double token_ms) {
         engine.observer().stays(there, token_ms);
       };
-      remote_->on_silence(engine.rescuer().is_lost(split_));
+      remote_->on_silence(engine.failover().is_lost(split_));
     }
   }
   SplitRun run(const EarlyText* opened = nullptr) {
@@ -395,7 +395,7 @@ std::optional<bool> EngineRequest::moved_exactly(const SplitCounts& counts) cons
   Receipt receipt;
   receipt.counts.moves = counts.moves;
   receipt.exact = exact(split().get());
-  engine_.rescuer().describe(receipt);
+  engine_.failover().describe(receipt);
   return receipt.exact;
 }
 
@@ -426,7 +426,7 @@ Receipt EngineRequest::counted() const {
   receipt.exact = exact(split_.get());
   receipt.end_at_last_move();
   if (model != nullptr) describe_place(receipt, engine_.answers(), model->model.config());
-  engine_.rescuer().describe(receipt);
+  engine_.failover().describe(receipt);
   if (foreseen(split_.get())) engine_.forecasts()->describe(receipt, now_.watch, now_.drafts);
   return receipt;
 }

@@ -15,11 +15,11 @@
 namespace split::edge {
 
 // Any thread.
-class Rescuer {
+class Failover {
  public:
   using Split = std::shared_ptr<const PlacedModel>;
   // The loader outlives it. With `exact_only` no text goes on where that may change a bit.
-  Rescuer(const Loader& loader, bool exact_only) : loader_(loader), exact_only_(exact_only) {}
+  Failover(const Loader& loader, bool exact_only) : loader_(loader), exact_only_(exact_only) {}
 
   // How texts that begin on `split` move, and are rescued.
   Moving moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect);

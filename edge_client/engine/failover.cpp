@@ -1,4 +1,4 @@
-#include "edge_client/engine/rescuer.h"
+#include "edge_client/engine/failover.h"
 
 #include <algorithm>
 #include <thread>
@@ -20,7 +20,7 @@ bool says_exact(PlacedModel& split) {
 
 }  // namespace
 
-Moving Rescuer::moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect) {
+Moving Failover::moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect) {
   const auto rescue = [this, split]() -> std::shared_ptr<TailSide> {
     const std::shared_ptr<PlacedModel> all = whole(*split);
     return all ? std::make_shared<TailSide>(*all->batcher(), all) : nullptr;
@@ -28,7 +28,7 @@ Moving Rescuer::moving(const Split& split, std::function<std::unique_ptr<CloudLi
   return {move_options(*split), std::move(connect), rescue};
 }
 
-std::function<bool()> Rescuer::is_lost(const Split& split) {
+std::function<bool()> Failover::is_lost(const Split& split) {
   if (!split->leaves_lost_cloud) return {};
   // The connection may outlive what it is for.
   return [this, weak = std::weak_ptr(split)] {
@@ -41,24 +41,24 @@ std::function<bool()> Rescuer::is_lost(const Split& split) {
   };
 }
 
-bool Rescuer::may_rescue(PlacedModel& split) const {
+bool Failover::may_rescue(PlacedModel& split) const {
   if (loader_.recalled() || loader_.config().encodes()) return false;
   const bool leaves = split.leaves_lost_cloud && split.place.local() && !split.place.alone();
   return leaves && (!exact_only_ || says_exact(split));
 }
 
-void Rescuer::comes_by(WeightFetch* fetch) {
+void Failover::comes_by(WeightFetch* fetch) {
   const std::lock_guard lock(mutex_);
   fetch_ = fetch;
 }
 
-void Rescuer::cloud_answers() {
+void Failover::cloud_answers() {
   const std::lock_guard lock(mutex_);
   kept_.reset();
 }
 
 // Null where what is to come needs the cloud.
-std::shared_ptr<PlacedModel> Rescuer::arrived(const PlacedModel& split) const {
+std::shared_ptr<PlacedModel> Failover::arrived(const PlacedModel& split) const {
   WeightFetch* fetch = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -70,7 +70,7 @@ std::shared_ptr<PlacedModel> Rescuer::arrived(const PlacedModel& split) const {
   return loader_.whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
 }
 
-std::shared_ptr<PlacedModel> Rescuer::whole(const PlacedModel& split) {
+std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   const std::lock_guard loading(loading_);
   {
     const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ std::shared_ptr<PlacedModel> Rescuer::whole(const PlacedModel& split) {
   return all;
 }
 
-void Rescuer::describe(Receipt& receipt) const {
+void Failover::describe(Receipt& receipt) const {
   const auto& moves = receipt.counts.moves;
   if (std::ranges::find(moves, Why::kCloudLost, &Move::why) == moves.end()) return;
   const std::lock_guard lock(mutex_);
