@@ -60,7 +60,7 @@ class WeightFetch {
   mutable std::mutex mutex_;                          // of:
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
-  std::optional<GrowingTail::Text> text_;
+  std::optional<IncrementalShard::Text> text_;
   bool begun_ = false, ending_ = false, text_runs_ = true;
   std::optional<bool> exact_;
   std::thread thread_;

@@ -340,8 +340,8 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
   split->deepest = config().layers;
   split->leaves_lost_cloud = true;
   if (options_.goal == Goal::kOffload) split->pace = options_.pace;
-  split->growing =
-      std::make_shared<GrowingTail>(*split->tail, std::move(steps), config().layers, grow.told);
+  split->growing = std::make_shared<IncrementalShard>(*split->tail, std::move(steps),
+                                                      config().layers, grow.told);
   return split;
 }
 

@@ -13,7 +13,7 @@
 #include "edge_client/split/cut_mover.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/growing_tail.h"
+#include "edge_client/weights/incremental_shard.h"
 #include "edge_client/weights/plan/forecasts.h"
 #include "edge_client/weights/seen_models.h"
 #include "edge_client/weights/tail_weights.h"
@@ -30,11 +30,11 @@ namespace split::edge {
 struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
-  std::string query;                     // that `info` answers (wire::model_query())
-  std::shared_ptr<LocalTail> tail;       // none when nothing runs here
-  std::shared_ptr<GrowingTail> growing;  // of one that began empty
-  FetchCounts fetched;                   // of one that did not
-  std::string profile;                   // of the tail
+  std::string query;                          // that `info` answers (wire::model_query())
+  std::shared_ptr<LocalTail> tail;            // none when nothing runs here
+  std::shared_ptr<IncrementalShard> growing;  // of one that began empty
+  FetchCounts fetched;                        // of one that did not
+  std::string profile;                        // of the tail
   // The cut that sessions are opened for, so that a text's may move: the cloud knows how, and the
   // head is here. None: each text stays where it begins.
   std::optional<int> deepest = {};

@@ -198,7 +198,7 @@ class Grown : public testing::Test {
           last = done();
           const int from = lowest();
           if (from > layers()) continue;
-          const edge::GrowingTail::Text text(*growing);
+          const edge::IncrementalShard::Text text(*growing);
           ASSERT_EQ(
               first_difference(answer(tail->batcher(), from), want[static_cast<size_t>(from)]), -1)
               << from;
@@ -238,7 +238,7 @@ class Grown : public testing::Test {
   std::condition_variable changed_;
   std::vector<GrowthNote> notes;
   std::optional<edge::LocalTail> tail;
-  std::optional<edge::GrowingTail> growing;
+  std::optional<edge::IncrementalShard> growing;
 };
 
 TEST_F(Grown, BeneathSeveralAnswersChangesNoBit) {

@@ -28,15 +28,15 @@ struct GrowthNote {
 // Called whenever that has changed, by the thread that grows.
 using OnGrowth = std::function<void(const GrowthNote&)>;
 
-class GrowingTail {
+class IncrementalShard {
  public:
   // `tail` begins empty, its load brings the steps' blobs beside texts, and it outlives this.
   // `layers`: of the model.
-  GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told = {});
+  IncrementalShard(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told = {});
   // Ends the tail's load, if it still goes on, and waits for the stage that is on its way.
-  ~GrowingTail();
-  GrowingTail(const GrowingTail&) = delete;
-  GrowingTail& operator=(const GrowingTail&) = delete;
+  ~IncrementalShard();
+  IncrementalShard(const IncrementalShard&) = delete;
+  IncrementalShard& operator=(const IncrementalShard&) = delete;
 
   // The same before its end: it grows no further, and tells nobody. Once, or again to no effect.
   void stop();
@@ -45,13 +45,13 @@ class GrowingTail {
   // While one lives, a text runs, which the download leaves its share of the line. Any thread.
   class Text {
    public:
-    explicit Text(GrowingTail& tail) : tail_(tail) { tail_.texts(1); }
+    explicit Text(IncrementalShard& tail) : tail_(tail) { tail_.texts(1); }
     ~Text() { tail_.texts(-1); }
     Text(const Text&) = delete;
     Text& operator=(const Text&) = delete;
 
    private:
-    GrowingTail& tail_;
+    IncrementalShard& tail_;
   };
 
  private:

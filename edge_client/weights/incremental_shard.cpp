@@ -1,4 +1,4 @@
-#include "edge_client/weights/growing_tail.h"
+#include "edge_client/weights/incremental_shard.h"
 
 #include <algorithm>
 #include <new>
@@ -12,16 +12,17 @@ std::string GrowthNote::line() const {
   return cat(layers_here, "/", layers, " layers here", why.empty() ? "" : "; ", plain_words(why));
 }
 
-GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told)
+IncrementalShard::IncrementalShard(LocalTail& tail, std::vector<GrowthStep> steps, int layers,
+                                   OnGrowth told)
     : tail_(tail), steps_(std::move(steps)), told_(std::move(told)) {
   note_.floor = tail_.floor();
   note_.layers = layers;
   thread_ = started([this] { run(); });
 }
 
-GrowingTail::~GrowingTail() { stop(); }
+IncrementalShard::~IncrementalShard() { stop(); }
 
-void GrowingTail::stop() {
+void IncrementalShard::stop() {
   if (!thread_.joinable()) return;
   ends_ = true;
   tail_.load().cancel();
@@ -29,14 +30,14 @@ void GrowingTail::stop() {
   tail_.load().end();  // the model may stay, its weights may come by another load
 }
 
-GrowthNote GrowingTail::note() const {
+GrowthNote IncrementalShard::note() const {
   const std::lock_guard lock(mutex_);
   return note_;
 }
 
 // Takes the steps in their order. One that there is no room for is tried again whenever another one
 // has come.
-void GrowingTail::run() {
+void IncrementalShard::run() {
   std::string why;
   size_t come = 0;  // steps that have, or never will
   for (size_t next = 0; next < steps_.size() && !ends_;) {
@@ -54,7 +55,7 @@ void GrowingTail::run() {
   tell(why, true);
 }
 
-GrowingTail::Taken GrowingTail::take(const GrowthStep& step, std::string& why) {
+IncrementalShard::Taken IncrementalShard::take(const GrowthStep& step, std::string& why) {
   why.clear();
   try {
     for (const wire::BlobInfo& blob : step.blobs) {
@@ -71,7 +72,7 @@ GrowingTail::Taken GrowingTail::take(const GrowthStep& step, std::string& why) {
   }
 }
 
-bool GrowingTail::comes(const GrowthStep& step) {
+bool IncrementalShard::comes(const GrowthStep& step) {
   try {
     return std::ranges::all_of(
         step.blobs, [&](const wire::BlobInfo& blob) { return tail_.load().comes(blob.sha256); });
@@ -80,7 +81,7 @@ bool GrowingTail::comes(const GrowthStep& step) {
   }
 }
 
-void GrowingTail::tell(const std::string& why, bool done) {
+void IncrementalShard::tell(const std::string& why, bool done) {
   GrowthNote note{.floor = tail_.floor(), .layers = note_.layers, .done = done, .why = why};
   note.layers_here =
       note.layers - std::min(note.floor, Point(note.layers)).blocks_before(note.layers);
@@ -91,7 +92,7 @@ void GrowingTail::tell(const std::string& why, bool done) {
   if (told_) told_(note);
 }
 
-void GrowingTail::texts(int more) {
+void IncrementalShard::texts(int more) {
   const std::lock_guard lock(mutex_);
   texts_ += more;
   tail_.load().text_runs(texts_ > 0);
