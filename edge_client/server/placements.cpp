@@ -45,9 +45,9 @@ void on_own_thread(const std::function<void()>& call) {
 }
 
 // A tail's own blocks run here alone, with the head.
-void expect_tail_here(const Wish& wish) {
-  if (wish.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
-  if (wish.cut == Move::kCloud) {
+void expect_tail_here(const PlacementRequest& wanted) {
+  if (wanted.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
+  if (wanted.cut == Move::kCloud) {
     wire::Fields::refuse("cut", "expected a number or \"auto\": a tail's blocks run here alone");
   }
 }
@@ -98,40 +98,40 @@ std::shared_ptr<Service> Placements::present() const {
   return now_;
 }
 
-Options Placements::options_of(const Wish& wish, const Service& now) const {
+Options Placements::options_of(const PlacementRequest& wanted, const Service& now) const {
   Options options = now.options();
   const std::shared_ptr<PlacedModel> split = now.engine().present();
   const Placement& place = split->place;
-  const bool other = wish.model && *wish.model != now.id(), tail = !options.tail.empty();
-  if (tail) expect_tail_here(wish);
-  options.model = wish.model.value_or(now.id());
-  if (wish.head) {
-    if (*wish.head != "edge" && *wish.head != "cloud") {
+  const bool other = wanted.model && *wanted.model != now.id(), tail = !options.tail.empty();
+  if (tail) expect_tail_here(wanted);
+  options.model = wanted.model.value_or(now.id());
+  if (wanted.head) {
+    if (*wanted.head != "edge" && *wanted.head != "cloud") {
       wire::Fields::refuse("head", "expected \"edge\" or \"cloud\"");
     }
-    options.head_on_cloud = *wish.head == "cloud";
+    options.head_on_cloud = *wanted.head == "cloud";
     options.head_given = true;
     if (options.head_on_cloud) options.moves.clear();  // which such a text cannot
   }
-  if (wish.format) {
-    options.formats = of_field("format", [&] { return StageFormats::parse(*wish.format); });
+  if (wanted.format) {
+    options.formats = of_field("format", [&] { return StageFormats::parse(*wanted.format); });
     options.own_blocks = false;
   }
-  if (wish.device) {
+  if (wanted.device) {
     const std::lock_guard lock(mutex_);
-    if (std::ranges::find(devices_, *wish.device) == devices_.end()) {
+    if (std::ranges::find(devices_, *wanted.device) == devices_.end()) {
       wire::Fields::refuse("device", "expected one of /split/status's devices");
     }
-    options.device.device = *wish.device;
+    options.device.device = *wanted.device;
   }
-  if (wish.chosen && options.head_on_cloud) {
+  if (wanted.chosen && options.head_on_cloud) {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
-  const bool follows = wish.chosen || (now.engine().follows() && !wish.cut);
+  const bool follows = wanted.chosen || (now.engine().follows() && !wanted.cut);
   options.auto_cut = follows && !options.head_on_cloud && !tail;  // of a tail the loader chooses
   options.all_on_cloud = options.auto_cut;
   options.cut.reset();  // where another model has its default
-  std::optional<int> cut = wish.cut;
+  std::optional<int> cut = wanted.cut;
   if (!cut && !follows && !other) cut = place.all_on_cloud ? Move::kCloud : place.cut;
   if (cut == Move::kCloud) {
     options.all_on_cloud = true;
@@ -141,16 +141,16 @@ Options Placements::options_of(const Wish& wish, const Service& now) const {
   return options;
 }
 
-void Placements::place(const Wish& wish) {
+void Placements::place(const PlacementRequest& wanted) {
   const std::lock_guard placing(placing_);
   const std::shared_ptr<Service> now = present();
   if (!now->ready()) now->find("");  // throws
-  if (wish.moves_only()) {
-    if (wish.chosen) now->choose_cut();
-    if (wish.cut) now->move_cut(*wish.cut);
+  if (wanted.moves_only()) {
+    if (wanted.chosen) now->choose_cut();
+    if (wanted.cut) now->move_cut(*wanted.cut);
     return;
   }
-  const std::shared_ptr<Service> next = make(options_of(wish, *now));
+  const std::shared_ptr<Service> next = make(options_of(wanted, *now));
   try {
     on_own_thread([&] { next->load(); });
   } catch (const Error& error) {

@@ -49,19 +49,19 @@ Response put_cut(Placements& placements, const Request& request) {
 
 Response put_placement(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
-  Wish wish;
+  PlacementRequest wanted;
   if (fields.has("cut")) {
-    const int cut = read_cut(fields, &wish.chosen);
-    if (!wish.chosen) wish.cut = cut;
+    const int cut = read_cut(fields, &wanted.chosen);
+    if (!wanted.chosen) wanted.cut = cut;
   }
-  for (const auto& [name, text] : {std::pair{"model", &Wish::model},
-                                   {"head", &Wish::head},
-                                   {"format", &Wish::format},
-                                   {"device", &Wish::device}}) {
-    if (fields.has(name)) wish.*text = fields.text(name);
+  for (const auto& [name, text] : {std::pair{"model", &PlacementRequest::model},
+                                   {"head", &PlacementRequest::head},
+                                   {"format", &PlacementRequest::format},
+                                   {"device", &PlacementRequest::device}}) {
+    if (fields.has(name)) wanted.*text = fields.text(name);
   }
   fields.finish();
-  placements.place(wish);
+  placements.place(wanted);
   return Response::json(200, placements.status());
 }
 
