@@ -63,7 +63,7 @@ class SplitForward : public Forward {
   void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
     beside([&](CutMover& mover) { mover.aim(cut, tail, std::move(keeps)); });
   }
-  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer = {}) {
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const LocalWeights& offer = {}) {
     beside([&](CutMover& mover) { mover.offer(tail, std::move(keeps), offer); });
   }
   // Where the text is now. Any thread.

@@ -27,7 +27,7 @@ struct FasterCut {
 };
 
 // Weights on this machine, and how a text may use them.
-struct Offer {
+struct LocalWeights {
   std::optional<int> lowest = {};  // cut; none: as low as the tail reaches
   bool offloads = false;           // the text goes there, to spare the cloud
   std::optional<FasterCut> quicker = {};

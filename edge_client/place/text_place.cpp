@@ -41,7 +41,7 @@ std::optional<double> TextPlace::token(uint32_t out, Moment now) {
   return run->slow ? std::nullopt : std::optional(run->token_ms);
 }
 
-void TextPlace::offer(const Offer& offer) {
+void TextPlace::offer(const LocalWeights& offer) {
   in.offloads = offer.offloads;
   in.quicker = offer.quicker;
   offered_ = offer.lowest;

@@ -56,7 +56,7 @@ class TextPlace {
   // than in.quicker's.
   std::optional<double> token(uint32_t out, Moment now);
   uint32_t tokens_out() const { return out_; }
-  void offer(const Offer& offer);
+  void offer(const LocalWeights& offer);
   // The lowest cut from which the text could go on, with weights down to this cut; none: it goes on
   // only where it is.
   std::optional<int> lowest(int weights) const;

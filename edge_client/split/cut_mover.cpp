@@ -76,7 +76,7 @@ void CutMover::next_target() {
   ++sides_.version;
 }
 
-void CutMover::offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer) {
+void CutMover::offer(Batcher& tail, std::shared_ptr<void> keeps, const LocalWeights& offer) {
   const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
   if (same) offered_ = sides_.tail;
   if (!offered_ || &offered_->batcher() != &tail) {

@@ -62,7 +62,7 @@ class CutMover {
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty() && !place_.in.fled_from; }
   // The text may go on on this tail, a part of `keeps`.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps, const Offer& offer);
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const LocalWeights& offer);
   // The lowest cut from which it could; none: it goes on only where it is.
   std::optional<int> can() const;
   // The cloud asks for this cut or a lower one, or for none: then the text goes back to where it

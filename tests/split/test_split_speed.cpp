@@ -36,7 +36,7 @@ class SplitForSpeed : public SplitMoves {
                                    own, {}, &moves);
     text_session.mover()->expect(static_cast<uint32_t>(tokens), {});
     if (quicker) text_session.mover()->offer(tail, {}, {.quicker = edge::FasterCut{0, kHere}});
-    offer = [&](const edge::Offer& what) { text_session.mover()->offer(tail, {}, what); };
+    offer = [&](const edge::LocalWeights& what) { text_session.mover()->offer(tail, {}, what); };
     TextLoop loop(model.config(), nullptr, prompt, options);
     const auto out = [&] { return loop.ids().size() - prompt.size(); };
     const auto seen = [&] {
@@ -71,8 +71,8 @@ class SplitForSpeed : public SplitMoves {
   }
   StageRange range = StageRange::from_block(0, Point::head());  // here
   int tokens = 50;
-  bool quicker = true;                            // to be here, from the text's begin on
-  std::function<void(const edge::Offer&)> offer;  // to the text that runs
+  bool quicker = true;                                   // to be here, from the text's begin on
+  std::function<void(const edge::LocalWeights&)> offer;  // to the text that runs
   edge::Moment now{};
   edge::SplitCounts own;
   std::vector<double> stayed;
@@ -164,7 +164,7 @@ TEST_F(SplitForTheCloud, ATextWhoseWeightsLandInItsFirstHalfGivesItLessToDo) {
     size_t landed = 0;
     const std::vector<edge::Move> moves = run([&](size_t out) {
       for (; landed < 9 && out >= 18 * (landed + 1); ++landed) {
-        edge::Offer what{.lowest = layers() - static_cast<int>(landed), .offloads = true};
+        edge::LocalWeights what{.lowest = layers() - static_cast<int>(landed), .offloads = true};
         if (foreseen) what.whole_at = now + kSlow * 18 * (8 - landed);
         offer(what);
       }
