@@ -23,12 +23,12 @@ uint64_t bytes_of(const std::vector<uint64_t>& steps, size_t count) {
 
 }  // namespace
 
-Bound bound_of(const CloudSessions& sessions, bool streams) {
-  if (!sessions.move) return Bound::kOneCut;
-  return streams && !sessions.stream ? Bound::kRowsLost : Bound::kNone;
+Constraint bound_of(const CloudSessions& sessions, bool streams) {
+  if (!sessions.move) return Constraint::kOneCut;
+  return streams && !sessions.stream ? Constraint::kRowsLost : Constraint::kNone;
 }
 
-std::string_view words_of(Bound bound) {
+std::string_view words_of(Constraint bound) {
   constexpr std::array<std::string_view, 3> kWords = {
       "", "the server's sessions have one cut for good", "the server keeps no text's rows"};
   return kWords.at(static_cast<size_t>(bound));
@@ -42,13 +42,13 @@ InitialPlacement initial_placement(const BeginInput& in) {
     begin.why = Why::kCloudLost;
     return begin;
   }
-  begin.bound = moves ? bound_of(in.sessions, true) : Bound::kNone;
-  if (in.on_cloud && begin.bound == Bound::kNone) {
+  begin.bound = moves ? bound_of(in.sessions, true) : Constraint::kNone;
+  if (in.on_cloud && begin.bound == Constraint::kNone) {
     begin.cut.reset();
     if (moves) begin.why = Why::kOnlyFit;  // nothing is here yet
     return begin;
   }
-  if (begin.bound != Bound::kNone) begin.why = Why::kOnlyFit;
+  if (begin.bound != Constraint::kNone) begin.why = Why::kOnlyFit;
   const bool open = !in.head_given && (!in.follows || moves);
   begin.head_is_large = open && in.cut > 0 && in.head_blocks > kLargeHead;
   begin.head_on_cloud |= begin.head_is_large;

@@ -22,11 +22,11 @@ struct CloudSessions {
 };
 
 // The reasons that keep a text where it begins.
-enum class Bound : uint8_t { kNone, kOneCut, kRowsLost };
+enum class Constraint : uint8_t { kNone, kOneCut, kRowsLost };
 // `streams`: the text is the cloud's own at times.
-Bound bound_of(const CloudSessions& sessions, bool streams);
+Constraint bound_of(const CloudSessions& sessions, bool streams);
 // "the server's sessions have one cut for good"
-std::string_view words_of(Bound bound);
+std::string_view words_of(Constraint bound);
 
 struct BeginInput {
   // Wishes.
@@ -45,7 +45,7 @@ struct InitialPlacement {
   std::optional<int> cut = {};  // none: all on the cloud
   Why why = Why::kAsked;
   bool head_on_cloud = false, head_is_large = false;  // and is there for that
-  Bound bound = Bound::kNone;  // of a text that would have followed the weights
+  Constraint bound = Constraint::kNone;  // of a text that would have followed the weights
 };
 
 InitialPlacement initial_placement(const BeginInput& in);

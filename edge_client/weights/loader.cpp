@@ -424,8 +424,8 @@ void Loader::allow_moves(PlacedModel& split) {
   const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that it can leave
   if (place.head_on_cloud || config().encodes()) return;
   if (!(scheduled || options_.serve || options_.auto_cut || streams)) return;
-  const Bound bound = bound_of(sessions_of(split.info), into_cloud);
-  if (bound != Bound::kNone) return stay(words_of(bound));
+  const Constraint bound = bound_of(sessions_of(split.info), into_cloud);
+  if (bound != Constraint::kNone) return stay(words_of(bound));
   if (scheduled) {
     split.exact = split.wire == DType::kF32 && retried([&] {
                     return is_exact(*remote_, split.info, *split.batcher(), highest_cut());

@@ -210,14 +210,14 @@ const Begins kBegins[] = {
     {"the cloud named, and lost", {.cut = 6, .on_cloud = true, .cloud_lost = true}, {}},
     {"auto, a cut for good",
      {.cut = 6, .on_cloud = true, .follows = true, .sessions = {.move = false}},
-     {.cut = 6, .why = Why::kOnlyFit, .bound = Bound::kOneCut}},
+     {.cut = 6, .why = Why::kOnlyFit, .bound = Constraint::kOneCut}},
     {"auto, no rows kept, the head large",
      {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5, .sessions = {.stream = false}},
      {.cut = 6,
       .why = Why::kOnlyFit,
       .head_on_cloud = true,
       .head_is_large = true,
-      .bound = Bound::kRowsLost}},
+      .bound = Constraint::kRowsLost}},
     {"the cloud named, a cut for good", {.cut = 6, .on_cloud = true, .sessions = {false}}, {}},
 };
 
@@ -230,7 +230,7 @@ TEST(Place, TextsBegin) {
     EXPECT_EQ(got.head_is_large, expected.head_is_large) << rule;
     EXPECT_EQ(got.bound, expected.bound) << rule;
   }
-  EXPECT_EQ(bound_of({.stream = false}, false), Bound::kNone);  // a text that no stream begins
+  EXPECT_EQ(bound_of({.stream = false}, false), Constraint::kNone);  // a text that no stream begins
 }
 
 // Two blocks of 5 ms on the cloud, which a stream's token takes 11 with the head; here a block
