@@ -59,7 +59,7 @@ class Doctor {
   std::string cache();
   std::string weights();
   std::string one_token();
-  std::string computed(const SplitRun& run, SplitCounts& counts);
+  std::string computed(const SplitContext& run, SplitCounts& counts);
   std::string link();
   std::string speed();
   std::string plan();
@@ -204,20 +204,20 @@ std::string Doctor::one_token() {
   const auto tokenizer = loader_->tokenizer(info_);
   ModelLink link(loader_->remote(),
                  link_options(*split, loader_->config(), loader_->retry(), interrupt_));
-  const SplitRun run{link,
-                     split->place,
-                     split->batcher(),
-                     loader_->model(),
-                     tokenizer ? &*tokenizer : nullptr,
-                     loader_->retry(),
-                     interrupt_};
+  const SplitContext run{link,
+                         split->place,
+                         split->batcher(),
+                         loader_->model(),
+                         tokenizer ? &*tokenizer : nullptr,
+                         loader_->retry(),
+                         interrupt_};
   SplitCounts counts;
   return cat(computed(run, counts), " with cut ", place_->name(), ", loaded after ", loaded,
              ", computed after ", static_cast<int64_t>(counts.ms), " ms");
 }
 
 // A token; of an encoder, an embedding.
-std::string Doctor::computed(const SplitRun& run, SplitCounts& counts) {
+std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
   std::vector<int32_t> prompt;
   if (loader_->config().encodes()) {
     prompt.push_back(0);

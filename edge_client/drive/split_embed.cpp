@@ -10,7 +10,7 @@ namespace {
 // Bytes of hidden states in one trip: below what a cloud takes and gives.
 constexpr size_t kMostBytes = 32 << 20;
 
-std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, size_t width,
+std::vector<float> ask(const SplitContext& run, const TextRows& texts, bool pool, size_t width,
                        SplitCounts& counts) {
   const Send asked{.call = pool ? Send::kEmbed : Send::kTexts,
                    .traffic = &counts.traffic,
@@ -36,7 +36,7 @@ void pool_rows(const std::vector<float>& rows, const TextRows& texts, size_t cha
 }
 
 // The final rows of texts, or with all of the model on the cloud their embeddings.
-void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
+void embed_part(const SplitContext& run, TextRows texts, const Sentences& sentences,
                 SplitCounts& counts, EmbeddedTexts& out) {
   const auto channels = static_cast<size_t>(run.model.config().channels);
   const Point end = sentences.point();
@@ -71,7 +71,7 @@ void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
 
 }  // namespace
 
-EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32_t>> texts,
+EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<int32_t>> texts,
                           const Sentences& sentences, SplitCounts& counts) {
   const Timed timed(counts.ms);
   std::vector<int32_t> tokens;

@@ -14,7 +14,7 @@ struct EmbeddedTexts {
 };
 
 // Throws RemoteError, and as run_texts() does.
-EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32_t>> texts,
+EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<int32_t>> texts,
                           const Sentences& sentences, SplitCounts& counts);
 
 }  // namespace split::edge

@@ -4,7 +4,7 @@
 #include "edge_client/split/retry.h"
 
 namespace split::edge {
-SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
+SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
   // The server's completions do not score a prompt: that goes there as hidden states.
@@ -127,7 +127,7 @@ void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
 
 Generated SplitText::take() { return loop_ ? loop_->take() : std::move(whole_); }
 
-Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
+Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text,
                         SplitCounts& counts) {
   SplitText text(run, prompt, options, counts);
@@ -135,7 +135,7 @@ Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
   return text.take();
 }
 
-std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
+std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts) {
   const Timed timed(counts.ms);
   const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};

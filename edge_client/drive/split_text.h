@@ -26,7 +26,7 @@ struct EarlyText {
 };
 
 // The parts that it runs with; all of them outlive the call.
-struct SplitRun {
+struct SplitContext {
   CloudLink& cloud;  // for this text alone
   const Placement& place;
   Batcher* tail;  // null when nothing runs here
@@ -45,8 +45,8 @@ struct SplitRun {
 // in one go; one that can comes as the cloud streams it, until it goes on otherwise.
 class SplitText {
  public:
-  SplitText(const SplitRun& run, std::span<const int32_t> prompt, const GenerateOptions& options,
-            SplitCounts& counts);
+  SplitText(const SplitContext& run, std::span<const int32_t> prompt,
+            const GenerateOptions& options, SplitCounts& counts);
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
   Generated take();
@@ -63,7 +63,7 @@ class SplitText {
   void take_up(const EarlyText& opened);
   size_t count_on_cloud(size_t tokens);
 
-  const SplitRun run_;
+  const SplitContext run_;
   const std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   SplitCounts& counts_;
@@ -75,11 +75,11 @@ class SplitText {
 };
 
 // As generate(), counted. Throws as it does, and RemoteError.
-Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
+Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
 
 // Returns the final norm's output for each token, [tokens, C].
-std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
+std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts);
 
 }  // namespace split::edge

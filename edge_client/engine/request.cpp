@@ -54,7 +54,7 @@ class EngineRequest::Running {
       remote_->on_silence(engine.failover().is_lost(split_));
     }
   }
-  SplitRun run(const EarlyText* opened = nullptr) {
+  SplitContext run(const EarlyText* opened = nullptr) {
     const LoadedModel& model = *work_.engine_.loaded();
     return {*link_,
             split_->place,

@@ -65,9 +65,9 @@ class EdgeLoad : public testing::Test {
     moving.options.between = moving.options.between_wishes = {};
     const auto text_link = moving.connect();
     Outcome outcome;
-    const edge::SplitRun run{*text_link,    place,   place.all_on_cloud ? nullptr : &tail,
-                             *golden.model, nullptr, retry,
-                             waiter,        {},      &moving};
+    const edge::SplitContext run{*text_link,    place,   place.all_on_cloud ? nullptr : &tail,
+                                 *golden.model, nullptr, retry,
+                                 waiter,        {},      &moving};
     GenerateOptions options = options_;
     edge::SplitText text(run, prompt, options, outcome.counts);
     if (offers) text.forward()->offer(tail, {});

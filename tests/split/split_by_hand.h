@@ -157,7 +157,7 @@ class SplitAlone : public testing::Test {
     }
     const edge::RetryOptions retry;
     return call(
-        edge::SplitRun{cloud, place, tail ? &*tail : nullptr, model, nullptr, retry, waiter});
+        edge::SplitContext{cloud, place, tail ? &*tail : nullptr, model, nullptr, retry, waiter});
   }
   // A text cut there; its head here or on the cloud.
   std::vector<int32_t> text(int cut, bool head_on_cloud = false) {
@@ -167,7 +167,7 @@ class SplitAlone : public testing::Test {
     return text(edge::place(options, golden.model->config()));
   }
   std::vector<int32_t> text(const edge::Placement& place) {
-    return with(place, [&](const edge::SplitRun& run) {
+    return with(place, [&](const edge::SplitContext& run) {
       return generate_text(run, prompt, wanted(), {}, counts).tokens;
     });
   }

@@ -93,8 +93,8 @@ class HandOffs : public testing::Test {
         {.deepest = golden.model->config().layers, .targets = {}, .leaves_lost_cloud = true},
         [this] { return std::make_unique<StreamingCloud>(golden, remote); }};
     Outcome outcome;
-    const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
-                             retry, waiter, {},      &moving};
+    const edge::SplitContext run{cloud, place,  nullptr, *golden.model, nullptr,
+                                 retry, waiter, {},      &moving};
     edge::SplitText text(run, prompt, options, outcome.counts);
     edge::SplitForward& forward = *text.forward();
     int tokens = 0;

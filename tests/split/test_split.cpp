@@ -142,7 +142,7 @@ TEST_F(SplitAlone, WithAllOnTheCloudItIsAskedForTheText) {
 TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
   const auto states = [&](const edge::Placement& place) {
     return with(place,
-                [&](const edge::SplitRun& run) { return final_states(run, prompt, counts); });
+                [&](const edge::SplitContext& run) { return final_states(run, prompt, counts); });
   };
   edge::Placement there;
   there.all_on_cloud = true;

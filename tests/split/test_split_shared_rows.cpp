@@ -19,7 +19,7 @@ class SharedRowsGoneBad : public SplitAlone {
     std::vector<int32_t> tokens;
     edge::SplitCounts counts;
   };
-  Made made(edge::SplitRun run, const char* owner = "me") {
+  Made made(edge::SplitContext run, const char* owner = "me") {
     run.root = PrefixRoot{owner, ""};
     Made made;
     edge::SplitText text(run, prompt, wanted(), made.counts);
@@ -29,13 +29,13 @@ class SharedRowsGoneBad : public SplitAlone {
     return made;
   }
   // With a tail whose texts share rows, at each cut that leaves it blocks.
-  void at_cuts(const std::function<void(const edge::SplitRun&, PrefixCache&)>& call) {
+  void at_cuts(const std::function<void(const edge::SplitContext&, PrefixCache&)>& call) {
     for (int cut = 0; cut < layers(); ++cut) {
       SCOPED_TRACE(cat("cut ", cut));
       edge::Options options;
       options.cut = cut;
       memory().pages.clear();
-      with(edge::place(options, golden.model->config()), [&](const edge::SplitRun& run) {
+      with(edge::place(options, golden.model->config()), [&](const edge::SplitContext& run) {
         run.tail->keep_prefixes();
         call(run, *run.tail->prefixes());
       });
@@ -46,7 +46,7 @@ class SharedRowsGoneBad : public SplitAlone {
 
 TEST_F(SharedRowsGoneBad, ATextComputesThemOnceMoreAndNobodyTakesThem) {
   const std::vector<int32_t> expected = whole();
-  at_cuts([&](const edge::SplitRun& run, PrefixCache& cache) {
+  at_cuts([&](const edge::SplitContext& run, PrefixCache& cache) {
     EXPECT_EQ(made(run).tokens, expected);
     EXPECT_EQ(made(run, "you").tokens, expected);
     EXPECT_EQ(cache.pages(), 6u);

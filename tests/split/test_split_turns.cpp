@@ -19,7 +19,7 @@ class SplitTurns : public SplitAlone {
     prompt.clear();
     for (int32_t i = 0; i < 20; ++i) prompt.push_back((i * 37 + 5) % 300);
   }
-  Turn turn(edge::SplitRun run, const std::string& owner, std::span<const int32_t> ids,
+  Turn turn(edge::SplitContext run, const std::string& owner, std::span<const int32_t> ids,
             bool phases_alike = true) {
     const edge::TurnsOf own{turns, owner, phases_alike};
     run.turns = &own;
@@ -57,7 +57,7 @@ class SplitTurns : public SplitAlone {
 TEST_F(SplitTurns, ANextTurnComputesAndSendsItsOwnRowsAlone) {
   for (int cut = 0; cut <= layers(); ++cut) {
     for (const bool head_on_cloud : {false, true}) {
-      with(cut_at(cut, head_on_cloud), [&](const edge::SplitRun& run) {
+      with(cut_at(cut, head_on_cloud), [&](const edge::SplitContext& run) {
         const Turn first = turn(run, "me", prompt);
         EXPECT_EQ(first.tokens, whole(prompt));
         EXPECT_EQ(first.counts.kept_rows, 0u);
@@ -81,7 +81,7 @@ TEST_F(SplitTurns, ANextTurnComputesAndSendsItsOwnRowsAlone) {
 }
 
 TEST_F(SplitTurns, RowsAreOfTheirOwnersTextsAlone) {
-  with(cut_at(1), [&](const edge::SplitRun& run) {
+  with(cut_at(1), [&](const edge::SplitContext& run) {
     const Turn first = turn(run, "me", prompt);
     const std::vector<int32_t> ids = next_of(prompt, first.tokens);
     const Turn other = turn(run, "you", ids);
@@ -95,7 +95,7 @@ TEST_F(SplitTurns, RowsAreOfTheirOwnersTextsAlone) {
 }
 
 TEST_F(SplitTurns, GeneratedRowsAreAPromptsWhereThePhasesAreAlikeAlone) {
-  with(cut_at(1), [&](const edge::SplitRun& run) {
+  with(cut_at(1), [&](const edge::SplitContext& run) {
     const std::vector<int32_t> ids = next_of(prompt, turn(run, "me", prompt).tokens);
     const Turn second = turn(run, "me", ids, false);
     EXPECT_EQ(second.counts.kept_rows, 20u);
@@ -105,7 +105,7 @@ TEST_F(SplitTurns, GeneratedRowsAreAPromptsWhereThePhasesAreAlikeAlone) {
 }
 
 TEST_F(SplitTurns, ATextThatPartsEarlyGoesOnFromWhereItParts) {
-  with(cut_at(1), [&](const edge::SplitRun& run) {
+  with(cut_at(1), [&](const edge::SplitContext& run) {
     turn(run, "me", prompt);
     std::vector<int32_t> ids = prompt;
     ids[17] = 1;
@@ -119,7 +119,7 @@ TEST_F(SplitTurns, ATextThatPartsEarlyGoesOnFromWhereItParts) {
 }
 
 TEST_F(SplitTurns, ASessionThatIsGoneGetsItsRowsAgain) {
-  with(cut_at(2), [&](const edge::SplitRun& run) {
+  with(cut_at(2), [&](const edge::SplitContext& run) {
     const std::vector<int32_t> ids = next_of(prompt, turn(run, "me", prompt).tokens);
     cloud.forget_all();
     const Turn second = turn(run, "me", ids);
@@ -143,9 +143,9 @@ TEST_F(SplitTurns, GoOnWhereTheLastTextEndedAfterItsMoves) {
   edge::Moving moving;
   moving.options.deepest = layers();
   moving.connect = [&] { return std::make_unique<Way>(cloud, mutex); };
-  edge::SplitRun streamed{way, there, &tail, model, nullptr, retry, waiter};
+  edge::SplitContext streamed{way, there, &tail, model, nullptr, retry, waiter};
   streamed.moving = &moving;
-  const edge::SplitRun alone{way, here, &tail, model, nullptr, retry, waiter};
+  const edge::SplitContext alone{way, here, &tail, model, nullptr, retry, waiter};
 
   // Streamed twice: the session has the rows.
   std::vector<int32_t> ids = next_of(prompt, turn(streamed, "me", prompt).tokens);
@@ -171,7 +171,7 @@ TEST_F(SplitTurns, GoOnWhereTheLastTextEndedAfterItsMoves) {
 }
 
 TEST_F(SplitTurns, AreFewAndTheOldestGivesWay) {
-  with(cut_at(1), [&](const edge::SplitRun& run) {
+  with(cut_at(1), [&](const edge::SplitContext& run) {
     std::vector<int32_t> ids = prompt;
     for (int32_t i = 0; i < 6; ++i) {
       ids[0] = i;
@@ -201,7 +201,7 @@ TEST_F(SplitTurns, GiveWayToATextThatGetsNoPages) {
   Batcher tail(shard);
   tail.on_pages_spent([&] { return turns.make_room(tail); });
   const edge::RetryOptions retry;
-  const edge::SplitRun run{cloud, place, &tail, model, nullptr, retry, waiter};
+  const edge::SplitContext run{cloud, place, &tail, model, nullptr, retry, waiter};
   turn(run, "me", prompt);
   std::vector<int32_t> other = prompt;
   other[0] = 1;

@@ -67,8 +67,8 @@ void measure_texts_pair(const RandomModel& model, Loopback& loopback, const Opti
     place.cut = cut;
     place.range = shard_options.range;
     const edge::RetryOptions retry;
-    const edge::SplitRun run{link,  place,    tail ? &*tail : nullptr, model.model(), nullptr,
-                             retry, interrupt};
+    const edge::SplitContext run{link,  place,    tail ? &*tail : nullptr, model.model(), nullptr,
+                                 retry, interrupt};
     edge::SplitCounts counts;
     std::vector<double> split_seconds, whole_seconds;
     uint64_t trips = 0;
