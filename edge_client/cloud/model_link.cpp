@@ -55,10 +55,10 @@ std::vector<float> ModelLink::ask(const Send& send) {
   return values;
 }
 
-std::optional<CloudSays> ModelLink::load() const {
+std::optional<CloudHints> ModelLink::load() const {
   const auto& said = remote_->said_of_load();
   if (!said) return std::nullopt;
-  return CloudSays{said->want, said->draft, said->cached};
+  return CloudHints{said->want, said->draft, said->cached};
 }
 
 std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {

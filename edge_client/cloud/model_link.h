@@ -41,7 +41,7 @@ class ModelLink : public CloudLink {
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;
-  std::optional<CloudSays> load() const override;
+  std::optional<CloudHints> load() const override;
   void cancel() noexcept override { remote_->cancel(); }
 
  private:

@@ -75,11 +75,11 @@ struct SplitCounts {
 };
 
 // The load, as the cloud says it.
-struct CloudSays {
+struct CloudHints {
   std::optional<int> want;  // the cut, or a lower one, that it wishes for; none: any
   int draft = 7;            // guesses that a step may have
   uint32_t cached = 0;      // rows of what it was asked for that it did not compute
-  bool operator==(const CloudSays&) const = default;
+  bool operator==(const CloudHints&) const = default;
 };
 
 struct FetchCounts {

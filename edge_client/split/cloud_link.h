@@ -89,7 +89,7 @@ class CloudLink {
                              SplitCounts& counts) = 0;
   // The cloud's last note of its load, of an answer to a step, of the stream so far or of a look;
   // none of one that does not say.
-  virtual std::optional<CloudSays> load() const { return {}; }
+  virtual std::optional<CloudHints> load() const { return {}; }
   // Ends what runs, for good. Any thread.
   virtual void cancel() noexcept {}
 };

@@ -74,10 +74,10 @@ class Flow {
     std::get<Answer>(answers_) = std::move(answer);
   }
   // And what it said of its load meanwhile, if it did.
-  void hear(const std::optional<CloudSays>& load) {
+  void hear(const std::optional<CloudHints>& load) {
     if (load) load_ = load;
   }
-  const std::optional<CloudSays>& load() const { return load_; }
+  const std::optional<CloudHints>& load() const { return load_; }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
   Moment now() const { return now_; }
@@ -92,7 +92,7 @@ class Flow {
 
   std::optional<Action> asked_;
   std::tuple<std::vector<float>, StreamEvent> answers_;  // of each kind, the last
-  std::optional<CloudSays> load_;
+  std::optional<CloudHints> load_;
   std::exception_ptr error_;
   Moment now_{};
   std::coroutine_handle<> at_;        // what goes on next

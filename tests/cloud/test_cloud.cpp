@@ -39,9 +39,9 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-class CloudSays : public testing::TestWithParam<const char*> {};
+class CloudHints : public testing::TestWithParam<const char*> {};
 
-TEST_P(CloudSays, TenCurlLinesThatWork) {
+TEST_P(CloudHints, TenCurlLinesThatWork) {
   TestCloud cloud({GetParam()});
   cloud.cloud.ready = true;
   const http::Reply root = cloud.ask().get("/");
@@ -73,7 +73,7 @@ TEST_P(CloudSays, TenCurlLinesThatWork) {
   }
   EXPECT_EQ(count, 10);
 }
-INSTANTIATE_TEST_SUITE_P(Models, CloudSays, testing::Values("demo", "rand-c"),
+INSTANTIATE_TEST_SUITE_P(Models, CloudHints, testing::Values("demo", "rand-c"),
                          [](const auto& info) { return std::string(info.index ? "Ids" : "Text"); });
 
 TEST(CloudDescription, ShowsNoHostThatAShellWouldTakeApart) {
