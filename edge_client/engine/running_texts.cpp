@@ -38,7 +38,7 @@ void RunningTexts::choose_by(Forecasts& forecasts, std::function<void(const std:
 }
 
 // With the lock held.
-std::optional<FastChoice::Now> RunningTexts::choice() const {
+std::optional<FastestCut::Now> RunningTexts::choice() const {
   if (forecasts_ == nullptr || !offered_) return std::nullopt;
   const Placement& place = offered_->at->place;
   return forecasts_->choose(place.cut, place.head_on_cloud);
@@ -46,7 +46,7 @@ std::optional<FastChoice::Now> RunningTexts::choice() const {
 
 std::shared_ptr<PlacedModel> RunningTexts::next() const {
   std::unique_lock lock(mutex_);
-  const std::optional<FastChoice::Now> now = choice();
+  const std::optional<FastestCut::Now> now = choice();
   if (!now) return nullptr;
   const PlacedModel& landed = *offered_->at;
   const bool moves = !next_ || next_->place.all_on_cloud == now->begin.has_value() ||
@@ -96,7 +96,7 @@ void RunningTexts::offer(const AvailableCut& place) {
 // With the lock held.
 void RunningTexts::offer_to(Entry& entry) const {
   if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
-  const std::optional<FastChoice::Now> now = choice();
+  const std::optional<FastestCut::Now> now = choice();
   entry.text_.offer(*offered_->at->batcher(), offered_->at,
                     {.lowest = offered_->at->place.cut,
                      .offloads = place_ && !now,

@@ -75,7 +75,7 @@ class RunningTexts {
   void set_exact(bool exact);
 
  private:
-  std::optional<FastChoice::Now> choice() const;
+  std::optional<FastestCut::Now> choice() const;
   void offer_to(Entry& entry) const;
 
   const bool exact_only_;

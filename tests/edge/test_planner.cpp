@@ -1,7 +1,7 @@
 // The planner by arithmetic: prices of places, the pick among them, and when it changes.
 #include <gtest/gtest.h>
 
-#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/fastest_cut.h"
 #include "edge_client/place/plan_report.h"
 
 namespace split::edge {
@@ -251,14 +251,14 @@ TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
 }
 
 // The cut of a choice; -1: the cloud, -2: there is none.
-int begin_of(const std::optional<FastChoice::Now>& now) {
+int begin_of(const std::optional<FastestCut::Now>& now) {
   return !now ? -2 : now->begin.value_or(-1);
 }
 
-TEST(FastChoice, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
+TEST(FastestCut, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   PlanInput input = laptop();
-  FastChoice choice;
-  FastChoice::Time now{};
+  FastestCut choice;
+  FastestCut::Time now{};
   const auto at = [&](int lowest) { return choice.at(input, lowest, now); };
   const auto first = at(0);
   EXPECT_EQ(begin_of(first), -1);
@@ -289,11 +289,11 @@ TEST(FastChoice, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   EXPECT_EQ(words_of(*at(0)), "");
 }
 
-TEST(FastChoice, TakesACutOfThoseWhoseWeightsAreHere) {
+TEST(FastestCut, TakesACutOfThoseWhoseWeightsAreHere) {
   PlanInput input = laptop();
   input.network = Network{0.5, 0, 0};
   input.cloud->block_ms = 2;
-  FastChoice choice;
+  FastestCut choice;
   const auto half = choice.at(input, 6, {});
   EXPECT_EQ(begin_of(half), 6);
   EXPECT_NEAR(half->here->token_ms, 0.6 + 6 * 2 + 6 * 0.175 + 0.8, 1e-9);
@@ -301,21 +301,21 @@ TEST(FastChoice, TakesACutOfThoseWhoseWeightsAreHere) {
             "cut 6 would take 14 ms a token, the cloud 24 (foreseen): texts begin at cut 6");
   // Nothing else is to be done with half of them beside a cloud that is quickest.
   input.cloud->block_ms = 0.02;
-  EXPECT_FALSE(FastChoice().at(input, 6, {})->here);
+  EXPECT_FALSE(FastestCut().at(input, 6, {})->here);
   input.cloud->block_ms = 2;
   // All of it, as soon as that is here.
   EXPECT_EQ(begin_of(choice.at(input, 0, {})), 0);
 }
 
-TEST(FastChoice, LeavesALostCloudAloneForAWhile) {
+TEST(FastestCut, LeavesALostCloudAloneForAWhile) {
   using std::chrono::seconds;
   const PlanInput input = laptop();
-  FastChoice choice;
+  FastestCut choice;
   const auto at = [&](int second, int lowest = 0) {
-    return begin_of(choice.at(input, lowest, FastChoice::Time(seconds(second))));
+    return begin_of(choice.at(input, lowest, FastestCut::Time(seconds(second))));
   };
   const auto lost = [&](int second) {
-    choice.ended(true, false, FastChoice::Time(seconds(second)));
+    choice.ended(true, false, FastestCut::Time(seconds(second)));
   };
   EXPECT_EQ(at(0), -1);
   lost(1);
@@ -326,7 +326,7 @@ TEST(FastChoice, LeavesALostCloudAloneForAWhile) {
   lost(12);  // again, and so for longer
   EXPECT_EQ(at(31), 0);
   EXPECT_EQ(at(32), -1);
-  choice.ended(false, true, FastChoice::Time(seconds(33)));
+  choice.ended(false, true, FastestCut::Time(seconds(33)));
   lost(40);
   EXPECT_EQ(at(49), 0);
   EXPECT_EQ(at(50), -1);

@@ -71,7 +71,7 @@ PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
   return input;
 }
 
-std::optional<FastChoice::Now> Forecasts::choose(int lowest, bool head_on_cloud) {
+std::optional<FastestCut::Now> Forecasts::choose(int lowest, bool head_on_cloud) {
   const std::lock_guard lock(mutex_);
   if (choice_.goal != Goal::kFast) return std::nullopt;
   lowest_ = lowest;

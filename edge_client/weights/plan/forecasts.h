@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/resources/clock.h"
-#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/fastest_cut.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/plan/plan_memory.h"
@@ -43,7 +43,7 @@ class Forecasts {
   std::optional<double> learn(const Receipt& receipt, const AnswerWatch& watch, bool drafts);
   // Chooses where texts run that are to be fast, now that the weights from this cut on are here;
   // none where another goal was asked for, or too little is known.
-  std::optional<FastChoice::Now> choose(int lowest, bool head_on_cloud = false);
+  std::optional<FastestCut::Now> choose(int lowest, bool head_on_cloud = false);
   // A plan for the next one, as far as it is known; the weights may have come meanwhile: those from
   // the cut `here` on are loaded, also where the disk does not keep them by their names yet.
   PlanReport plan(const std::string& model, std::optional<bool> exact,
@@ -59,7 +59,7 @@ class Forecasts {
   const Missing missing_;
   mutable std::mutex mutex_;  // of:
   PlanFacts facts_;
-  FastChoice fast_;
+  FastestCut fast_;
   bool head_on_cloud_ = false;  // of a text at a cut
   std::optional<int> lowest_;   // cut from which on the weights are here, where that is of interest
   std::optional<std::optional<int>> begins_;  // cut of the next text, where that is a free choice

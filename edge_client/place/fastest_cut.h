@@ -13,7 +13,7 @@
 namespace split::edge {
 
 // One thread at a time.
-class FastChoice {
+class FastestCut {
  public:
   using Time = Clock::time_point;
   struct Now {
@@ -45,6 +45,6 @@ class FastChoice {
 std::string staying_words(const FasterCut& here, double cloud_ms);
 // "all here would take 2.9 ms a token, the cloud 66 (foreseen): texts begin here"; empty where
 // there is nothing to choose from.
-std::string words_of(const FastChoice::Now& now);
+std::string words_of(const FastestCut::Now& now);
 
 }  // namespace split::edge

@@ -1,4 +1,4 @@
-#include "edge_client/place/fast_choice.h"
+#include "edge_client/place/fastest_cut.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,7 @@ std::string rounded_ms(double ms) { return fixed(ms, ms < 10 ? 1 : 0); }
 
 }  // namespace
 
-std::optional<FastChoice::Now> FastChoice::at(PlanInput input, int lowest, Time now) {
+std::optional<FastestCut::Now> FastestCut::at(PlanInput input, int lowest, Time now) {
   input.lowest = lowest;
   const std::vector<Place> places = price_places(input);
   const Place &cloud = places[0], &here = places[1];
@@ -45,7 +45,7 @@ std::optional<FastChoice::Now> FastChoice::at(PlanInput input, int lowest, Time 
   return chosen;
 }
 
-void FastChoice::ended(bool lost_cloud, bool on_cloud, Time now) {
+void FastestCut::ended(bool lost_cloud, bool on_cloud, Time now) {
   if (lost_cloud) {
     away_ = std::clamp(2 * away_, kAway, kLongAway);
     until_ = now + away_;
@@ -60,7 +60,7 @@ std::string staying_words(const FasterCut& here, double cloud_ms) {
              " ms a token; the last ones took ", rounded_ms(cloud_ms), ": staying on the cloud");
 }
 
-std::string words_of(const FastChoice::Now& now) {
+std::string words_of(const FastestCut::Now& now) {
   if (!now.here || !now.cloud_ms || now.without_cloud) return "";
   return cat(place_words(now.here->cut), " would take ", rounded_ms(now.here->token_ms),
              " ms a token, the cloud ", rounded_ms(*now.cloud_ms), " (foreseen): ",
