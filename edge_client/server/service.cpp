@@ -38,16 +38,16 @@ Service::Service(Options options, const Console& console, const Flags::Environme
              write_log(log_line("info", text.substr(0, text.find('\n'))));
            }},
       notice_(log_, connect(options_, environment, kProbe)->origin(), options_.quiet),
-      probe_(connect(options_, environment, kProbe)),
+      health_(connect(options_, environment, kProbe)),
       engine_(options_, console, environment, interrupt, *this) {}
 
 void Service::waiting(const RemoteError& error) {
-  if (error.status == 0 && error.code != kFirstAsk) probe_.heard(false);
+  if (error.status == 0 && error.code != kFirstAsk) health_.heard(false);
   notice_.lost(error);
 }
 
 void Service::found(bool again) {
-  if (again) probe_.heard(true);
+  if (again) health_.heard(true);
   notice_.found(again);
 }
 
@@ -110,7 +110,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
     now.personal = ids()[0];
     now.highest = engine_.highest_cut().value_or(0);
   }
-  now.cloud = probe_.look(now.split ? now.split->info.id : "");
+  now.cloud = health_.look(now.split ? now.split->info.id : "");
   now.stopping = stopping_;
   {
     const std::lock_guard lock(mutex_);

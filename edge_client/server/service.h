@@ -10,8 +10,8 @@
 
 #include "edge_client/engine/engine.h"
 #include "edge_client/server/cloud_notice.h"
+#include "edge_client/server/health_check.h"
 #include "edge_client/server/observe.h"
-#include "edge_client/server/probe.h"
 #include "serve/chat.h"
 #include "serve/compat/ollama.h"
 #include "serve/compat/props.h"
@@ -84,7 +84,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   CloudNotice notice_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   std::atomic<bool> stopping_{false};
-  Probe probe_;
+  HealthCheck health_;
   std::string said_growth_;  // by the thread of the growth alone
   std::mutex mutex_;         // of:
   std::string last_receipt_;

@@ -6,13 +6,13 @@
 #include <string>
 
 #include "edge_client/engine/engine.h"
-#include "edge_client/server/probe.h"
+#include "edge_client/server/health_check.h"
 
 namespace split::edge {
 
 struct ServiceState : EngineState {
   bool stopping = false;
-  Probe::Seen cloud;
+  HealthCheck::Seen cloud;
   std::string last_receipt;          // JSON; empty: none yet
   std::vector<std::string> devices;  // that can be asked for
   std::string personal;              // the model with a tail of one's own; empty: there is none

@@ -14,7 +14,7 @@
 namespace split::edge {
 
 // Any thread.
-class Probe {
+class HealthCheck {
  public:
   struct Seen {
     bool reachable = false;
@@ -22,7 +22,7 @@ class Probe {
     std::optional<double> lost_s;            // since when it does not answer; none: it does
     std::map<std::string, double> stage_ms;  // on the cloud
   };
-  explicit Probe(std::unique_ptr<Remote> remote) : remote_(std::move(remote)) {}
+  explicit HealthCheck(std::unique_ptr<Remote> remote) : remote_(std::move(remote)) {}
 
   // At the server, or what the last look saw. `model`: whose stages; empty: none yet.
   Seen look(const std::string& model);

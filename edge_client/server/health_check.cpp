@@ -1,4 +1,4 @@
-#include "edge_client/server/probe.h"
+#include "edge_client/server/health_check.h"
 
 #include "base/resources/clock.h"
 
@@ -10,7 +10,7 @@ constexpr std::chrono::milliseconds kLookAgain{1000};
 
 }  // namespace
 
-void Probe::heard(bool answer) {
+void HealthCheck::heard(bool answer) {
   const std::lock_guard lock(lost_mutex_);
   if (answer) {
     lost_since_.reset();
@@ -20,7 +20,7 @@ void Probe::heard(bool answer) {
 }
 
 // Seconds, with three decimals.
-std::optional<double> Probe::lost_s() {
+std::optional<double> HealthCheck::lost_s() {
   const std::lock_guard lock(lost_mutex_);
   if (!lost_since_) return std::nullopt;
   const auto since = Clock::now() - *lost_since_;
@@ -29,7 +29,7 @@ std::optional<double> Probe::lost_s() {
          kThousandths;
 }
 
-Probe::Seen Probe::look(const std::string& model) {
+HealthCheck::Seen HealthCheck::look(const std::string& model) {
   const std::lock_guard lock(mutex_);
   const auto now_seen = [this] {
     Seen seen = seen_;
