@@ -63,10 +63,10 @@ uint64_t most_bytes(const GenerateOptions& options) {
 }
 
 // One stream of events: a loop's next tokens, or without one ids and words as they come.
-class TokenStream {
+class CompletionStream {
  public:
-  TokenStream(TextLoop* loop, const GenerateOptions& options, const OnText& on_text,
-              Traffic& traffic, uint64_t& steps, EarlyText* opened = nullptr)
+  CompletionStream(TextLoop* loop, const GenerateOptions& options, const OnText& on_text,
+                   Traffic& traffic, uint64_t& steps, EarlyText* opened = nullptr)
       : opened_(opened),
         loop_(loop),
         options_(options),
@@ -99,7 +99,7 @@ class TokenStream {
   std::string reason_;
 };
 
-void TokenStream::read(Remote& remote, const std::string& path, const std::string& body) {
+void CompletionStream::read(Remote& remote, const std::string& path, const std::string& body) {
   try {
     remote.complete(
         path, body, [this](std::string_view event) { return take(event); }, most_bytes(options_),
@@ -113,7 +113,7 @@ void TokenStream::read(Remote& remote, const std::string& path, const std::strin
 }
 
 // A loop that has ended takes no more, and its reader waits for the stream's own end.
-bool TokenStream::take_token(const ScoredToken& token, std::string_view words) {
+bool CompletionStream::take_token(const ScoredToken& token, std::string_view words) {
   bool wanted = true;
   if (loop_ == nullptr) {
     wanted = !on_text_ || on_text_(TextPiece(words), &token);
@@ -127,14 +127,14 @@ bool TokenStream::take_token(const ScoredToken& token, std::string_view words) {
 }
 
 // Counts up to the last token: what ends the stream behind it is nobody's time.
-void TokenStream::count_time() {
+void CompletionStream::count_time() {
   if (tokens_ > 0 && tokens_ == most_tokens()) return;
   const Clock::time_point now = Clock::now();
   traffic_.stream_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
 }
 
-bool TokenStream::take(std::string_view text) {
+bool CompletionStream::take(std::string_view text) {
   count_time();
   if (++events_ > most_tokens() + kOtherEvents) {
     throw Error(ErrorKind::kInput, cat("an answer of more than ", events_ - 1, " events, for ",
@@ -205,7 +205,7 @@ bool TokenStream::take(std::string_view text) {
   return true;
 }
 
-std::string TokenStream::finish() {
+std::string CompletionStream::finish() {
   count_time();
   return reason_;
 }
@@ -246,7 +246,7 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
       shown = at;
       return !on_text || on_text(piece, token);
     };
-    TokenStream stream(&loop, options, unseen, counts.traffic, counts.steps);
+    CompletionStream stream(&loop, options, unseen, counts.traffic, counts.steps);
     try {
       stream.read(remote, "/v1/completions", body);
     } catch (const RemoteError& error) {
@@ -285,7 +285,7 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
     opened.text_bytes += text.size();
     return on_text(TextPiece(text), token) && !opening.ready();
   };
-  TokenStream stream(nullptr, options, until_ready, counts.traffic, counts.steps, &opened);
+  CompletionStream stream(nullptr, options, until_ready, counts.traffic, counts.steps, &opened);
   ++counts.trips;
   stream.read(remote, path, body.dump());
   if (const auto& said = remote.said_of_load()) {
@@ -308,7 +308,7 @@ std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, cons
   if (asked.can) body["can"] = *asked.can;
   if (asked.again && model.knows(wire::kAgainFeature)) body["again"] = true;
   uint64_t steps = 0;  // which the text counts
-  TokenStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
+  CompletionStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());
   const bool whole = stream.tokens() == static_cast<size_t>(asked.options.max_tokens);
   return goes_on || whole ? stream.finish() : "";
