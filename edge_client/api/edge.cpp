@@ -85,7 +85,7 @@ void Edge::load() {
 }
 
 void Edge::close() {
-  std::vector<std::shared_ptr<Asked>> asked;
+  std::vector<std::shared_ptr<ApiAnswer>> asked;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& one : asked_) {
@@ -100,8 +100,9 @@ void Edge::close() {
   loading_.join();
 }
 
-std::shared_ptr<Asked> Edge::ask(std::string method, std::string path, std::string body) {
-  auto asked = std::make_shared<Asked>(*this, std::move(method), std::move(path), std::move(body));
+std::shared_ptr<ApiAnswer> Edge::ask(std::string method, std::string path, std::string body) {
+  auto asked =
+      std::make_shared<ApiAnswer>(*this, std::move(method), std::move(path), std::move(body));
   const std::lock_guard lock(mutex_);
   std::erase_if(asked_, [](const auto& one) { return one.expired(); });
   asked_.push_back(asked);
@@ -137,9 +138,9 @@ http::Response Edge::answer(http::Request& request, const std::vector<std::strin
 }
 
 // Waits for a model until the answer is cancelled.
-class Asked::Waits : public Waiter {
+class ApiAnswer::Waits : public Waiter {
  public:
-  explicit Waits(const Asked& asked) : asked_(asked) {}
+  explicit Waits(const ApiAnswer& asked) : asked_(asked) {}
   bool interrupted() const override { return asked_.cancelled_; }
   bool wait(std::chrono::milliseconds time) override {
     if (!interrupted()) std::this_thread::sleep_for(time);
@@ -147,14 +148,14 @@ class Asked::Waits : public Waiter {
   }
 
  private:
-  const Asked& asked_;
+  const ApiAnswer& asked_;
 };
 
 // A stream, made on a thread of its own as a server's is, since the cloud's stream drives it:
 // events or lines of JSON, kept until they are taken.
-class Asked::Events : public http::Sink {
+class ApiAnswer::Events : public http::Sink {
  public:
-  Events(const Asked& asked, http::Producer stream, bool lines)
+  Events(const ApiAnswer& asked, http::Producer stream, bool lines)
       : asked_(asked),
         stream_(std::move(stream)),
         lines_(lines),
@@ -217,7 +218,7 @@ class Asked::Events : public http::Sink {
     }
   }
 
-  const Asked& asked_;
+  const ApiAnswer& asked_;
   http::Producer stream_;
   const bool lines_;
   std::string line_;
@@ -234,14 +235,14 @@ class Asked::Events : public http::Sink {
   std::thread thread_;  // last
 };
 
-Asked::Asked(Edge& edge, std::string method, std::string path, std::string body)
+ApiAnswer::ApiAnswer(Edge& edge, std::string method, std::string path, std::string body)
     : edge_(&edge), method_(std::move(method)), path_(std::move(path)) {
   request_.body = std::move(body);
 }
 
-Asked::~Asked() = default;
+ApiAnswer::~ApiAnswer() = default;
 
-void Asked::edge_closes() {
+void ApiAnswer::edge_closes() {
   cancel();
   const std::lock_guard lock(working_);  // whoever works here notices it soon
   if (!begun_ && edge_ != nullptr) begin();
@@ -251,14 +252,14 @@ void Asked::edge_closes() {
   end();
 }
 
-void Asked::drop() {
+void ApiAnswer::drop() {
   cancel();
   const std::lock_guard lock(working_);
   end();
 }
 
 // Its edge is not needed any more.
-void Asked::end() {
+void ApiAnswer::end() {
   events_.reset();
   request_.memory.reset();
   if (edge_ == nullptr) return;
@@ -267,12 +268,12 @@ void Asked::end() {
   edge_ = nullptr;
 }
 
-http::HttpError Asked::error_now() const {
+http::HttpError ApiAnswer::error_now() const {
   if (cancelled_) return {499, "cancelled", "this answer was cancelled"};
   return http::current_exception_as_error();
 }
 
-void Asked::begin() {
+void ApiAnswer::begin() {
   begun_ = true;
   start_ = Clock::now();
   try {
@@ -308,13 +309,13 @@ void Asked::begin() {
   left_.push_back(std::move(response_.body));
 }
 
-int Asked::status() {
+int ApiAnswer::status() {
   const std::lock_guard lock(working_);
   if (!begun_) begin();
   return response_.status;
 }
 
-const std::string* Asked::next() {
+const std::string* ApiAnswer::next() {
   const std::lock_guard lock(working_);
   if (!begun_) begin();
   if (events_ != nullptr) {

@@ -19,7 +19,7 @@
 
 namespace split::edge {
 
-class Asked;
+class ApiAnswer;
 
 // Tells `line` what a server would log; nobody hears that otherwise. Before the first edge.
 void hear_log(void (*line)(std::string_view));
@@ -33,12 +33,12 @@ class Edge {
   Edge(const Edge&) = delete;
   Edge& operator=(const Edge&) = delete;
 
-  std::shared_ptr<Asked> ask(std::string method, std::string path, std::string body);
+  std::shared_ptr<ApiAnswer> ask(std::string method, std::string path, std::string body);
   // Ends what runs and waits for it. Once, and nothing is asked behind it.
   void close();
 
  private:
-  friend class Asked;
+  friend class ApiAnswer;
 
   // As a handler's answer; waits for the model where its route needs it.
   http::Response answer(http::Request& request, const std::vector<std::string>& segments,
@@ -52,18 +52,18 @@ class Edge {
   Placements placements_;
   http::Router router_;
   std::mutex mutex_;  // of:
-  std::vector<std::weak_ptr<Asked>> asked_;
+  std::vector<std::weak_ptr<ApiAnswer>> asked_;
   std::thread loading_;  // last
 };
 
 // One answer: the thread that asks for its status or its next event does its work, but a stream's,
 // which has a thread of its own. Any thread.
-class Asked {
+class ApiAnswer {
  public:
-  Asked(Edge& edge, std::string method, std::string path, std::string body);
-  ~Asked();
-  Asked(const Asked&) = delete;
-  Asked& operator=(const Asked&) = delete;
+  ApiAnswer(Edge& edge, std::string method, std::string path, std::string body);
+  ~ApiAnswer();
+  ApiAnswer(const ApiAnswer&) = delete;
+  ApiAnswer& operator=(const ApiAnswer&) = delete;
 
   int status();
   // Good until the next call; null at the end.

@@ -9,7 +9,7 @@
 #include "edge_client/api/edge.h"
 #include "edge_client/options/command_line.h"
 
-using split::edge::Asked;
+using split::edge::ApiAnswer;
 using split::edge::Edge;
 
 struct sc_edge {
@@ -17,7 +17,7 @@ struct sc_edge {
 };
 
 struct sc_answer {
-  std::shared_ptr<Asked> asked;
+  std::shared_ptr<ApiAnswer> asked;
 };
 
 namespace {
