@@ -16,7 +16,7 @@ using Name = std::pair<std::string_view, std::string_view>;
 
 constexpr Name kMessagesNames[] = {{"stop", "stop_sequences"}};
 
-class MessageText : public Retelling {
+class MessageText : public ResponseAdapter {
  public:
   std::string whole(const Json& answer) override {
     take(answer);
@@ -168,7 +168,7 @@ class MessageText : public Retelling {
   Json stop_, usage_ = Json::object();
 };
 
-class CountedTokens : public Retelling {
+class CountedTokens : public ResponseAdapter {
  public:
   std::string whole(const Json& answer) override {
     return Json{{"input_tokens", answer["prompt_tokens"]}}.dump() + "\n";
@@ -183,7 +183,7 @@ http::Response told(const http::Request& request, const http::Handler& handler, 
   Fields fields(request.body, request.memory.get(), Fields::kDeep);
   request.memory->take(2 * request.memory->bytes());  // for what is made of it
   Json body = chat_of_messages(fields, counts);
-  std::shared_ptr<Retelling> retelling;
+  std::shared_ptr<ResponseAdapter> retelling;
   if (counts)
     retelling = std::make_shared<CountedTokens>();
   else

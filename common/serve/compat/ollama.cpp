@@ -29,7 +29,7 @@ constexpr const char* kIgnored[] = {"num_ctx",   "num_batch",  "num_gpu",   "mai
                                     "num_keep",  "num_thread", "low_vram",  "use_mmap",
                                     "use_mlock", "numa",       "vocab_only"};
 
-class OllamaEmbeddings : public Retelling {
+class OllamaEmbeddings : public ResponseAdapter {
  public:
   explicit OllamaEmbeddings(std::string model) : model_(std::move(model)) {}
   std::string whole(const Json& answer) override {

@@ -25,7 +25,7 @@ inline int64_t ns(Clock::duration duration) {
 }
 
 // A generated text or a chat's answer.
-class OllamaText : public Retelling {
+class OllamaText : public ResponseAdapter {
  public:
   OllamaText(std::string model, bool chat) : model_(std::move(model)), chat_(chat) {}
 

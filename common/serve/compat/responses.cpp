@@ -29,7 +29,7 @@ std::string next_id() {
   return cat(Hex{start}, "-", Hex{counter.fetch_add(1)});
 }
 
-class ResponseText : public Retelling {
+class ResponseText : public ResponseAdapter {
  public:
   explicit ResponseText(Asked asked)
       : asked_(std::move(asked)),

@@ -16,9 +16,9 @@
 namespace split::serve {
 
 // Tells one answer. One thread at a time.
-class Retelling {
+class ResponseAdapter {
  public:
-  virtual ~Retelling() = default;
+  virtual ~ResponseAdapter() = default;
   virtual std::string whole(const Json& answer) = 0;  // the body
   // Bytes of a stream: for one of its events, which may be {"error"}, and for its good end.
   virtual std::string event(const Json& event) = 0;
@@ -54,7 +54,7 @@ Json message_of(std::string_view role, Json content);
 // Asks `handler` with another body, which is freed before, and tells its answer. `names`: fields of
 // that body and what they are called in this request's, for errors.
 http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
-                      std::shared_ptr<Retelling> retelling,
+                      std::shared_ptr<ResponseAdapter> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names);
 
 }  // namespace split::serve

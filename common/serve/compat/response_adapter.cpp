@@ -14,7 +14,7 @@ constexpr int kDepth = 16, kArgumentsDepth = 64;
 // Takes a stream's events and gives the sink what is made of them.
 class Told {
  public:
-  explicit Told(std::shared_ptr<Retelling> retelling)
+  explicit Told(std::shared_ptr<ResponseAdapter> retelling)
       : retelling_(std::move(retelling)), parser_([this](std::string_view data) {
           out_ += data == "[DONE]" ? retelling_->end()
                                    : retelling_->event(parse_json(data, kDepth, "an event"));
@@ -28,7 +28,7 @@ class Told {
   }
 
  private:
-  const std::shared_ptr<Retelling> retelling_;
+  const std::shared_ptr<ResponseAdapter> retelling_;
   http::SseParser parser_;
   std::string out_;
 };
@@ -148,7 +148,7 @@ Json message_of(std::string_view role, Json content) {
 }
 
 http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
-                      std::shared_ptr<Retelling> retelling,
+                      std::shared_ptr<ResponseAdapter> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names) {
   // The bytes of the request once more, and these while they grow: values do not get longer.
   constexpr uint64_t kCopies = 4;
