@@ -194,8 +194,8 @@ TEST(Drafts, TryAgainWhatDidNotPay) {
   EXPECT_LT(unsent, 50u);
 }
 
-TEST(StepTimes, AreTriedBeforeTheyAreBelieved) {
-  StepTimes times;
+TEST(DraftTimes, AreTriedBeforeTheyAreBelieved) {
+  DraftTimes times;
   EXPECT_EQ(times.ms(1), times.ms(8));
   for (const double ms : {3, 2, 9}) times.add(1, ms);
   EXPECT_DOUBLE_EQ(times.ms(1), 2);

@@ -40,7 +40,7 @@ class DraftedRows {
   const size_t vocab_;
   const DraftOptions options_;
   std::optional<Drafts> drafts_;  // none: a row a step
-  StepTimes times_;
+  DraftTimes times_;
   std::vector<int32_t> ids_;  // of the last step: the text's last one and the guesses
   std::span<const float> rows_;
   size_t row_ = 0;             // the next of its rows

@@ -58,12 +58,12 @@ void DraftRecord::add(size_t length, size_t place, bool right) {
 
 // --- StepTimes
 
-void StepTimes::add(size_t rows, double ms) {
+void DraftTimes::add(size_t rows, double ms) {
   Times& times = times_[rows - 1];
   times.ms[times.count++ % times.ms.size()] = ms;
 }
 
-double StepTimes::ms(size_t rows) const {
+double DraftTimes::ms(size_t rows) const {
   constexpr size_t kTried = 3;
   for (size_t i = rows; i > 0; --i) {
     const Times& times = times_[i - 1];
@@ -95,12 +95,12 @@ void DraftMemory::keep(std::span<const int32_t> ids, const DraftRecord& record, 
   records_[drawn ? 1 : 0] = record;
 }
 
-StepTimes DraftMemory::times() const {
+DraftTimes DraftMemory::times() const {
   const std::lock_guard lock(mutex_);
   return times_;
 }
 
-void DraftMemory::keep(const StepTimes& times) {
+void DraftMemory::keep(const DraftTimes& times) {
   const std::lock_guard lock(mutex_);
   times_ = times;
 }

@@ -59,7 +59,7 @@ class DraftRecord {
 // Times of steps, by their rows: the least of the last few, since whatever else runs only adds to
 // it. A size that was hardly tried is taken to cost what the next smaller one does, so that it is
 // tried.
-class StepTimes {
+class DraftTimes {
  public:
   void add(size_t rows, double ms);
   double ms(size_t rows) const;
@@ -82,14 +82,14 @@ class DraftMemory {
   // Texts whose ids are drawn have a record of their own.
   DraftRecord record(bool drawn = false) const;
   void keep(std::span<const int32_t> ids, const DraftRecord& record, bool drawn = false);
-  StepTimes times() const;
-  void keep(const StepTimes& times);
+  DraftTimes times() const;
+  void keep(const DraftTimes& times);
 
  private:
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<const DraftText>> texts_;
   std::array<DraftRecord, 2> records_{DraftRecord(false), DraftRecord(true)};
-  StepTimes times_;
+  DraftTimes times_;
 };
 
 // Milliseconds of a step of 1 .. 8 rows, from what is known of the line, the cloud and this
