@@ -6,7 +6,7 @@
 #include "http/sse.h"
 #include "serve/calls/shapes.h"
 #include "serve/compat/messages_input.h"
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 
 namespace split::serve {
 namespace {

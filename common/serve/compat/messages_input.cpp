@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 #include "text/json/in_order.h"
 
 namespace split::serve {

@@ -4,7 +4,7 @@
 #include "base/figures.h"
 #include "serve/compat/ollama_messages.h"
 #include "serve/compat/ollama_text.h"
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 #include "serve/models.h"
 #include "text/json/in_order.h"
 #include "wire/fields.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/resources/clock.h"
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 
 namespace split::serve {
 

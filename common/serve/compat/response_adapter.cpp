@@ -1,4 +1,4 @@
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 
 #include "base/error.h"
 #include "base/release.h"

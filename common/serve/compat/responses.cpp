@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "http/sse.h"
+#include "serve/compat/response_adapter.h"
 #include "serve/compat/responses_input.h"
-#include "serve/compat/retold.h"
 #include "serve/compat/unread_fields.h"
 
 namespace split::serve {

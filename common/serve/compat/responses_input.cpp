@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "serve/compat/retold.h"
+#include "serve/compat/response_adapter.h"
 #include "text/json/in_order.h"
 
 namespace split::serve {
