@@ -19,8 +19,8 @@
 #include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "train/best.h"
-#include "train/course.h"
 #include "train/tail_file.h"
+#include "train/training_schedule.h"
 
 namespace split::edge {
 namespace {
@@ -81,7 +81,7 @@ class Training {
     const wire::ModelInfo info = loader_.manifest(&place);
     cut_texts(info);
     name_course(info, tail);
-    const train::Windows windows{static_cast<int64_t>(train::Course::kBatch),
+    const train::Windows windows{static_cast<int64_t>(train::TrainingSchedule::kBatch),
                                  texts_.trained.length};
     say_what_leaves();
     expect_room(tail, windows);
@@ -89,7 +89,8 @@ class Training {
     fetch(info, place, tail, store);
     add_states(store, tail, info);
     train::Best best(store, tail);
-    train::Trainer trainer(runtime_, store, tail, windows, options_of(), train::Course::kClip);
+    train::Trainer trainer(runtime_, store, tail, windows, options_of(),
+                           train::TrainingSchedule::kClip);
     if (!begin_or_go_on(trainer, store, best)) return 0;
     if (!run(trainer, store, best)) return 0;  // interrupted: the caller's code says it
     finish(trainer, store, tail, best, info);
@@ -139,8 +140,8 @@ class Training {
     }
     course_.seed = command_.seed;
     course_.windows = texts_.trained.count();
-    course_.steps =
-        command_.steps > 0 ? command_.steps : train::Course::default_steps(course_.windows);
+    course_.steps = command_.steps > 0 ? command_.steps
+                                       : train::TrainingSchedule::default_steps(course_.windows);
   }
 
   // Names all that the bits depend on, so that another course does not go on from this one's part.
@@ -172,8 +173,8 @@ class Training {
   }
 
   void expect_room(train::Tail& tail, const train::Windows& windows) {
-    train::Needs needed =
-        train::Trainer::needs(runtime_, tail, windows, options_of(), train::Course::kClip);
+    train::Needs needed = train::Trainer::needs(runtime_, tail, windows, options_of(),
+                                                train::TrainingSchedule::kClip);
     needed.host += peak_memory();
     for (const optim::State& one : tail.trained()) {  // the best of them
       needed.host += static_cast<uint64_t>(element_count(one.dims).value_or(0)) * sizeof(float);
@@ -382,7 +383,7 @@ class Training {
   size_t count_ = 0;  // of ids that are sent
   train::TextWindows texts_;
   train::WindowSet known_;
-  train::Course course_;
+  train::TrainingSchedule course_;
   // Kept beside the state: what it is of.
   struct Said {
     std::string course, base;

@@ -19,8 +19,8 @@
 #include "support/temporary_folder.h"
 #include "text/tokenizer.h"
 #include "train/best.h"
-#include "train/course.h"
 #include "train/tail_file.h"
+#include "train/training_schedule.h"
 
 namespace split::train {
 namespace {
@@ -200,7 +200,7 @@ TEST(Tail, RefusesMoreBlocksThanThereAreAndEncoders) {
 
 // --- Courses
 
-TEST(Course, CutsWindowsThatShareAnIdAndKeepsTheLastFifthApart) {
+TEST(TrainingSchedule, CutsWindowsThatShareAnIdAndKeepsTheLastFifthApart) {
   std::vector<int32_t> ids(50);
   std::iota(ids.begin(), ids.end(), 0);
   const TextWindows plain = text_windows(ids, {}, 4);
@@ -217,7 +217,7 @@ TEST(Course, CutsWindowsThatShareAnIdAndKeepsTheLastFifthApart) {
   EXPECT_EQ(begun.trained.ids[6], 3);
 }
 
-TEST(Course, CutsTheTextOfTheGoldensAsTheyAre) {
+TEST(TrainingSchedule, CutsTheTextOfTheGoldensAsTheyAre) {
   const std::string text = "/usr/share/common-licenses/GPL-3";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "no such text";
   const std::string bytes = read_file(text, 1 << 20);
@@ -239,8 +239,8 @@ TEST(Course, CutsTheTextOfTheGoldensAsTheyAre) {
   EXPECT_TRUE(same("eval", windows.unseen)) << windows.unseen.count();
 }
 
-TEST(Course, TakesEachWindowOnceInAPassInAnOrderOfTheSeed) {
-  const Course course{.seed = 7, .steps = 30, .windows = 10};
+TEST(TrainingSchedule, TakesEachWindowOnceInAPassInAnOrderOfTheSeed) {
+  const TrainingSchedule course{.seed = 7, .steps = 30, .windows = 10};
   std::vector<size_t> taken;
   for (int64_t step = 0; step < 5; ++step) {
     for (const size_t one : course.windows_of_step(step)) taken.push_back(one);
@@ -252,16 +252,16 @@ TEST(Course, TakesEachWindowOnceInAPassInAnOrderOfTheSeed) {
     for (size_t i = 0; i < 10; ++i) EXPECT_EQ(all[i], i);
   }
   EXPECT_FALSE(std::equal(taken.begin(), taken.begin() + 10, taken.begin() + 10));
-  const Course other{.seed = 8, .steps = 30, .windows = 10};
+  const TrainingSchedule other{.seed = 8, .steps = 30, .windows = 10};
   EXPECT_NE(other.windows_of_step(0), course.windows_of_step(0));
-  EXPECT_EQ(Course::default_steps(10), 30);
-  EXPECT_EQ(Course::default_steps(71), 89);
-  EXPECT_EQ(Course::default_steps(100000), 2000);
+  EXPECT_EQ(TrainingSchedule::default_steps(10), 30);
+  EXPECT_EQ(TrainingSchedule::default_steps(71), 89);
+  EXPECT_EQ(TrainingSchedule::default_steps(100000), 2000);
   EXPECT_DOUBLE_EQ(course.factor(0), 0.2);
   EXPECT_DOUBLE_EQ(course.factor(4), 1);
 }
 
-TEST(Course, GoesOnFromAFileWithTheSameBits) {
+TEST(TrainingSchedule, GoesOnFromAFileWithTheSameBits) {
   const test::TemporaryFolder folder;
   const auto part = folder.path / "tail.part";
   Training unbroken(2, 3), first(2, 3), second(1, 3);
@@ -275,9 +275,9 @@ TEST(Course, GoesOnFromAFileWithTheSameBits) {
   EXPECT_THROW(read_state(part, &blocks.store), Error);
 }
 
-TEST(Course, SaysWhereItsPassesEnd) {
+TEST(TrainingSchedule, SaysWhereItsPassesEnd) {
   for (const size_t windows : {3u, 4u, 6u, 71u}) {
-    const Course course{.steps = 40, .windows = windows};
+    const TrainingSchedule course{.steps = 40, .windows = windows};
     std::vector<size_t> taken(windows);
     size_t passes = 0;
     for (int64_t step = 0; step < course.steps; ++step) {

@@ -94,10 +94,10 @@ class LastBlocks {
 };
 
 // Milliseconds of a step, and of what is made before and within the first one.
-template <typename Course>
+template <typename TrainingSchedule>
 void measure(array::Runtime& runtime, const RandomModel& random, const Options& options,
              const std::string& name, Report& report) {
-  std::optional<Course> course;
+  std::optional<TrainingSchedule> course;
   const auto step = [&] {
     if (!std::isfinite(course->step())) throw Error(ErrorKind::kDevice, "a loss is not finite");
   };

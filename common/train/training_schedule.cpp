@@ -1,4 +1,4 @@
-#include "train/course.h"
+#include "train/training_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,13 +50,13 @@ TextWindows text_windows(std::span<const int32_t> ids, std::span<const int32_t> 
           windows_of(ids.subspan(trained), before, length)};
 }
 
-int64_t Course::default_steps(size_t windows) {
+int64_t TrainingSchedule::default_steps(size_t windows) {
   const auto passes = (kPasses * static_cast<int64_t>(windows) + static_cast<int64_t>(kBatch) - 1) /
                       static_cast<int64_t>(kBatch);
   return std::clamp(passes, kLeast, kMost);
 }
 
-std::vector<size_t> Course::order(uint64_t pass) const {
+std::vector<size_t> TrainingSchedule::order(uint64_t pass) const {
   std::vector<size_t> all(windows);
   std::iota(all.begin(), all.end(), size_t{0});
   Random random(seed, pass);
@@ -64,7 +64,7 @@ std::vector<size_t> Course::order(uint64_t pass) const {
   return all;
 }
 
-std::vector<size_t> Course::windows_of_step(int64_t step) const {
+std::vector<size_t> TrainingSchedule::windows_of_step(int64_t step) const {
   CHECK(windows > 0);
   std::vector<size_t> which;
   uint64_t pass = UINT64_MAX;
@@ -80,11 +80,11 @@ std::vector<size_t> Course::windows_of_step(int64_t step) const {
   return which;
 }
 
-double Course::factor(int64_t step) const {
+double TrainingSchedule::factor(int64_t step) const {
   return optim::WarmupCosine{std::min(kWarmup, steps), steps, kFloor}.at(step);
 }
 
-bool Course::ends_pass(int64_t step) const {
+bool TrainingSchedule::ends_pass(int64_t step) const {
   const auto passes = [&](int64_t done) { return static_cast<uint64_t>(done) * kBatch / windows; };
   return step + 1 == steps || passes(step + 1) > passes(step);
 }

@@ -21,7 +21,7 @@ WindowSet windows_of(std::span<const int32_t> ids, std::span<const int32_t> befo
 TextWindows text_windows(std::span<const int32_t> ids, std::span<const int32_t> before,
                          int64_t length);
 
-struct Course {
+struct TrainingSchedule {
   static constexpr size_t kBatch = 4;
   static constexpr int64_t kWarmup = 5, kLeast = 30, kMost = 2000, kPasses = 5;
   static constexpr double kFloor = 0.1, kClip = 1;
