@@ -109,7 +109,7 @@ void keep_rows(const Session& session, const StageRange& range) {
 
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {
   const Priority priority = cloud.keys.priority(session.name.owner);
-  return model.wishes().told(session.sequence, priority, session.can);
+  return model.cut_requests().told(session.sequence, priority, session.can);
 }
 
 void unknown_session() {

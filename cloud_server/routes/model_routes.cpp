@@ -119,7 +119,7 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       .p50_ms = load.p50_ms,
       .p99_ms = load.p99_ms,
       .costs = model.costs(),
-      .note = model.wishes().told(),
+      .note = model.cut_requests().told(),
       .price_hour = cloud.price_hour,
       .price_egress_gb = cloud.price_egress_gb};
   return unkept_json(200, to_json(told));

@@ -49,11 +49,11 @@ void observe_models(Cloud& cloud) {
     cloud.metrics.gauge("split_load_ratio",
                         "The pressure on it: above 1 its sessions are asked to take layers, below "
                         "0.7 they may give them back.",
-                        [&model = *model] { return model.wishes().pressure(); },
+                        [&model = *model] { return model.cut_requests().pressure(); },
                         {{"model", model->id()}});
     cloud.metrics.gauge(
         "split_load_price", "What edges are told that a row costs beyond its work: from 0 to 1.",
-        [&model = *model] { return model.wishes().told().price; }, {{"model", model->id()}});
+        [&model = *model] { return model.cut_requests().told().price; }, {{"model", model->id()}});
     cloud.metrics.counted("split_replayed_rows_total",
                           "Rows computed that a session had which was lost.",
                           [&model = *model] { return static_cast<double>(model.replayed_rows()); },

@@ -87,7 +87,7 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   work.chat = model.chat();
   work.format = &model.answer_format();
   work.comment = [beside] { return beside->comment(); };
-  beside->note = model.wishes().told();
+  beside->note = model.cut_requests().told();
   beside->note.want.reset();  // its session has made no step
   http::Response response =
       serve::session_completions(request, std::move(work), [&](const serve::SessionClient& client) {

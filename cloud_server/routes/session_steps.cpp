@@ -156,7 +156,7 @@ void fill_apart(Session& session, ServedModel& model, Job& job) {
 void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
               Job& job, std::span<const float> out) {
   // A fill that the cloud asked for is its own affair.
-  if (!job.fill || !model.wishes().asks(session.sequence)) {
+  if (!job.fill || !model.cut_requests().asks(session.sequence)) {
     charge_rows(cloud, request, model, job.rows);
   }
   job.requester = requester_of(request);
@@ -190,7 +190,7 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   SequenceRows rows = asked.received.rows;
   rows.range = range;
   check_rows(rows, model.config());
-  model.wishes().comes(session.sequence, rows.range.to);
+  model.cut_requests().comes(session.sequence, rows.range.to);
   Shard& shard = model.batcher().shard();
   KvPages& pages = shard.pages();
   if (pages.length(session.sequence) < rows.past) {

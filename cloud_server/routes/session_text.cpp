@@ -83,7 +83,7 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
   uint32_t at = std::min({session.history.common(text_, shard().same_bits_in_both_phases()), first,
                           pages.filled(session.sequence, session.range)});
   session.can = beside_->can;
-  model_.wishes().comes(session.sequence, rows.range.to);
+  model_.cut_requests().comes(session.sequence, rows.range.to);
   at = pages.own(session.sequence, at);
   session.history.cut_back(at);
   session.root = root_;

@@ -31,8 +31,9 @@ void Cloud::expect_no_drain() const {
 }
 
 bool Cloud::is_drained() const {
-  return clock() - drains_since.load() > Wishes::kIdle &&
-         std::ranges::all_of(models, [](const auto& model) { return model->wishes().rest(); });
+  return clock() - drains_since.load() > CutRequests::kIdle &&
+         std::ranges::all_of(models,
+                             [](const auto& model) { return model->cut_requests().rest(); });
 }
 
 ServedModel& Cloud::find(const std::string& id) {

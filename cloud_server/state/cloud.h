@@ -24,7 +24,7 @@ struct Cloud {
   std::atomic<bool> ready{false};
   // The time at which it was told to drain: it keeps the sessions that it has, and takes no new
   // ones or texts.
-  std::atomic<Wishes::Time> drains_since{Wishes::Time::max()};
+  std::atomic<CutRequests::Time> drains_since{CutRequests::Time::max()};
   std::string version;
   bool legacy_routes = false;     // the original web page's are answered
   bool app = true;                // the edge for browsers is at /app/
@@ -34,12 +34,12 @@ struct Cloud {
   // plan.
   std::optional<double> price_hour, price_egress_gb;
   double slo_ms = 50;  // that a token may wait for its step, 99 of 100 times
-  std::function<Wishes::Time()> clock = std::chrono::steady_clock::now;  // of the load
-  serve::ApiKeys keys;                                                   // none: anybody may ask
+  std::function<CutRequests::Time()> clock = std::chrono::steady_clock::now;  // of the load
+  serve::ApiKeys keys;  // none: anybody may ask
   serve::Metrics metrics;
   enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
 
-  bool drains() const { return drains_since.load() != Wishes::Time::max(); }
+  bool drains() const { return drains_since.load() != CutRequests::Time::max(); }
   // Throws HttpError 503 `draining`: for what begins a text or a session.
   void expect_no_drain() const;
   // Whether a server that drains had nobody's step for Wishes::kIdle: not since it was told to,

@@ -126,12 +126,12 @@ const std::string& ServedModel::damaged_weight() {
   return damaged_weight_;
 }
 
-void ServedModel::begin_wishes(double slo_ms, std::function<Wishes::Time()> clock) {
+void ServedModel::begin_wishes(double slo_ms, std::function<CutRequests::Time()> clock) {
   clock_ = clock;
   const auto measure = [this]() -> Shedding::Measured {
     return pressure_of(load_, waits_, kv_usage(), clock_());
   };
-  wishes_.emplace(config().layers, slo_ms, measure, std::move(clock));
+  cut_requests_.emplace(config().layers, slo_ms, measure, std::move(clock));
 }
 
 void ServedModel::measure() {

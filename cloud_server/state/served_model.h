@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
+#include "cloud_server/state/cut_requests.h"
 #include "cloud_server/state/load.h"
 #include "cloud_server/state/weight_store.h"
-#include "cloud_server/state/wishes.h"
 #include "run/batcher.h"
 #include "run/sentences.h"
 #include "run/sessions.h"
@@ -84,8 +84,8 @@ class ServedModel {
   const LoadMeter& load() const { return load_; }
   LoadMeter::Load load_now() const { return load_.at(clock_()); }
   // Its sessions are told of its load from now on: before the first request, once.
-  void begin_wishes(double slo_ms, std::function<Wishes::Time()> clock);
-  Wishes& wishes() { return *wishes_; }
+  void begin_wishes(double slo_ms, std::function<CutRequests::Time()> clock);
+  CutRequests& cut_requests() { return *cut_requests_; }
   // A token waited so long for the step that made it.
   void token_waited(double ms) { waits_.add(ms, clock_()); }
   std::optional<StepCosts> costs() const;
@@ -114,8 +114,8 @@ class ServedModel {
   std::atomic<uint64_t> replayed_rows_ = 0, moved_sessions_ = 0;
   LoadMeter load_;   // of steps
   LoadMeter waits_;  // of tokens
-  std::function<Wishes::Time()> clock_ = std::chrono::steady_clock::now;
-  std::optional<Wishes> wishes_;
+  std::function<CutRequests::Time()> clock_ = std::chrono::steady_clock::now;
+  std::optional<CutRequests> cut_requests_;
   mutable std::mutex costs_mutex_;  // of:
   std::optional<StepCosts> costs_;
   std::once_flag looked_;

@@ -25,7 +25,7 @@ void Shedding::round(double now_s, const Measured& measured,
                      const std::map<Id, Session>& sessions) {
   pressure_ = std::max({measured.work / kWork, measured.kv / kKv, measured.p99_ms / slo_ms_});
   set_level(now_s);
-  std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
+  std::erase_if(cut_requests_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   Taken taken = count(sessions);
   // It falls from what is taken: what it asks for beyond that nobody has to give back.
   while ((falls_ || (stopped_ && ahead_)) && taken.asked > taken.layers) {
@@ -34,7 +34,7 @@ void Shedding::round(double now_s, const Measured& measured,
   }
   size_t left = std::max<size_t>(1, sessions.size() / kPartThatMoves);
   for (const Id id : in_turn(sessions)) {
-    Wish& have = wishes_.at(id);
+    Wish& have = cut_requests_.at(id);
     if (have.since && now_s < *have.since + kBetweenWishes) continue;
     const int cut = next_cut(sessions.at(id), have.cut, taken);
     if (cut == have.cut) continue;
@@ -50,8 +50,8 @@ void Shedding::round(double now_s, const Measured& measured,
 }
 
 void Shedding::moved(double now_s, Id session) {
-  const auto found = wishes_.find(session);
-  if (found == wishes_.end() || std::exchange(found->second.followed, true)) return;
+  const auto found = cut_requests_.find(session);
+  if (found == cut_requests_.end() || std::exchange(found->second.followed, true)) return;
   found->second.since = now_s;
 }
 
@@ -72,7 +72,7 @@ std::vector<Shedding::Id> Shedding::in_turn(const std::map<Id, Session>& session
 Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
   Taken taken;
   for (const auto& [id, session] : sessions) {
-    Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
+    Wish& have = cut_requests_.try_emplace(id, Wish{layers_, {}}).first->second;
     // A wish for what it cannot hold is none, and its end no move.
     if (have.cut < session.can) have.cut = rung(session.can, session.can);
     taken.layers += layers_ - have.cut;
@@ -82,8 +82,8 @@ Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
 }
 
 std::optional<int> Shedding::want(Id session) const {
-  const auto found = wishes_.find(session);
-  if (found == wishes_.end() || found->second.cut == layers_) return {};
+  const auto found = cut_requests_.find(session);
+  if (found == cut_requests_.end() || found->second.cut == layers_) return {};
   return found->second.cut;
 }
 

@@ -25,7 +25,7 @@ class CloudLoad : public testing::Test {
   explicit CloudLoad(const TestCloud::Adjust& adjust = {})
       : cloud({"demo"}, 64 << 20, {}, Profile::kF32, [&](Cloud& made, http::Server::Options& o) {
           made.slo_ms = kSlo;
-          made.clock = [this] { return Wishes::Time(std::chrono::milliseconds(now_ms)); };
+          made.clock = [this] { return CutRequests::Time(std::chrono::milliseconds(now_ms)); };
           if (adjust) adjust(made, o);
         }) {}
 
@@ -52,9 +52,9 @@ class CloudLoad : public testing::Test {
   // So many rounds pass in which a token waits for such a part of what it may.
   void pass(int rounds, double waited) {
     for (int i = 0; i < rounds; ++i) {
-      now_ms += Wishes::kRound.count();
+      now_ms += CutRequests::kRound.count();
       if (waited > 0) model().token_waited(waited * kSlo);
-      model().wishes().told();
+      model().cut_requests().told();
     }
   }
   ServedModel& model() { return *cloud.cloud.models[0]; }

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "cloud_server/state/cut_requests.h"
 #include "cloud_server/state/load.h"
-#include "cloud_server/state/wishes.h"
 
 namespace split::cloud {
 namespace {
@@ -94,8 +94,8 @@ class Loop {
   }
 
  private:
-  Wishes::Time time() const {
-    return Wishes::Time(std::chrono::duration_cast<Wishes::Time::duration>(Millis(now_)));
+  CutRequests::Time time() const {
+    return CutRequests::Time(std::chrono::duration_cast<CutRequests::Time::duration>(Millis(now_)));
   }
 
   // Takes the rows that were asked for.
@@ -104,7 +104,7 @@ class Loop {
       const Due& row = due_.top();
       if (row.edge >= running_) continue;
       const std::optional<int> cut = edges_[row.edge].cut;
-      wishes_.comes(row.edge, cut ? Point(*cut) : Point::head());
+      cut_requests_.comes(row.edge, cut ? Point(*cut) : Point::head());
       arrived_.push_back(row);
     }
   }
@@ -147,7 +147,7 @@ class Loop {
     const double ms = now_ - row.at;
     waited_.push_back(ms);
     waits_.add(ms, time());
-    const std::optional<int> want = wishes_.told(row.edge, Priority::kNormal, kCan).want;
+    const std::optional<int> want = cut_requests_.told(row.edge, Priority::kNormal, kCan).want;
     if (edge.next != want) {
       edge.next = want;
       edge.fill = want.value_or(kLayers) > edge.cut.value_or(kLayers)
@@ -172,8 +172,9 @@ class Loop {
   std::vector<Due> arrived_;  // for the next step
   LoadMeter steps_, waits_;
   std::vector<double> waited_;  // in this second
-  Wishes wishes_{kLayers, kSloMs, [this] { return pressure_of(steps_, waits_, 0, time()); },
-                 [this] { return time(); }};
+  CutRequests cut_requests_{kLayers, kSloMs,
+                            [this] { return pressure_of(steps_, waits_, 0, time()); },
+                            [this] { return time(); }};
 };
 
 void expect_recovery(const Machine& machine) {

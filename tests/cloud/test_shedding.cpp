@@ -51,14 +51,15 @@ TEST(Shedding, WantsFollowPrioritiesAndNeverPassWhatAnEdgeCan) {
 
 TEST(Shedding, ASessionIsLeftAloneForTenSecondsAfterAWish) {
   Shedding shedding(12, 50);
-  std::vector<std::pair<double, int>> wishes;
+  std::vector<std::pair<double, int>> cut_requests;
   for (int i = 0; i < 60; ++i) {
     shedding.round(i * 0.5, {.work = 1}, {{1, {}}});
     const int want = shedding.want(1).value_or(12);
-    if (wishes.empty() || want != wishes.back().second) wishes.emplace_back(i * 0.5, want);
+    if (cut_requests.empty() || want != cut_requests.back().second)
+      cut_requests.emplace_back(i * 0.5, want);
   }
   const std::vector<std::pair<double, int>> expected{{0, 12}, {0.5, 9}, {10.5, 0}};
-  EXPECT_EQ(wishes, expected);
+  EXPECT_EQ(cut_requests, expected);
 }
 
 TEST(Shedding, LayersAreBackSoonAfterTheLoadIsGone) {

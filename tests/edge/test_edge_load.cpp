@@ -14,8 +14,8 @@
 namespace split::test {
 namespace {
 
+using cloud::CutRequests;
 using cloud::TestCloud;
-using cloud::Wishes;
 
 using Json = nlohmann::json;
 
@@ -35,7 +35,9 @@ class EdgeLoad : public testing::Test {
       : cloud({"demo"}, 64 << 20, {}, Profile::kF32,
               [this](cloud::Cloud& made, http::Server::Options&) {
                 made.slo_ms = kSlo;
-                made.clock = [this] { return Wishes::Time(std::chrono::milliseconds(now_ms)); };
+                made.clock = [this] {
+                  return CutRequests::Time(std::chrono::milliseconds(now_ms));
+                };
                 made.models[0]->batcher().on_step([this](const StepSeen& seen) {
                   layer_rows += seen.layer_rows;
                   round();
@@ -44,7 +46,7 @@ class EdgeLoad : public testing::Test {
 
   // Each step takes as long as a round.
   void round() {
-    now_ms += Wishes::kRound.count();
+    now_ms += CutRequests::kRound.count();
     if (pressure > 0) cloud.cloud.models[0]->token_waited(pressure * kSlo);
   }
 
@@ -156,7 +158,7 @@ TEST_F(EdgeLoad, ATextTakesLayersThatALoadedCloudAsksForAndGivesThemBack) {
     EXPECT_LE(got.lowest, 6);
     EXPECT_TRUE(comes_true([&] { return cloud.pages().in_use() == 0; }));
     for (int i = 0; i < 100; ++i) round();  // the next text finds it calm
-    cloud.cloud.models[0]->wishes().told();
+    cloud.cloud.models[0]->cut_requests().told();
   }
 }
 

@@ -1,4 +1,4 @@
-#include "cloud_server/state/wishes.h"
+#include "cloud_server/state/cut_requests.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,13 +14,13 @@ int draft_at(double price) {
   return price > 0.2 ? kMostDraft / 2 : kMostDraft;
 }
 
-double seconds(Wishes::Time time) {
+double seconds(CutRequests::Time time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
 }  // namespace
 
-void Wishes::comes(SequenceId session, Point to) {
+void CutRequests::comes(SequenceId session, Point to) {
   const std::lock_guard lock(mutex_);
   const Time now = clock_();
   Session& own = sessions_[session];
@@ -29,7 +29,7 @@ void Wishes::comes(SequenceId session, Point to) {
   if (before && *before != to) shedding_.moved(seconds(now), session);
 }
 
-wire::LoadNote Wishes::told(SequenceId session, Priority priority, std::optional<int> can) {
+wire::LoadNote CutRequests::told(SequenceId session, Priority priority, std::optional<int> can) {
   const std::lock_guard lock(mutex_);
   const Time now = clock_();
   Session& own = sessions_[session];
@@ -39,36 +39,36 @@ wire::LoadNote Wishes::told(SequenceId session, Priority priority, std::optional
   return note(shedding_.want(session));
 }
 
-wire::LoadNote Wishes::told() {
+wire::LoadNote CutRequests::told() {
   const std::lock_guard lock(mutex_);
   round(clock_());
   return note(shedding_.want_of_new());
 }
 
-bool Wishes::asks(SequenceId session) const {
+bool CutRequests::asks(SequenceId session) const {
   const std::lock_guard lock(mutex_);
   return shedding_.want(session).has_value();
 }
 
-bool Wishes::rest() const {
+bool CutRequests::rest() const {
   const std::lock_guard lock(mutex_);
   return std::ranges::none_of(
       sessions_, [&](const auto& session) { return clock_() - session.second.seen <= kIdle; });
 }
 
-double Wishes::pressure() {
+double CutRequests::pressure() {
   const std::lock_guard lock(mutex_);
   round(clock_());
   return shedding_.pressure();
 }
 
-wire::LoadNote Wishes::note(std::optional<int> want) const {
+wire::LoadNote CutRequests::note(std::optional<int> want) const {
   const double price = std::round(100 * shedding_.price()) / 100;
   return {want, price, draft_at(price)};
 }
 
 // If it is time for one.
-void Wishes::round(Time now) {
+void CutRequests::round(Time now) {
   if (next_ && now < *next_) return;
   next_ = now + kRound;
   std::erase_if(sessions_, [&](const auto& session) { return now - session.second.seen > kIdle; });

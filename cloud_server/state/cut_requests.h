@@ -16,15 +16,15 @@
 namespace split::cloud {
 
 // Any number of threads.
-class Wishes {
+class CutRequests {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kRound{500};
   // A session that made no step for so long is not asked for anything.
   static constexpr std::chrono::seconds kIdle{10};
 
-  Wishes(int layers, double slo_ms, std::function<Shedding::Measured()> measure,
-         std::function<Time()> clock)
+  CutRequests(int layers, double slo_ms, std::function<Shedding::Measured()> measure,
+              std::function<Time()> clock)
       : measure_(std::move(measure)), clock_(std::move(clock)), shedding_(layers, slo_ms) {}
 
   // A session's step has come, and will go so far.
