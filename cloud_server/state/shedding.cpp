@@ -34,7 +34,7 @@ void Shedding::round(double now_s, const Measured& measured,
   }
   size_t left = std::max<size_t>(1, sessions.size() / kPartThatMoves);
   for (const Id id : in_turn(sessions)) {
-    Wish& have = cut_requests_.at(id);
+    CutRequest& have = cut_requests_.at(id);
     if (have.since && now_s < *have.since + kBetweenWishes) continue;
     const int cut = next_cut(sessions.at(id), have.cut, taken);
     if (cut == have.cut) continue;
@@ -72,7 +72,7 @@ std::vector<Shedding::Id> Shedding::in_turn(const std::map<Id, Session>& session
 Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
   Taken taken;
   for (const auto& [id, session] : sessions) {
-    Wish& have = cut_requests_.try_emplace(id, Wish{layers_, {}}).first->second;
+    CutRequest& have = cut_requests_.try_emplace(id, CutRequest{layers_, {}}).first->second;
     // A wish for what it cannot hold is none, and its end no move.
     if (have.cut < session.can) have.cut = rung(session.can, session.can);
     taken.layers += layers_ - have.cut;

@@ -48,7 +48,7 @@ class Shedding {
   double price() const;
 
  private:
-  struct Wish {
+  struct CutRequest {
     int cut = 0;
     std::optional<double> since = {};  // seconds; none: it never had another
     bool followed = true;              // by the edge, or there is nothing to follow
@@ -72,7 +72,7 @@ class Shedding {
   // sessions in a round could not follow.
   bool rises_ = false, falls_ = false, stopped_ = false, ahead_ = false;
   std::optional<double> low_since_, lowered_;  // seconds
-  std::map<Id, Wish> cut_requests_;            // a cut of layers_: it may choose its own
+  std::map<Id, CutRequest> cut_requests_;      // a cut of layers_: it may choose its own
   Id next_ = 0;  // where the next round begins, so that all have turns
 };
 
