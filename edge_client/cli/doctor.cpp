@@ -14,6 +14,7 @@
 #include "edge_client/options/command_line.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/server/cloud_notice.h"
+#include "edge_client/server/loader_output.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/loader.h"
@@ -109,7 +110,8 @@ bool Doctor::check(std::string_view name, std::initializer_list<Need> needs, con
 }
 
 std::string Doctor::server() {
-  loader_.emplace(options_, world_.console, world_.environment, interrupt_);
+  loader_.emplace(options_, output_to(world_.console, options_.quiet), world_.environment,
+                  interrupt_);
   notice_.emplace(world_.console, loader_->remote().origin(), false);
   loader_->on_waiting([this](const RemoteError& error) { notice_->lost(error); },
                       [this](bool again) { notice_->found(again); });

@@ -39,23 +39,24 @@ std::string in_short(const Receipt& receipt) {
 
 class Loop {
  public:
-  Loop(Engine& engine, const World& world, Interrupt& interrupt, ToldLines& lines,
-       CloudNotice& notice, const GenerateOptions& generate)
+  Loop(Engine& engine, const Options& options, const World& world, Interrupt& interrupt,
+       ToldLines& lines, CloudNotice& notice, const GenerateOptions& generate)
       : engine_(engine),
+        options_(options),
         world_(world),
         interrupt_(interrupt),
         lines_(lines),
         notice_(notice),
         generate_(generate),
         follows_(engine.follows()),
-        seed_(options().seed) {}
+        seed_(options_.seed) {}
 
   void run() {
     LineEditor editor(world_.input, world_.console.err, interrupt_,
                       history_file(world_.environment));
     const std::shared_ptr<void> end(nullptr, [this](void*) { lines_.through({}); });
     lines_.through([&editor](const std::string& line) { editor.tell(line); });
-    if (!options().quiet) say(kHello);
+    if (!options_.quiet) say(kHello);
     const std::string prompt = marked(Mark::kBold, kPrompt);
     std::string line;
     for (;;) {
@@ -86,9 +87,8 @@ class Loop {
   void save(const std::string& name);
   bool answer(const std::string& line);
 
-  const Options& options() const { return engine_.options(); }
-
   Engine& engine_;
+  const Options& options_;
   const World& world_;
   Interrupt& interrupt_;
   ToldLines& lines_;
@@ -165,9 +165,9 @@ bool Loop::obey(std::string_view line) {
 
 // True when nobody reads its texts any more.
 bool Loop::answer(const std::string& line) {
-  const Options& asked = engine_.options();
   const LoadedModel& model = *engine_.loaded();
-  const auto prompt = prompt_ids(model.model.config(), &*model.tokenizer, line, !asked.no_special);
+  const auto prompt =
+      prompt_ids(model.model.config(), &*model.tokenizer, line, !options_.no_special);
   GenerateOptions options = generate_;
   options.sampling.seed = seed_ ? *seed_ : drawn_seed();
   options.seeded = seed_.has_value();
@@ -187,7 +187,7 @@ bool Loop::answer(const std::string& line) {
     const auto begun = work.begin(prompt, options);
     const auto put = [&](std::string_view piece, const ScoredToken*) {
       text_ += piece;
-      if (asked.json || piece.empty()) return true;
+      if (options_.json || piece.empty()) return true;
       notice_.wrote(piece);
       unread = !console.out(row.next(piece));
       return !unread;
@@ -202,26 +202,27 @@ bool Loop::answer(const std::string& line) {
   receipt.prompt_tokens = prompt.size();
   receipt.finish_reason = text.finish_reason;
   receipt.seed = options.sampling.seed;
-  if (asked.json) {
-    console.out(to_json(receipt, prompt, text, asked.logprobs.has_value()));
+  if (options_.json) {
+    console.out(to_json(receipt, prompt, text, options_.logprobs.has_value()));
     return unread;
   }
   console.out("\n");
   notice_.wrote("\n");
   const std::vector<Move>& moves = receipt.counts.moves;
-  for (size_t i = 0; i < moves.size() && !asked.quiet; ++i) {
+  for (size_t i = 0; i < moves.size() && !options_.quiet; ++i) {
     const std::string words = rescue_words(moves, i, receipt.exact);
     if (!words.empty()) say(words);
   }
-  if (!asked.quiet) say(marked(Mark::kDim, in_short(receipt)));
+  if (!options_.quiet) say(marked(Mark::kDim, in_short(receipt)));
   return unread;
 }
 
 }  // namespace
 
-void run_prompt_loop(Engine& engine, const World& world, Interrupt& interrupt, ToldLines& lines,
-                     CloudNotice& notice, const GenerateOptions& generate) {
-  Loop(engine, world, interrupt, lines, notice, generate).run();
+void run_prompt_loop(Engine& engine, const Options& options, const World& world,
+                     Interrupt& interrupt, ToldLines& lines, CloudNotice& notice,
+                     const GenerateOptions& generate) {
+  Loop(engine, options, world, interrupt, lines, notice, generate).run();
 }
 
 }  // namespace split::edge

@@ -26,6 +26,7 @@
 #include "edge_client/engine/request.h"
 #include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
+#include "edge_client/server/loader_output.h"
 #include "edge_client/server/serve.h"
 #include "program/exit_codes.h"
 #include "program/terminal.h"
@@ -59,7 +60,7 @@ class Run : public EngineObserver {
         world_(world),
         interrupt_(interrupt),
         notice_(world.console, connect(options, world.environment, {})->origin(), options.quiet),
-        engine_(options, world.console, world.environment, interrupt, *this) {}
+        engine_(options, world.environment, interrupt, *this) {}
 
   void go(const std::string& prompt);
   void embed_each();   // of many texts
@@ -71,6 +72,10 @@ class Run : public EngineObserver {
   double waited_ms() const override { return notice_.waited_ms(); }
   void begins(const Loader::Begin& where, const LoadedModel& model) override;
   void begun(const PlacedModel& split) override;
+  void noted(const std::string& line) override {
+    if (!options_.quiet) world_.console.err(line + "\n");
+  }
+  ProgressTo progress() const override { return progress_on(world_.console, options_.quiet); }
   void said(const std::string& line) override { lines_.tell(line); }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
   void moved(const Move& move, const std::string& words) override;
@@ -368,11 +373,11 @@ void Run::embed_each() {
 void Run::interactive() {
   loops_ = true;
   load();
-  run_prompt_loop(engine_, world_, interrupt_, lines_, notice_, generate_options());
+  run_prompt_loop(engine_, options_, world_, interrupt_, lines_, notice_, generate_options());
 }
 
 void plan(const Options& options, const World& world, Interrupt& interrupt) {
-  Loader loader(options, world.console, world.environment, interrupt);
+  Loader loader(options, output_to(world.console, options.quiet), world.environment, interrupt);
   CloudNotice notice(world.console, loader.remote().origin(), options.quiet);
   loader.on_waiting([&](const RemoteError& error) { notice.lost(error); },
                     [&](bool again) { notice.found(again); });

@@ -14,6 +14,7 @@
 #include "edge_client/cloud/model_link.h"
 #include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
+#include "edge_client/server/loader_output.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/weight_blobs.h"
 #include "program/exit_codes.h"
@@ -57,7 +58,8 @@ class Training {
       : command_(command),
         world_(world),
         interrupt_(interrupt),
-        loader_(command.options, world.console, world.environment, interrupt),
+        loader_(command.options, output_to(world.console, command.options.quiet), world.environment,
+                interrupt),
         notice_(world.console, loader_.remote().origin(), command.options.quiet),
         out_(command.out),
         part_(command.out + ".part"),

@@ -22,12 +22,13 @@ void expect_running_can_move(const PlacedModel& now) {
 
 }  // namespace
 
-Engine::Engine(const Options& options, const Console& console,
-               const Flags::Environment& environment, Interrupt& interrupt,
-               EngineObserver& observer)
+Engine::Engine(const EngineOptions& options, const Flags::Environment& environment,
+               Interrupt& interrupt, EngineObserver& observer)
     : options_(options),
       observer_(observer),
-      loader_(options, console, environment, interrupt),
+      loader_(options,
+              {[this](const std::string& line) { observer_.noted(line); }, observer.progress()},
+              environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
       turns_([this](const std::string& session) { pool_.dismiss(session); }),
@@ -89,7 +90,7 @@ void Engine::load_first() {
     first = loader_.begin();
     known.emplace(LoadedModel{
         loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}, {}});
-    if (!options_.serve) return;
+    if (!options_.many_texts) return;
     known->chat = loader_.chat(first.info);
     known->format = AnswerFormat::of(known->chat ? &*known->chat : nullptr);
   };
@@ -104,10 +105,10 @@ void Engine::load_first() {
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   loader_.remember(*split);
   // They are kept in the cache, which a text on the cloud does without.
-  if (options_.serve || split->place.local() || loader_.has_cache()) {
+  if (options_.many_texts || split->place.local() || loader_.has_cache()) {
     forecasts_ = loader_.forecasts(split->info);
   }
-  if (options_.serve && !options_.auto_cut) measure(split->info);  // else the arrival does
+  if (options_.many_texts && !options_.auto_cut) measure(split->info);  // else the arrival does
   {
     const std::lock_guard lock(mutex_);
     now_.split = split;
@@ -205,7 +206,7 @@ void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
 
 // Texts at a cut that was named may lose the cloud. With the loader held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (!options_.serve || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
+  if (!options_.many_texts || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
   if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
@@ -395,7 +396,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
     }
   }
   reserve_.reset();
-  Options options = options_;
+  EngineOptions options = options_;
   options.all_on_cloud = cut == Move::kCloud;
   options.cut.reset();
   if (!options.all_on_cloud) options.cut = cut;

@@ -51,8 +51,8 @@ struct EngineState {
 class Engine {
  public:
   // All of these outlive it. Throws Error(kInput) for a bad URL.
-  Engine(const Options& options, const Console& console, const Flags::Environment& environment,
-         Interrupt& interrupt, EngineObserver& observer);
+  Engine(const EngineOptions& options, const Flags::Environment& environment, Interrupt& interrupt,
+         EngineObserver& observer);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -94,12 +94,12 @@ class Engine {
   Loader::Kept forget() const { return loader_.forget(); }
 
   // The parts that texts share.
-  const Options& options() const { return options_; }
+  const EngineOptions& options() const { return options_; }
   EngineObserver& observer() { return observer_; }
   const RetryOptions& retry() const { return loader_.retry(); }
   RemotePool& pool() { return pool_; }
   // None of a terminal's texts whose cut moves: its pages hold one.
-  OwnTurns* turns() { return options_.serve || !options_.auto_cut ? &turns_ : nullptr; }
+  OwnTurns* turns() { return options_.keeps_turns ? &turns_ : nullptr; }
   RunningTexts& answers() { return answers_; }
   Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
@@ -131,7 +131,7 @@ class Engine {
   void watch_once(const AvailableCut& place);
   void watch(Batcher& batcher);
 
-  const Options& options_;
+  const EngineOptions& options_;
   EngineObserver& observer_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;

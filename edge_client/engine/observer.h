@@ -49,6 +49,10 @@ class EngineObserver {
   virtual void begins(const Loader::Begin& /*where*/, const LoadedModel& /*model*/) {}
   // They are here, and texts begin on it.
   virtual void begun(const PlacedModel& /*split*/) {}
+  // A line for people that --quiet hides, and where downloads draw how far they are. The engine
+  // asks for the latter when it is made.
+  virtual void noted(const std::string& /*line*/) {}
+  virtual ProgressTo progress() const { return {}; }
   // A line for people, of what became of weights.
   virtual void said(const std::string& /*line*/) {}
   // Weights come beside texts: which, in their order, before the first byte; the model that grows

@@ -10,7 +10,7 @@
 
 namespace split::edge {
 
-Reserve::Reserve(const Loader& loader, const Options& options, RunningTexts& answers,
+Reserve::Reserve(const Loader& loader, const EngineOptions& options, RunningTexts& answers,
                  EngineObserver& observer)
     : loader_(loader), options_(options), answers_(answers), observer_(observer) {
   answers_.on_busy([this](bool busy) { text_runs(busy); });

@@ -18,7 +18,7 @@ class Reserve {
  public:
   // Begins, unless all weights are more than the options and the memory allow. All of these outlive
   // it; nobody else downloads weights or hears the answers meanwhile.
-  Reserve(const Loader& loader, const Options& options, RunningTexts& answers,
+  Reserve(const Loader& loader, const EngineOptions& options, RunningTexts& answers,
           EngineObserver& observer);
   ~Reserve();  // ends what is on its way
   Reserve(const Reserve&) = delete;
@@ -31,7 +31,7 @@ class Reserve {
   std::string over() const;
 
   const Loader& loader_;
-  const Options& options_;
+  const EngineOptions& options_;
   RunningTexts& answers_;
   EngineObserver& observer_;
   Interrupt ends_;

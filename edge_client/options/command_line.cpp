@@ -198,6 +198,13 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.toggle("manual", "print the page for man", &words.manual);
 }
 
+// Says by properties what a program that serves, and one that plans, want of the engine.
+void tell_engine(Options& options) {
+  options.many_texts = options.waits_for_cloud = options.serve;
+  options.keeps_turns = options.serve || !options.auto_cut;
+  options.needs_cloud = options.plan;
+}
+
 void read_prompt(const Flags& flags, const Words& words, Options& options) {
   const int prompts =
       flags.given("prompt") + flags.given("prompt-file") + flags.given("prompt-ids");
@@ -328,6 +335,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   read_template(options);
   read_places(flags, words, cut_moves, options);
   read_arithmetic(flags, words, options);
+  tell_engine(options);
   return line;
 }
 
@@ -410,6 +418,7 @@ Options read_engine_options(const Json& given) {
   read_template(options);
   read_places(flags, words, true, options);
   read_arithmetic(flags, words, options);
+  tell_engine(options);
   return options;
 }
 

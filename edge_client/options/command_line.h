@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "edge_client/split/options.h"
+#include "edge_client/options/options.h"
 #include "program/flags.h"
 
 namespace split::edge {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "edge_client/split/options.h"
+#include "edge_client/options/options.h"
 
 namespace split::edge {
 

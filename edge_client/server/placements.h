@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/options/options.h"
 #include "edge_client/server/service.h"
 
 namespace split::edge {

@@ -1,6 +1,7 @@
 // edge_client --serve: the service behind its routes, from the first connection to the last answer.
 #pragma once
 
+#include "edge_client/options/options.h"
 #include "edge_client/server/placements.h"
 #include "program/interrupt.h"
 #include "program/world.h"

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/log_room.h"
+#include "edge_client/server/loader_output.h"
 #include "edge_client/server/split_backend.h"
 #include "edge_client/server/status.h"
 #include "http/message.h"
@@ -39,7 +40,7 @@ Service::Service(Options options, const Console& console, const Flags::Environme
            }},
       notice_(log_, connect(options_, environment, kProbe)->origin(), options_.quiet),
       health_(connect(options_, environment, kProbe)),
-      engine_(options_, console, environment, interrupt, *this) {}
+      engine_(options_, environment, interrupt, *this) {}
 
 void Service::waiting(const RemoteError& error) {
   if (error.status == 0 && error.code != kFirstAsk) health_.heard(false);
@@ -50,6 +51,12 @@ void Service::found(bool again) {
   if (again) health_.heard(true);
   notice_.found(again);
 }
+
+void Service::noted(const std::string& line) {
+  if (!options_.quiet) console_.err(line + "\n");
+}
+
+ProgressTo Service::progress() const { return progress_on(console_, options_.quiet); }
 
 void Service::said(const std::string& line) { write_log(log_line("info", line)); }
 

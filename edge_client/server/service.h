@@ -9,6 +9,7 @@
 #include <string>
 
 #include "edge_client/engine/engine.h"
+#include "edge_client/options/options.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/health_check.h"
 #include "edge_client/server/observe.h"
@@ -66,6 +67,8 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   void waiting(const RemoteError& error) override;
   void found(bool again) override;
   void retried(const RemoteError& error) override { metrics_.retried(error); }
+  void noted(const std::string& line) override;
+  ProgressTo progress() const override;
   void said(const std::string& line) override;
   void moved(const Move&, const std::string& words) override {
     if (!words.empty()) said(words);

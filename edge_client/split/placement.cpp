@@ -44,7 +44,7 @@ double head_in_blocks(const Model& model) {
   return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
 }
 
-Placement place(const Options& options, const Model& model, const CloudSessions& sessions,
+Placement place(const EngineOptions& options, const Model& model, const CloudSessions& sessions,
                 bool cloud_lost) {
   const double size = head_in_blocks(model);
   const InitialPlacement begin = initial_placement(
@@ -56,7 +56,7 @@ Placement place(const Options& options, const Model& model, const CloudSessions&
        .head_blocks = size,
        .cloud_lost = cloud_lost,
        .sessions = sessions});
-  Options chosen = options;
+  EngineOptions chosen = options;
   chosen.all_on_cloud = !begin.cut;
   if (begin.cut) chosen.cut = begin.cut;
   chosen.head_on_cloud = begin.head_on_cloud;
@@ -71,14 +71,14 @@ std::string head_line(const Placement& place) {
              " blocks and stays on the cloud (--head edge)\n");
 }
 
-std::optional<Placement> place_alone(const Options& options) {
+std::optional<Placement> place_alone(const EngineOptions& options) {
   if (options.cut != 0 || options.all_on_cloud || options.head_on_cloud) return std::nullopt;
   ModelConfig any;
   any.layers = 1;
   return place(options, any);
 }
 
-Placement place(const Options& options, const ModelConfig& config) {
+Placement place(const EngineOptions& options, const ModelConfig& config) {
   const int layers = config.layers;
   Placement place;
   place.cut = options.cut.value_or(default_cut(layers));
@@ -103,7 +103,7 @@ Placement place(const Options& options, const ModelConfig& config) {
     place.range = StageRange::from_block(lowest, layers);
     return place;
   }
-  const bool norm = options.embed || (options.head_on_cloud && options.serve);
+  const bool norm = options.embed || (options.head_on_cloud && options.many_texts);
   place.range = StageRange::from_block(lowest, norm                    ? Point::norm()
                                                : options.head_on_cloud ? Point(layers)
                                                                        : Point::head());

@@ -79,10 +79,10 @@ std::optional<Point> PlacedModel::floor() const {
   return tail->floor();
 }
 
-Loader::Loader(const Options& options, const Console& console,
+Loader::Loader(const EngineOptions& options, LoaderOutput output,
                const Flags::Environment& environment, Interrupt& interrupt)
     : options_(options),
-      console_(console),
+      output_(std::move(output)),
       environment_(environment),
       interrupt_(interrupt),
       remote_(connect(std::chrono::seconds(options.timeout))) {
@@ -90,7 +90,7 @@ Loader::Loader(const Options& options, const Console& console,
   retry_.budget = std::chrono::seconds(options.retry_for);
 }
 
-std::unique_ptr<Remote> connect(const Options& options, const Flags::Environment& environment,
+std::unique_ptr<Remote> connect(const EngineOptions& options, const Flags::Environment& environment,
                                 std::chrono::milliseconds timeout) {
   return std::make_unique<Remote>(options.server, Patience(timeout, options.min_rate),
                                   Credentials{options.api_key, options.ca_cert, environment});
@@ -120,10 +120,11 @@ bool Loader::cloud_lives() const {
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = kLazyPages ? 16 : 2, kMost = 1ull << 30;
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
-  if (options_.kv_budget == 0 && !options_.serve && (!place.moves.empty() || options_.auto_cut)) {
+  if (options_.kv_budget == 0 && !options_.many_texts &&
+      (!place.moves.empty() || options_.auto_cut)) {
     return kv_bytes_for(*model_, place.range, options_.profile, 2);
   }
-  if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
+  if (options_.kv_budget > 0 || !options_.many_texts) return options_.kv_budget;
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
@@ -160,13 +161,13 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   }
   const uint64_t weights = bytes_of(blobs_of(*model_, info, place.range, formats(info)));
   const std::string over = over_cache_limit(weights);
-  if (!options_.quiet && !over.empty()) console_.err(over + "\n");
+  if (!over.empty()) output_.note(over);
   LoadOptions load;
   load.retry = retry_;
   load.on_bytes = on_bytes;
   const bool without_server = seen_ && place.alone();
   if (without_server) load.retry.budget = {};
-  if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
+  load.progress = output_.progress;
   try {
     // Before the download: a device that is not there should not cost one.
     load_tail(*split, device(), load, kv_budget(place));
@@ -415,15 +416,14 @@ void Loader::allow_moves(PlacedModel& split) {
       place.all_on_cloud ||
       std::ranges::find(place.moves, Move::kCloud, &ScheduledMove::cut) != place.moves.end();
   const auto stay = [&](std::string_view why) {
-    if (scheduled) split.leaves_lost_cloud = false;
-    if (scheduled && !options_.quiet) {
-      console_.err(cat("--moves: texts stay at cut ", place.name(), ": ", why, "\n"));
-    }
+    if (!scheduled) return;
+    split.leaves_lost_cloud = false;
+    output_.note(cat("--moves: texts stay at cut ", place.name(), ": ", why));
   };
   split.leaves_lost_cloud = options_.auto_cut || !options_.stay;
   const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that it can leave
   if (place.head_on_cloud || config().encodes()) return;
-  if (!(scheduled || options_.serve || options_.auto_cut || streams)) return;
+  if (!(scheduled || options_.many_texts || options_.auto_cut || streams)) return;
   const Constraint bound = bound_of(sessions_of(split.info), into_cloud);
   if (bound != Constraint::kNone) return stay(words_of(bound));
   if (scheduled) {
@@ -434,7 +434,7 @@ void Loader::allow_moves(PlacedModel& split) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
-  int deepest = options_.serve || into_cloud ? model_->config().layers : place.cut;
+  int deepest = options_.many_texts || into_cloud ? model_->config().layers : place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
   deepest = std::min(deepest, highest_cut().value_or(deepest));
   split.deepest = deepest;

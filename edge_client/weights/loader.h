@@ -86,6 +86,12 @@ struct GrowOptions {
   Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
 };
 
+// What a loader tells people: lines, and how far downloads are.
+struct LoaderOutput {
+  std::function<void(const std::string& line)> note = [](const std::string&) {};
+  ProgressTo progress = {};
+};
+
 // The steps in which weights come beside texts.
 struct Growth {
   FetchPlan chosen;
@@ -96,14 +102,14 @@ struct Growth {
 std::string base_of(const wire::ModelInfo& info);
 
 // A connection to the options' server.
-std::unique_ptr<Remote> connect(const Options& options, const Flags::Environment& environment,
+std::unique_ptr<Remote> connect(const EngineOptions& options, const Flags::Environment& environment,
                                 std::chrono::milliseconds timeout);
 
 // One thread at a time.
 class Loader {
  public:
   // All of these outlive it.
-  Loader(const Options& options, const Console& console, const Flags::Environment& environment,
+  Loader(const EngineOptions& options, LoaderOutput output, const Flags::Environment& environment,
          Interrupt& interrupt);
 
   // Asks which models there are, and for the wanted one's config. Where nobody answers, and this
@@ -126,7 +132,7 @@ class Loader {
   const ModelConfig& config() const { return model_->config(); }
 
   // Where a text's rows run (split/placement.h). Throws Error(kInput).
-  Placement place(const Options& options, const CloudSessions& sessions = {},
+  Placement place(const EngineOptions& options, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
   // The first block of the tail of one's own that is used: no cut is above it. None: no tail is.
   std::optional<int> highest_cut() const;
@@ -256,8 +262,8 @@ class Loader {
   uint64_t kv_budget(const Placement& place) const;
   uint64_t granted_to_weights();
 
-  const Options& options_;
-  const Console& console_;
+  const EngineOptions& options_;
+  const LoaderOutput output_;
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
   std::unique_ptr<Remote> remote_;

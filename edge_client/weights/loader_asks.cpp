@@ -43,12 +43,12 @@ Loader::Kept Loader::forget() const {
 std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
   if (options_.auto_cut || tail_chooses_cut()) {
-    Options local = options_;
+    EngineOptions local = options_;
     local.cut = 0;
     local.all_on_cloud = false;
     alone = place_alone(local);
   }
-  if (!alone || options_.plan) return std::nullopt;
+  if (!alone || options_.needs_cloud) return std::nullopt;
   return SeenModels::Key{remote_->origin(), options_.model,
                          manifest_query(*alone, options_.formats)};
 }
@@ -90,9 +90,9 @@ bool Loader::recall(const RemoteError& error, bool aloud) {
     if (damage.kind() != ErrorKind::kIntegrity) throw;
     throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
   }
-  if (seen_ && aloud && !options_.quiet) {
-    console_.err(cat(remote_->origin(), " does not answer: ", shown(seen_->info.id),
-                     " is as last seen there, on ", utc_text(seen_->seconds), "\n"));
+  if (seen_ && aloud) {
+    output_.note(cat(remote_->origin(), " does not answer: ", shown(seen_->info.id),
+                     " is as last seen there, on ", utc_text(seen_->seconds)));
   }
   return seen_.has_value();
 }
@@ -128,7 +128,8 @@ std::string Loader::wanted_id() {
   // is most likely not there, so nobody is kept waiting, but for a program that serves.
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
-  const auto patience = options_.serve ? retry_.budget : std::min(kStarting, retry_.budget);
+  const auto patience =
+      options_.waits_for_cloud ? retry_.budget : std::min(kStarting, retry_.budget);
   // The error says it all by then; a server that is there and busy is told as ever, and one that
   // takes what is asked and says nothing.
   if (retry_.on_lost) retry_.on_lost(RemoteError("", 0, kFirstAsk));
@@ -141,7 +142,7 @@ std::string Loader::wanted_id() {
   RetryOptions start = retry_;
   bool told = false;
   start.on_lost = [&](const RemoteError& error) {
-    told = (error.status != 0 || options_.serve) && retry_.on_lost;
+    told = (error.status != 0 || options_.waits_for_cloud) && retry_.on_lost;
     if (told) retry_.on_lost(error);
   };
   start.on_found = [&](bool again) {
@@ -226,10 +227,11 @@ void Loader::expect_formats() {
   }
 }
 
-Placement Loader::place(const Options& options, const CloudSessions& sessions, bool cloud_lost) {
+Placement Loader::place(const EngineOptions& options, const CloudSessions& sessions,
+                        bool cloud_lost) {
   try {
     if (!tail_) return edge::place(options, *model_, sessions, cloud_lost);
-    Options pinned = options;
+    EngineOptions pinned = options;
     pinned.head_given = true;
     pinned.cut = options.cut.value_or(cloud_lost ? 0 : tail_->first());
     Placement placed = edge::place(pinned, *model_);
@@ -292,7 +294,7 @@ void Loader::take_context(const wire::ModelInfo& info) const {
     TextRoom room = text_room(options_, info);
     if (room.budget == 0) room.budget = default_kv_budget(*model_, options_.profile, {}, room);
     const std::string line = fit_context(*model_, options_.profile, {}, room);
-    if (!line.empty() && !options_.quiet) console_.err(cat(line, "\n"));
+    if (!line.empty()) output_.note(line);
   });
 }
 
@@ -304,7 +306,7 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
   }
   remote_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
-  wire::ModelInfo info = manifest(*remote_, interrupt_, retry_, !options_.quiet);
+  wire::ModelInfo info = manifest(*remote_, interrupt_, retry_, true);
   described_ = true;
   return info;
 }
@@ -352,7 +354,7 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOpti
       if (prepares && said != error.said) {
         said = error.said;
         preparing.succeeded();
-        if (aloud) console_.err(cat(said, "\n"));
+        if (aloud) output_.note(said);
       }
       (prepares ? preparing : retry).failed(error);
     }
@@ -364,7 +366,7 @@ Loader::Begin Loader::begin() {
   begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
   if (tail_chooses_cut() && begin.place.cut > 0 && whole_in_cache(begin.info)) {
-    Options here = options_;
+    EngineOptions here = options_;
     here.cut = 0;
     begin.place = place(here);
     begin.info = manifest(&begin.place);
@@ -373,19 +375,17 @@ Loader::Begin Loader::begin() {
   const CloudSessions sessions = sessions_of(begin.info);
   begin.place = place(options_, sessions);
   if (begin.place.all_on_cloud) return begin;
-  if (!options_.quiet) {
-    console_.err(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
-                     begin.place.name(), "\n"));
-  }
+  output_.note(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
+                   begin.place.name()));
   begin.info = manifest(&begin.place);
   return begin;
 }
 
 DType Loader::wire_of(const wire::ModelInfo& info) {
   if (options_.wire == DType::kF32 || info.knows(wire::kWireFeature)) return options_.wire;
-  if (!std::exchange(told_wire_, true) && !options_.quiet) {
-    console_.err(cat("--wire ", format_name(options_.wire),
-                     ": the server knows no other format than f32: rows travel as f32\n"));
+  if (!std::exchange(told_wire_, true)) {
+    output_.note(cat("--wire ", format_name(options_.wire),
+                     ": the server knows no other format than f32: rows travel as f32"));
   }
   return DType::kF32;
 }

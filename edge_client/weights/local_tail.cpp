@@ -74,7 +74,7 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
   return bytes;
 }
 
-TextRoom text_room(const Options& options, const wire::ModelInfo& info) {
+TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info) {
   TextRoom room{.budget = options.kv_budget, .texts = 2};  // as Loader::granted_to_weights() has it
   // A GPU takes the memory before there is a text, as a tab does.
   if (!kLazyPages || options.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;

@@ -33,7 +33,7 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
                                      const StageRange& range, const StageFormats& formats);
 uint64_t bytes_of(std::span<const wire::BlobInfo> blobs);
 // The room that a text of the model has here, whatever of the model comes here.
-TextRoom text_room(const Options& options, const wire::ModelInfo& info);
+TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info);
 
 // One thread at a time; what the batcher is asked for, any, and beside these grow().
 class LocalTail {

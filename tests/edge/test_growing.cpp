@@ -399,13 +399,12 @@ TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
   options.cache = cache.path;
   options.device = {"cpu", 1};
   options.quiet = true;
-  const Console console{[](std::string_view) { return true; }, [](std::string_view) {}};
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   uint64_t bytes = 0;
   const auto steps = edge::growth_steps(*golden.model, info, {});
   for (const GrowthStep& step : steps) bytes += step.bytes();
   const auto grow_by = [&](uint64_t max_weights) {
-    edge::Loader loader(options, console, nothing, interrupt);
+    edge::Loader loader(options, {}, nothing, interrupt);
     loader.select_model();
     notes.clear();
     const auto told = [this](const GrowthNote& note) {

@@ -145,13 +145,12 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
       edge::Options options;
       options.server = held.cloud.url();
       options.cache = held.cache.path.string();
-      options.serve = options.auto_cut = options.all_on_cloud = true;
+      options.many_texts = options.auto_cut = options.all_on_cloud = true;
       options.device.device = "cpu";
-      const Console console{[](std::string_view) { return true; }, [](std::string_view) {}};
       Interrupt interrupt;
       Heard heard;
       {
-        edge::Engine engine(options, console, {}, interrupt, heard);
+        edge::Engine engine(options, {}, interrupt, heard);
         std::thread loads([&] { engine.load(); });
         while (engine.opens().empty()) std::this_thread::yield();
         {

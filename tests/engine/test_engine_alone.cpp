@@ -62,7 +62,7 @@ struct Held {
                                                 {"device", "cpu"},
                                                 {"threads", 1},
                                                 {"retry-for", retry_for}}))),
-        engine(options, console, environment, interrupt, heard) {}
+        engine(options, environment, interrupt, heard) {}
   // Writes a text; calls `at` behind each token with how many there are.
   std::vector<int32_t> text(std::span<const int32_t> prompt, const GenerateOptions& wanted,
                             const std::function<void(int)>& at = {}) {
@@ -76,7 +76,6 @@ struct Held {
     while (running->next(count)) continue;
     return running->take().tokens;
   }
-  const Console console{[](std::string_view) { return true; }, [](std::string_view) {}};
   const Flags::Environment environment = [](const char*) { return nullptr; };
   edge::Options options;
   Interrupt interrupt;

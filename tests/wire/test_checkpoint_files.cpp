@@ -164,10 +164,9 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
     options.server = cloud.url();
     options.quiet = true;
     Interrupt interrupt;
-    const Console console{[](std::string_view) { return true; }, [](std::string_view) {}};
     const auto look = [&] {
       edge::Loader loader(
-          options, console, [](const char*) { return nullptr; }, interrupt);
+          options, {}, [](const char*) { return nullptr; }, interrupt);
       loader.select_model();
       read(loader, loader.manifest(nullptr));
     };

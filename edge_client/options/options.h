@@ -1,0 +1,44 @@
+// The options of edge_client: every flag, with its default. command_line.h reads them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "edge_client/split/engine_options.h"
+
+namespace split::edge {
+
+struct Options : EngineOptions {
+  // Exactly one of these, or text on stdin.
+  std::optional<std::string> prompt, prompt_file;
+  std::optional<std::vector<int32_t>> prompt_ids;
+
+  // As a server.
+  bool serve = false;
+  std::string host = "127.0.0.1";
+  int port = 8081;
+  bool insecure = false;
+  bool special_in_content = false;
+  std::string log_format = "text";
+  std::vector<std::string> allowed_hosts, cors_origins;
+  int stops_cloud = 0;         // the process that the page may end; 0: none
+  uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
+
+  float temperature = 0.8f, top_p = 0.95f, min_p = 0, repetition_penalty = 1;
+  float presence_penalty = 0, frequency_penalty = 0;
+  int top_k = 0;
+  std::optional<uint64_t> seed;  // none: drawn
+  std::vector<std::string> stop;
+  bool ignore_eos = false, no_special = false;
+  std::optional<int> logprobs;
+
+  bool jsonl = false;  // with embed: of each line
+  std::string out;     // where these go; empty: stdout
+  bool plan = false, list_devices = false, json = false, quiet = false;
+  bool measure = false;     // for the plan
+  bool goal_given = false;  // then receipts say what was foreseen
+};
+
+}  // namespace split::edge
