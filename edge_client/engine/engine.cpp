@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "base/resources/threads.h"
-#include "edge_client/place/plan_report.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/plan/measure.h"
 #include "step/names.h"
@@ -348,7 +347,7 @@ EngineState Engine::state() const {
     const Placement& here = landed ? landed->at->place : split->place;
     std::optional<int> lowest;
     if (!here.all_on_cloud && !here.head_on_cloud) lowest = here.cut;
-    state.plan = to_json(forecasts->plan(split->info.id, state.exact, lowest));
+    state.plan = forecasts->plan(split->info.id, state.exact, lowest);
   }
   return state;
 }
@@ -396,11 +395,11 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
     }
   }
   reserve_.reset();
-  EngineOptions options = options_;
-  options.all_on_cloud = cut == Move::kCloud;
-  options.cut.reset();
-  if (!options.all_on_cloud) options.cut = cut;
-  const Placement wanted = loader_.place(options);
+  PlacementRequest request = options_;
+  request.all_on_cloud = cut == Move::kCloud;
+  request.cut.reset();
+  if (!request.all_on_cloud) request.cut = cut;
+  const Placement wanted = loader_.place(request);
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;

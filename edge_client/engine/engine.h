@@ -15,6 +15,7 @@
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/reserve.h"
 #include "edge_client/engine/running_texts.h"
+#include "edge_client/place/plan_report.h"
 #include "edge_client/weights/stage_progress.h"
 
 namespace split::edge {
@@ -39,7 +40,7 @@ struct EngineState {
   const ModelConfig* config = nullptr;       // of either
   FetchCounts fetched;                       // of the split, and beside its answers
   std::map<std::string, StageProgress::Count> progress;
-  std::string plan;  // JSON, of the next answer (plan_report.h); empty: none yet
+  std::optional<PlanReport> plan;  // of the next answer; none yet
   std::vector<RunningTexts::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
   Goal goal = Goal::kFast;    // of a cut that is chosen

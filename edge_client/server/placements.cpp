@@ -45,7 +45,7 @@ void on_own_thread(const std::function<void()>& call) {
 }
 
 // A tail's own blocks run here alone, with the head.
-void expect_tail_here(const PlacementRequest& wanted) {
+void expect_tail_here(const PlacementChange& wanted) {
   if (wanted.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
   if (wanted.cut == Move::kCloud) {
     wire::Fields::refuse("cut", "expected a number or \"auto\": a tail's blocks run here alone");
@@ -98,7 +98,7 @@ std::shared_ptr<Service> Placements::present() const {
   return now_;
 }
 
-Options Placements::options_of(const PlacementRequest& wanted, const Service& now) const {
+Options Placements::options_of(const PlacementChange& wanted, const Service& now) const {
   Options options = now.options();
   const std::shared_ptr<PlacedModel> split = now.engine().present();
   const Placement& place = split->place;
@@ -141,7 +141,7 @@ Options Placements::options_of(const PlacementRequest& wanted, const Service& no
   return options;
 }
 
-void Placements::place(const PlacementRequest& wanted) {
+void Placements::place(const PlacementChange& wanted) {
   const std::lock_guard placing(placing_);
   const std::shared_ptr<Service> now = present();
   if (!now->ready()) now->find("");  // throws

@@ -15,7 +15,7 @@
 namespace split::edge {
 
 // A wish for another placement; what is absent stays as it is.
-struct PlacementRequest {
+struct PlacementChange {
   std::optional<std::string> model, head, format, device;
   std::optional<int> cut;  // blocks on the cloud, or Move::kCloud,
   bool chosen = false;     // or where the weights have come to
@@ -37,14 +37,14 @@ class Placements {
   // The one that answers. Whoever holds it may go on with it.
   std::shared_ptr<Service> present() const;
   // Downloads what is missing; answers begin there from then on. Throws HttpError and Error.
-  void place(const PlacementRequest& wanted);
+  void place(const PlacementChange& wanted);
 
   EdgeMetrics& metrics() { return metrics_; }
   std::string status() const;
 
  private:
   std::shared_ptr<Service> make(Options options);
-  Options options_of(const PlacementRequest& wanted, const Service& now) const;
+  Options options_of(const PlacementChange& wanted, const Service& now) const;
   void observe();
 
   const Console& console_;

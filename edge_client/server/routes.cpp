@@ -49,15 +49,15 @@ Response put_cut(Placements& placements, const Request& request) {
 
 Response put_placement(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
-  PlacementRequest wanted;
+  PlacementChange wanted;
   if (fields.has("cut")) {
     const int cut = read_cut(fields, &wanted.chosen);
     if (!wanted.chosen) wanted.cut = cut;
   }
-  for (const auto& [name, text] : {std::pair{"model", &PlacementRequest::model},
-                                   {"head", &PlacementRequest::head},
-                                   {"format", &PlacementRequest::format},
-                                   {"device", &PlacementRequest::device}}) {
+  for (const auto& [name, text] : {std::pair{"model", &PlacementChange::model},
+                                   {"head", &PlacementChange::head},
+                                   {"format", &PlacementChange::format},
+                                   {"device", &PlacementChange::device}}) {
     if (fields.has(name)) wanted.*text = fields.text(name);
   }
   fields.finish();

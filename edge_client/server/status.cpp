@@ -119,7 +119,7 @@ std::string status_json(const ServiceState& now) {
       {"goes_on", split && split->leaves_lost_cloud},
       {"stages", Json::array()},
       {"goal", goal_name(now.goal)},
-      {"plan", now.plan.empty() ? Json() : parse_json(now.plan, 8, "the plan")},
+      {"plan", now.plan ? parse_json(to_json(*now.plan), 8, "the plan") : Json()},
       {"exact", now.exact ? Json(*now.exact) : Json()},
       {"answers", answers_of(now)},
       {"last", now.last_receipt.empty() ? Json() : parse_json(now.last_receipt, 8, "the receipt")}};

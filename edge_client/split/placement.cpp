@@ -44,19 +44,19 @@ double head_in_blocks(const Model& model) {
   return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
 }
 
-Placement place(const EngineOptions& options, const Model& model, const CloudSessions& sessions,
+Placement place(const PlacementRequest& request, const Model& model, const CloudSessions& sessions,
                 bool cloud_lost) {
   const double size = head_in_blocks(model);
   const InitialPlacement begin = initial_placement(
-      {.cut = options.cut.value_or(default_cut(model.config().layers)),
-       .on_cloud = options.all_on_cloud,
-       .follows = options.auto_cut,
-       .head_given = options.head_given || options.embed || !options.moves.empty(),
-       .head_cloud = options.head_on_cloud,
+      {.cut = request.cut.value_or(default_cut(model.config().layers)),
+       .on_cloud = request.all_on_cloud,
+       .follows = request.auto_cut,
+       .head_given = request.head_given || request.embed || !request.moves.empty(),
+       .head_cloud = request.head_on_cloud,
        .head_blocks = size,
        .cloud_lost = cloud_lost,
        .sessions = sessions});
-  EngineOptions chosen = options;
+  PlacementRequest chosen = request;
   chosen.all_on_cloud = !begin.cut;
   if (begin.cut) chosen.cut = begin.cut;
   chosen.head_on_cloud = begin.head_on_cloud;
@@ -71,23 +71,23 @@ std::string head_line(const Placement& place) {
              " blocks and stays on the cloud (--head edge)\n");
 }
 
-std::optional<Placement> place_alone(const EngineOptions& options) {
-  if (options.cut != 0 || options.all_on_cloud || options.head_on_cloud) return std::nullopt;
+std::optional<Placement> place_alone(const PlacementRequest& request) {
+  if (request.cut != 0 || request.all_on_cloud || request.head_on_cloud) return std::nullopt;
   ModelConfig any;
   any.layers = 1;
-  return place(options, any);
+  return place(request, any);
 }
 
-Placement place(const EngineOptions& options, const ModelConfig& config) {
+Placement place(const PlacementRequest& request, const ModelConfig& config) {
   const int layers = config.layers;
   Placement place;
-  place.cut = options.cut.value_or(default_cut(layers));
+  place.cut = request.cut.value_or(default_cut(layers));
   if (place.cut > layers) {
     throw Error(ErrorKind::kInput, cat("--cut: the model has ", layers, " blocks: expected 0..",
                                        layers, " or cloud, got ", place.cut));
   }
-  int lowest = options.all_on_cloud && !options.moves.empty() ? layers : place.cut;
-  for (const ScheduledMove& move : options.moves) {
+  int lowest = request.all_on_cloud && !request.moves.empty() ? layers : place.cut;
+  for (const ScheduledMove& move : request.moves) {
     if (move.cut == Move::kCloud) continue;
     if (move.cut > layers) {
       throw Error(ErrorKind::kInput, cat("--moves: the model has ", layers,
@@ -95,17 +95,17 @@ Placement place(const EngineOptions& options, const ModelConfig& config) {
     }
     lowest = std::min(lowest, move.cut);
   }
-  place.moves = options.moves;
-  place.all_on_cloud = options.all_on_cloud;
-  place.head_on_cloud = options.head_on_cloud && !options.embed && !config.encodes();
+  place.moves = request.moves;
+  place.all_on_cloud = request.all_on_cloud;
+  place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
   // A server answers embeddings too: the final norm is a few kilobytes.
   if (config.encodes()) {  // its last state is what texts are pooled from
     place.range = StageRange::from_block(lowest, layers);
     return place;
   }
-  const bool norm = options.embed || (options.head_on_cloud && options.many_texts);
+  const bool norm = request.embed || (request.head_on_cloud && request.many_texts);
   place.range = StageRange::from_block(lowest, norm                    ? Point::norm()
-                                               : options.head_on_cloud ? Point(layers)
+                                               : request.head_on_cloud ? Point(layers)
                                                                        : Point::head());
   return place;
 }

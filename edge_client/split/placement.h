@@ -29,15 +29,15 @@ struct Placement {
 };
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
-Placement place(const EngineOptions& options, const ModelConfig& config);
+Placement place(const PlacementRequest& request, const ModelConfig& config);
 // Leaves what the options do not say to place/begin.h, else as above.
-Placement place(const EngineOptions& options, const Model& model,
+Placement place(const PlacementRequest& request, const Model& model,
                 const CloudSessions& sessions = {}, bool cloud_lost = false);
 // The head's multiplications for a row, in those of a block.
 double head_in_blocks(const Model& model);
 // A line that says so, or nothing.
 std::string head_line(const Placement& place);
 // The same before the model is known, where it is alone().
-std::optional<Placement> place_alone(const EngineOptions& options);
+std::optional<Placement> place_alone(const PlacementRequest& request);
 
 }  // namespace split::edge

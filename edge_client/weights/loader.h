@@ -132,7 +132,7 @@ class Loader {
   const ModelConfig& config() const { return model_->config(); }
 
   // Where a text's rows run (split/placement.h). Throws Error(kInput).
-  Placement place(const EngineOptions& options, const CloudSessions& sessions = {},
+  Placement place(const PlacementRequest& request, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
   // The first block of the tail of one's own that is used: no cut is above it. None: no tail is.
   std::optional<int> highest_cut() const;

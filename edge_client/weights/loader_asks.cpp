@@ -43,7 +43,7 @@ Loader::Kept Loader::forget() const {
 std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
   if (options_.auto_cut || tail_chooses_cut()) {
-    EngineOptions local = options_;
+    PlacementRequest local = options_;
     local.cut = 0;
     local.all_on_cloud = false;
     alone = place_alone(local);
@@ -227,13 +227,13 @@ void Loader::expect_formats() {
   }
 }
 
-Placement Loader::place(const EngineOptions& options, const CloudSessions& sessions,
+Placement Loader::place(const PlacementRequest& request, const CloudSessions& sessions,
                         bool cloud_lost) {
   try {
-    if (!tail_) return edge::place(options, *model_, sessions, cloud_lost);
-    EngineOptions pinned = options;
+    if (!tail_) return edge::place(request, *model_, sessions, cloud_lost);
+    PlacementRequest pinned = request;
     pinned.head_given = true;
-    pinned.cut = options.cut.value_or(cloud_lost ? 0 : tail_->first());
+    pinned.cut = request.cut.value_or(cloud_lost ? 0 : tail_->first());
     Placement placed = edge::place(pinned, *model_);
     expect_below_tail(placed);
     return placed;
@@ -366,7 +366,7 @@ Loader::Begin Loader::begin() {
   begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
   if (tail_chooses_cut() && begin.place.cut > 0 && whole_in_cache(begin.info)) {
-    EngineOptions here = options_;
+    PlacementRequest here = options_;
     here.cut = 0;
     begin.place = place(here);
     begin.info = manifest(&begin.place);
