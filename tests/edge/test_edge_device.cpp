@@ -67,7 +67,7 @@ struct Fixture {
     World world;
     world.environment = [](const char*) -> const char* { return nullptr; };
     edge::EngineObserver nobody;
-    edge::Engine engine(options, world.console, world.environment, interrupt, nobody);
+    edge::Engine engine(options, world.environment, interrupt, nobody);
     engine.load();
     std::vector<std::vector<int32_t>> all(kAnswers);
     std::vector<std::thread> threads;

@@ -161,7 +161,7 @@ class SplitAlone : public testing::Test {
   }
   // A text cut there; its head here or on the cloud.
   std::vector<int32_t> text(int cut, bool head_on_cloud = false) {
-    edge::Options options;
+    edge::EngineOptions options;
     options.cut = cut;
     options.head_on_cloud = head_on_cloud;
     return text(edge::place(options, golden.model->config()));

@@ -146,7 +146,7 @@ TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
   };
   edge::Placement there;
   there.all_on_cloud = true;
-  edge::Options options;
+  edge::EngineOptions options;
   options.cut = 1;
   options.embed = true;
   EXPECT_EQ(states(edge::place(options, golden.model->config())), states(there));
@@ -159,7 +159,7 @@ TEST(Placement, AHeadOfMoreThanThreeBlocksStaysOnTheCloud) {
         "n_positions": 8, "vocab_size": )",
                           vocab, "}"));
   };
-  edge::Options options;
+  edge::EngineOptions options;
   options.cut = 2;
   const edge::Placement far = edge::place(options, *model(1000));
   EXPECT_TRUE(far.head_on_cloud);

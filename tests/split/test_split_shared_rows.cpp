@@ -32,7 +32,7 @@ class SharedRowsGoneBad : public SplitAlone {
   void at_cuts(const std::function<void(const edge::SplitContext&, PrefixCache&)>& call) {
     for (int cut = 0; cut < layers(); ++cut) {
       SCOPED_TRACE(cat("cut ", cut));
-      edge::Options options;
+      edge::EngineOptions options;
       options.cut = cut;
       memory().pages.clear();
       with(edge::place(options, golden.model->config()), [&](const edge::SplitContext& run) {

@@ -43,7 +43,7 @@ class SplitTurns : public SplitAlone {
     return ids;
   }
   edge::Placement cut_at(int cut, bool head_on_cloud = false) {
-    edge::Options options;
+    edge::EngineOptions options;
     options.cut = cut;
     options.head_on_cloud = head_on_cloud;
     return edge::place(options, golden.model->config());
@@ -137,7 +137,7 @@ TEST_F(SplitTurns, GoOnWhereTheLastTextEndedAfterItsMoves) {
   std::mutex mutex;
   Way way(cloud, mutex);
   const edge::RetryOptions retry;
-  edge::Options whole_there;
+  edge::EngineOptions whole_there;
   whole_there.all_on_cloud = true;
   const edge::Placement there = edge::place(whole_there, model.config()), here = cut_at(0);
   edge::Moving moving;
