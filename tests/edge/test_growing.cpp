@@ -394,11 +394,10 @@ TEST_F(Grown, EndsInTheMiddle) {
 }
 
 TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
-  edge::Options options;
+  edge::EngineOptions options;
   options.server = cloud.url();
   options.cache = cache.path;
   options.device = {"cpu", 1};
-  options.quiet = true;
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   uint64_t bytes = 0;
   const auto steps = edge::growth_steps(*golden.model, info, {});

@@ -142,7 +142,7 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
       const json asked = chat ? of_messages("The king") : of_prompt("The king");
       const json alone =
           held.alone(chat ? "/v1/chat/completions" : "/v1/completions", asked)["choices"][0];
-      edge::Options options;
+      edge::EngineOptions options;
       options.server = held.cloud.url();
       options.cache = held.cache.path.string();
       options.many_texts = options.auto_cut = options.all_on_cloud = true;
