@@ -55,7 +55,7 @@ struct EngineOptions : PlacementRequest {
   std::optional<uint64_t> cache_limit;
   DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone, without an n-gram
                                                 // memory
-  Goal goal = Goal::kFast;                      // an automatic choice's
+  Goal goal = Goal::kFast;                      // applies to automatic choices
   float pace = 10;                              // tokens/s that offloading keeps at least
   unsigned timeout = 60, retry_for = 30;        // seconds
   uint64_t min_rate = 100;                      // bytes/s
