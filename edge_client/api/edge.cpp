@@ -19,11 +19,11 @@ namespace split::edge {
 namespace {
 
 constexpr std::string_view kEvents = "text/event-stream";
-constexpr size_t kMostEvent = 64 << 20;     // bytes of one event
-constexpr size_t kStreamBytes = 256 << 10;  // of a stream that are made before they are taken
+constexpr size_t kMostEvent = 64 << 20;     // bytes
+constexpr size_t kStreamBytes = 256 << 10;  // bytes of a stream that are made before they are read
 constexpr std::chrono::milliseconds kLook{20};
 
-// The head that this request would have over a connection, so that one place reads both.
+// Parses the head that this request would have over a connection, so that one place reads both.
 std::variant<http::RequestHead, http::HttpError> read_head(const std::string& method,
                                                            const std::string& path, size_t body) {
   http::Headers fields = {{"Host", "localhost"}};
@@ -34,7 +34,7 @@ std::variant<http::RequestHead, http::HttpError> read_head(const std::string& me
   return http::parse_request_head(http::write_request_head(method, path, fields), {});
 }
 
-void (*heard)(std::string_view) = nullptr;  // hear_log()
+void (*heard)(std::string_view) = nullptr;  // set by hear_log()
 void hear(std::string_view line) {
   if (heard != nullptr) heard(line);
 }
@@ -44,12 +44,13 @@ Options as_heard(Options options) {
   return options;
 }
 
-// This process's, for the default cache and for proxies: options are given, not inherited.
+// This process's environment, for the default cache and for proxies: options are given, not
+// inherited.
 const char* environment(const char* name) {
   return std::string_view(name).starts_with("SPLIT_") ? nullptr : std::getenv(name);
 }
 
-// A model that did not come is told in its own words: who asks is this process.
+// Answers with the loader's own error: the client is this process.
 [[noreturn]] void throw_as_answer(const Error& error) {
   const bool remote = error.kind() == ErrorKind::kRemote;
   throw http::HttpError(remote ? 502 : 500, remote ? wire::codes::kCloudError : "load_failed",
@@ -73,7 +74,7 @@ Edge::~Edge() {
   if (loading_.joinable()) close();
 }
 
-// Whoever waits for the model gets the error too (Engine::await_loaded).
+// Requests that wait for the model get the error too (Engine::await_loaded).
 void Edge::load() {
   try {
     placements_.load();
@@ -92,7 +93,7 @@ void Edge::close() {
       if (auto running = one.lock()) asked.push_back(std::move(running));
     }
   }
-  // First what each is told, then what makes it fail.
+  // Each answer gets its reason first, then the failure.
   for (const auto& one : asked) one->cancel();
   placements_.stop();
   interrupt_.raise(SIGTERM);
@@ -109,8 +110,8 @@ std::shared_ptr<ApiAnswer> Edge::ask(std::string method, std::string path, std::
   return asked;
 }
 
-// A request that needs the model is answered again: once texts may begin by their words alone, and
-// once the model is here.
+// Repeats a request that needs the model: once texts may begin by their words alone, and once the
+// model is here.
 http::Response Edge::answer(http::Request& request, const std::vector<std::string>& segments,
                             Waiter& waiter, http::Answered& answered) {
   constexpr std::chrono::milliseconds kLook{5};
@@ -151,8 +152,8 @@ class ApiAnswer::Waits : public Waiter {
   const ApiAnswer& asked_;
 };
 
-// A stream, made on a thread of its own as a server's is, since the cloud's stream drives it:
-// events or lines of JSON, kept until they are taken.
+// A stream of events or lines of JSON, kept until they are read. Made on a thread of its own, as a
+// server's is, since the cloud's stream drives it.
 class ApiAnswer::Events : public http::Sink {
  public:
   Events(const ApiAnswer& asked, http::Producer stream, bool lines)
@@ -173,7 +174,7 @@ class ApiAnswer::Events : public http::Sink {
   }
   bool client_gone() override { return asked_.cancelled_; }
 
-  // Waits for the next one; none once it has ended.
+  // Waits for the next event; nullopt at the end.
   std::optional<std::string> take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || ended_; });
@@ -227,12 +228,12 @@ class ApiAnswer::Events : public http::Sink {
                             return true;
                           },
                           kMostEvent};
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::string> ready_;
   size_t kept_ = 0;
   bool ended_ = false;
-  std::thread thread_;  // last
+  std::thread thread_;  // destroyed first
 };
 
 ApiAnswer::ApiAnswer(Edge& edge, std::string method, std::string path, std::string body)
@@ -244,7 +245,7 @@ ApiAnswer::~ApiAnswer() = default;
 
 void ApiAnswer::edge_closes() {
   cancel();
-  const std::lock_guard lock(working_);  // whoever works here notices it soon
+  const std::lock_guard lock(working_);  // the thread that works here notices it soon
   if (!begun_ && edge_ != nullptr) begin();
   if (events_ != nullptr && edge_ != nullptr) {
     while (auto event = events_->take()) left_.push_back(std::move(*event));
@@ -258,7 +259,7 @@ void ApiAnswer::drop() {
   end();
 }
 
-// Its edge is not needed any more.
+// Releases the edge.
 void ApiAnswer::end() {
   events_.reset();
   request_.memory.reset();

@@ -21,7 +21,7 @@ namespace split::edge {
 
 class ApiAnswer;
 
-// Tells `line` what a server would log; nobody hears that otherwise. Before the first edge.
+// Sends the server's log lines to `line`; without it they are dropped. Call before the first edge.
 void hear_log(void (*line)(std::string_view));
 
 // Any thread.
@@ -34,13 +34,13 @@ class Edge {
   Edge& operator=(const Edge&) = delete;
 
   std::shared_ptr<ApiAnswer> ask(std::string method, std::string path, std::string body);
-  // Ends what runs and waits for it. Once, and nothing is asked behind it.
+  // Ends running answers and waits for them. The last call, once.
   void close();
 
  private:
   friend class ApiAnswer;
 
-  // As a handler's answer; waits for the model where its route needs it.
+  // Returns a handler's answer; waits for the model if its route needs it.
   http::Response answer(http::Request& request, const std::vector<std::string>& segments,
                         Waiter& waiter, http::Answered& answered);
   void load();
@@ -51,13 +51,13 @@ class Edge {
   MemoryBudget memory_;
   Placements placements_;
   http::Router router_;
-  std::mutex mutex_;  // of:
+  std::mutex mutex_;  // guards asked_
   std::vector<std::weak_ptr<ApiAnswer>> asked_;
-  std::thread loading_;  // last
+  std::thread loading_;  // destroyed first
 };
 
-// One answer: the thread that asks for its status or its next event does its work, but a stream's,
-// which has a thread of its own. Any thread.
+// One answer. The thread that asks for its status or next event does its work; a stream has a
+// thread of its own. Any thread.
 class ApiAnswer {
  public:
   ApiAnswer(Edge& edge, std::string method, std::string path, std::string body);
@@ -66,10 +66,10 @@ class ApiAnswer {
   ApiAnswer& operator=(const ApiAnswer&) = delete;
 
   int status();
-  // Good until the next call; null at the end.
+  // Returns the next event, valid until the next call; null at the end.
   const std::string* next();
   void cancel() { cancelled_ = true; }
-  // Nobody wants more of it. Before the last reference to it goes, unless its edge was closed.
+  // Drops the answer. Call before its last reference goes, unless its edge was closed.
   void drop();
 
  private:
@@ -78,21 +78,21 @@ class ApiAnswer {
   class Events;
 
   void begin();
-  http::HttpError error_now() const;  // in a catch block
+  http::HttpError error_now() const;  // call in a catch block
   void end();
   void edge_closes();
 
   std::atomic<bool> cancelled_{false};
-  std::mutex working_;  // of all below
-  Edge* edge_;          // null once it has ended
+  std::mutex working_;  // guards the members below
+  Edge* edge_;          // null after the end
   std::string method_, path_, text_;
-  std::vector<std::string> segments_;  // of the path
+  std::vector<std::string> segments_;  // segments of path_
   http::Request request_;
   http::Response response_;
   http::Answered answered_;
   Clock::time_point start_;
-  std::unique_ptr<Events> events_;  // of a stream
-  std::deque<std::string> left_;    // of what has ended: the one body, or events
+  std::unique_ptr<Events> events_;  // set for a stream
+  std::deque<std::string> left_;    // rest of an ended answer: the one body, or events
   bool begun_ = false;
 };
 

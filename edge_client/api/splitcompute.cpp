@@ -31,12 +31,12 @@ void tell(const char* what, char* error, size_t size) {
   error[length] = 0;
 }
 
-// No exception leaves the library: `call`'s value, or `otherwise`.
+// Returns the value of `call`, or `otherwise` after an exception: none leaves the library.
 template <typename Call, typename Value>
 Value guarded(Value otherwise, const Call& call) noexcept {
   try {
     return call();
-  } catch (...) {  // std::bad_alloc, and a thread that is not to be had
+  } catch (...) {  // std::bad_alloc, or no thread
     return otherwise;
   }
 }
@@ -48,7 +48,7 @@ const char* sc_version(void) { return SPLIT_VERSION; }
 sc_edge* sc_open(const char* options, char* error, size_t size) {
   try {
     if (options == nullptr) throw split::Error(split::ErrorKind::kInput, "options: expected JSON");
-#ifndef SPLIT_FIBRES  // a page hears the lines of its tab
+#ifndef SPLIT_FIBRES  // a page gets the lines of its tab
     split::set_log_format(split::LogFormat::kNone);
 #endif
     const split::Json given = split::parse_json(options, kOptionsDepth, "options:");

@@ -35,7 +35,7 @@ std::string files(size_t count, uint64_t bytes) {
   return cat(count, count == 1 ? " file, " : " files, ", human_bytes(bytes));
 }
 
-// A word of the cache's as a column of a table.
+// Pads a word of the cache for a column of a table.
 std::string padded(std::string_view word, size_t width) {
   const bool plain = std::ranges::all_of(word, [](char c) { return c > ' ' && c < 0x7f; });
   std::string text = plain ? std::string(word) : shown(word);
@@ -100,7 +100,7 @@ int list(const ShardCache& cache, const World& world) {
 bool is_good(const ShardCache::Entry& entry) {
   try {
     return Sha256::hex_of(MappedFile(entry.path).bytes()) == entry.sha256;
-  } catch (const Error&) {  // gone or not readable
+  } catch (const Error&) {  // removed or not readable
     return false;
   }
 }
@@ -110,7 +110,7 @@ int verify(const ShardCache& cache, const World& world) {
   uint64_t bytes = 0;
   for (const ShardCache::Entry& entry : cache.entries()) {
     if (entry.partial) {
-      ++unfinished;  // checked when it is gone on with
+      ++unfinished;  // checked when it is resumed
     } else if (is_good(entry)) {
       ++good;
       bytes += entry.bytes;

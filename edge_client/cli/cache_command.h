@@ -1,5 +1,5 @@
-// `edge_client cache ls|verify|prune`: what the cache holds, whether it is what its names say, and
-// making room. Needs no server.
+// `edge_client cache ls|verify|prune`: lists the cache, compares files with their names, and makes
+// room. Needs no server.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace split::edge {
 
-// `arguments` are those behind "cache". 0, or 5 when `verify` found bad bytes. Throws Error(kInput)
-// for arguments that make no sense, Error(kIo).
+// `arguments` without "cache". Returns 0, or 5 if `verify` found bad bytes. Throws Error(kInput)
+// for wrong arguments, Error(kIo).
 int cache_command(std::span<const std::string> arguments, const World& world);
 
 }  // namespace split::edge

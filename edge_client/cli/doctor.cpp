@@ -32,7 +32,7 @@ std::string milliseconds_since(Clock::time_point start) {
   return cat(fixed(ms, ms < 10 ? 2 : 0), " ms");
 }
 
-// The checks in their order; what one finds the next ones use.
+// The checks in their order; later ones use the findings of earlier ones.
 class Doctor {
  public:
   Doctor(const Options& options, const World& world, Interrupt& interrupt)
@@ -41,12 +41,12 @@ class Doctor {
   int examine();
 
  private:
-  // Something that a check needs and that may be missing, which is then told in its own line.
+  // A thing that a check needs; if it is missing, the check's line says so.
   struct Need {
     bool there = false;
     const char* what = "";
   };
-  // Returns whether all is well.
+  // Runs a check. Returns whether all is well.
   template <typename Check>
   bool check(std::string_view name, std::initializer_list<Need> needs, const Check& check);
   void line(std::string_view name, std::string_view verdict, std::string_view text);
@@ -78,7 +78,7 @@ class Doctor {
   wire::ModelInfo info_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Forecasts> forecasts_;
-  std::string bits_;  // of this machine
+  std::string bits_;  // this machine's
 };
 
 void Doctor::line(std::string_view name, std::string_view verdict, std::string_view text) {
@@ -218,7 +218,7 @@ std::string Doctor::one_token() {
              ", computed after ", static_cast<int64_t>(counts.ms), " ms");
 }
 
-// A token; of an encoder, an embedding.
+// Computes a token; with an encoder, an embedding.
 std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
   std::vector<int32_t> prompt;
   if (loader_->config().encodes()) {
@@ -270,7 +270,7 @@ std::string Doctor::plan() {
              "; ", pick_words(pick, places, report.pace));
 }
 
-// Where the options put a text, and whether it is the cloud's own.
+// Says where the options put a text, and whether it is the cloud's own.
 std::string Doctor::text() {
   const PlanReport report = forecasts_->plan(info_.id, {});
   const std::vector<Place> places = price_places(report.input);
@@ -302,7 +302,7 @@ int Doctor::examine() {
   const Need cache{check("cache", {}, [this] { return this->cache(); }), "a cache"};
   const bool local = model.there && place_->local(),
              encodes = model.there && loader_->config().encodes();
-  // One that cannot be written can be looked at.
+  // A read-only cache can still be looked at.
   const Need folder{cache_known_, "a cache"};
   const Need own_folder{folder.there || !local, "a cache"},
       own_cache{cache.there || !local, "a cache"};

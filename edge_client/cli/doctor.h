@@ -1,5 +1,5 @@
-// edge_client doctor: in ten lines, what works between this machine and a server, and what to do
-// about what does not.
+// edge_client doctor: ten lines on what works between this machine and a server, and remedies for
+// what does not.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace split::edge {
 
-// `arguments` without "doctor". The exit code of the first line that is bad, or 0. Throws
-// Error(kInput) for flags that are wrong.
+// `arguments` without "doctor". Returns the exit code of the first bad line, or 0. Throws
+// Error(kInput) for wrong flags.
 int doctor_command(std::span<const std::string> arguments, const World& world,
                    Interrupt& interrupt);
 

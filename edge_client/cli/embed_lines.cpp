@@ -16,7 +16,7 @@
 namespace split::edge {
 namespace {
 
-// One trip of many texts costs little more than that of one; beyond these nothing is gained.
+// One trip of many texts costs little more than one of a single text; larger trips gain nothing.
 constexpr size_t kTextsAtOnce = 256, kTokensAtOnce = 8192;
 constexpr std::chrono::milliseconds kDrawEvery{200};
 
@@ -31,7 +31,7 @@ std::string text_of(const std::string& line, uint64_t index) {
   return text->text();
 }
 
-// Where the lines go.
+// The output of the lines.
 class Output {
  public:
   Output(const Options& options, const Console& console) : console_(console) {
@@ -41,9 +41,9 @@ class Output {
     file_.open(path_, std::ios::app | std::ios::binary);
     if (!file_) fail();
   }
-  // How many lines are there already.
+  // Number of lines in the output.
   uint64_t next() const { return next_; }
-  // False where nobody reads any more.
+  // Returns false when nobody reads any more.
   bool write(const std::string& lines) {
     if (path_.empty()) return console_.out(lines);
     file_ << lines << std::flush;
@@ -55,7 +55,7 @@ class Output {
   [[noreturn]] void fail() const {
     throw Error(ErrorKind::kIo, cat("--out: ", path_.string(), ": cannot be written"));
   }
-  // Cuts off what an interrupted run began, and counts.
+  // Cuts off an unfinished line of an interrupted run, and counts the lines.
   uint64_t whole_lines() const {
     std::ifstream file(path_, std::ios::binary);
     uint64_t lines = 0, end = 0;
@@ -166,8 +166,8 @@ class Bulk {
   Output out_;
   bool going_ = true;
   std::vector<std::vector<int32_t>> texts_;
-  size_t waiting_ = 0;  // their tokens
-  uint64_t first_ = 0;  // index of the first
+  size_t waiting_ = 0;  // tokens of the waiting texts
+  uint64_t first_ = 0;  // index of the first of them
   uint64_t done_ = 0, tokens_ = 0, truncated_ = 0;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_;

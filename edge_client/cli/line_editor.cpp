@@ -15,17 +15,17 @@
 namespace split::edge {
 namespace {
 
-constexpr size_t kLineBytes = 64 << 10;  // of a line
-constexpr size_t kMostLines = 1000;      // of the history
+constexpr size_t kLineBytes = 64 << 10;  // bytes of a line
+constexpr size_t kMostLines = 1000;      // lines of the history
 constexpr size_t kMostEscape = 16;       // bytes of a key
 
-// Characters, not bytes; wide ones count as one column.
+// Counts characters; wide ones count as one column.
 size_t length(std::string_view text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// Keys come one by one and unseen while it lives.
+// Keys come one by one and without echo while it lives.
 class RawMode {
  public:
   explicit RawMode(int fd) : fd_(fd), good_(::tcgetattr(fd, &before_) == 0) {
@@ -93,12 +93,12 @@ void Line::recall(const std::vector<std::string>& history, size_t back) {
   at_ = text_.size();
 }
 
-// Behind ESC: "[A", "OA", "[3~" and the like.
+// Handles the bytes after ESC: "[A", "OA", "[3~" and the like.
 void Line::escape(char byte, const std::vector<std::string>& history) {
   escape_ += byte;
   const bool begins = escape_.size() == 2 && (byte == '[' || byte == 'O');
   const bool more = escape_.size() > 2 && ((byte >= '0' && byte <= '9') || byte == ';');
-  if (escape_.size() > kMostEscape) escape_.pop_back();  // no key of ours is so long
+  if (escape_.size() > kMostEscape) escape_.pop_back();  // no key that is used is so long
   if (begins || more) return;
   const std::string keys = escape_.size() > 2 ? escape_.substr(2) : "";
   escape_.clear();
@@ -185,7 +185,7 @@ LineEditor::LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem
   }
 }
 
-// A history that cannot be kept is none: the line was typed for its answer.
+// Adds a line to the history. Errors are ignored: the line was typed for its answer.
 void LineEditor::remember(const std::string& line) {
   if (line.empty() || (!history_.empty() && history_.back() == line)) return;
   history_.push_back(line);
@@ -193,13 +193,13 @@ void LineEditor::remember(const std::string& line) {
   if (file_.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(file_.parent_path(), ignored);
-  // It says what its user wrote: for nobody else to read.
+  // Private: it holds what its user wrote.
   const Fd fd(::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   const std::string row = line + "\n";
   if (fd && ::write(fd.get(), row.data(), row.size()) < 0) return;
 }
 
-// Waits for keys, or for lines to tell. kNothing: there will be no more.
+// Waits for keys, or for lines to print. kNothing: the input has ended.
 LineEditor::Came LineEditor::fill(int wake) {
   for (;;) {
     pollfd fds[3] = {{input_, POLLIN, 0}, {wake, POLLIN, 0}, {told_wake_.get(), POLLIN, 0}};
@@ -254,7 +254,7 @@ LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_colu
       if (key == Line::Key::kMore || key == Line::Key::kClear) continue;
       if (key == Line::Key::kCancel) {
         say_("^C\r\n");
-        return Outcome::kCancelled;  // and what was pasted behind it is dropped
+        return Outcome::kCancelled;  // pasted lines after it are dropped
       }
       typed_ahead_ = keys.substr(i + 1);
       if (i > 0) draw();

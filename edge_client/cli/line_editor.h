@@ -1,6 +1,6 @@
-// Lines typed at a terminal, edited as one is used to from a shell: arrows, Home and End, Ctrl-A E
-// K U W, and the lines before by up and down. UTF-8; a line that is too long scrolls. Knows nothing
-// of what the lines are for.
+// A line editor for a terminal, with a shell's keys: arrows, Home and End, Ctrl-A E K U W, and
+// earlier lines by up and down. UTF-8; a line that is too long scrolls. Does not interpret the
+// lines.
 #pragma once
 
 #include <termios.h>
@@ -17,33 +17,33 @@
 
 namespace split::edge {
 
-// A line and the place in it where what is typed goes. Any terminal's keys come in as bytes.
+// A line with a cursor. Keys come as the terminal's bytes.
 class Line {
  public:
   enum class Key { kMore, kEnter, kCancel, kEnd, kClear };
   // Takes one byte. kEnter: the line is complete; kCancel: Ctrl-C; kEnd: Ctrl-D on an empty line;
-  // kClear: Ctrl-L, the screen is to be cleared.
+  // kClear: Ctrl-L, to clear the screen.
   Key type(char byte, const std::vector<std::string>& history);
   const std::string& text() const { return text_; }
-  // Returns what a terminal of so many columns shows behind `prompt`, from the beginning of its row
-  // on.
+  // Returns what draws the line after `prompt` on a terminal of so many columns, from the beginning
+  // of the row.
   std::string drawn(std::string_view prompt, size_t prompt_columns, size_t columns) const;
 
  private:
   void escape(char byte, const std::vector<std::string>& history);
   void insert(char byte);
-  size_t before(size_t at) const;  // of the character there
+  size_t before(size_t at) const;  // start of the character before `at`
   size_t after(size_t at) const;
   void erase(size_t from, size_t to);
   void recall(const std::vector<std::string>& history, size_t back);
 
-  std::string text_, typed_;  // typed_: while an older line is shown
-  size_t at_ = 0;             // bytes
-  size_t back_ = 0;           // how far in the history
-  std::string escape_;        // a sequence that has begun
+  std::string text_, typed_;  // typed_: the new line, while an older one is shown
+  size_t at_ = 0;             // cursor, in bytes
+  size_t back_ = 0;           // position in the history, from its end
+  std::string escape_;        // an unfinished escape sequence
 };
 
-// Hides typed keys while it lives, but for what the editor draws.
+// Hides typed keys while it lives; the editor draws them.
 class NoEcho {
  public:
   explicit NoEcho(int fd);
@@ -60,14 +60,14 @@ class NoEcho {
 class LineEditor {
  public:
   using Say = std::function<void(std::string_view)>;
-  // `input` is a terminal, `say` writes to it. The lines before are in `history`, a file that later
-  // runs read too; empty: in none.
+  // `input` is a terminal, `say` writes to it. `history`: file of earlier lines, shared with later
+  // runs; empty: none.
   LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem::path history = {});
 
-  enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, or interrupted, or no terminal
-  // Lines that were pasted behind one are the next ones.
+  enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, interrupted, or no terminal
+  // Returns the next line; pasted lines come one by one.
   Outcome read(std::string_view prompt, size_t prompt_columns, std::string& line);
-  // Says lines above the one that is typed; where none is, above the next one. Any thread.
+  // Prints lines above the one being typed, or above the next one. Any thread.
   void tell(std::string_view lines);
 
  private:
@@ -81,14 +81,14 @@ class LineEditor {
   Interrupt& interrupt_;
   const std::filesystem::path file_;
   std::vector<std::string> history_;
-  std::string typed_ahead_;  // keys that are not of a line yet
+  std::string typed_ahead_;  // keys after the last line
   const NoEcho no_echo_;
   const Fd told_wake_;
-  std::mutex telling_;  // of:
+  std::mutex telling_;  // guards told_
   std::string told_;
 };
 
-// Where the lines of one program are kept between its runs; empty where there is no place.
+// File of earlier lines, kept between runs; empty if there is no place for it.
 std::filesystem::path history_file(const std::function<const char*(const char*)>& environment);
 
 }  // namespace split::edge

@@ -1,4 +1,4 @@
-// edge_client: the world of edge_main() is this process.
+// edge_client: runs edge_main() with this process as its world.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// False when nobody reads any more.
+// Returns false when nobody reads any more.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -53,7 +53,7 @@ int main(int argc, char** argv) try {
   world.console.out = [](std::string_view text) { return write_all(STDOUT_FILENO, text); };
   world.console.err = [](std::string_view text) {
     const std::string lines = split::wrapped(text, split::terminal_columns(STDERR_FILENO));
-    std::fwrite(lines.data(), 1, lines.size(), stderr);  // unbuffered; there is nobody else to tell
+    std::fwrite(lines.data(), 1, lines.size(), stderr);  // unbuffered; the last resort
   };
   world.console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   world.console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
@@ -65,7 +65,7 @@ int main(int argc, char** argv) try {
 } catch (const std::bad_alloc&) {
   std::fputs("edge_client: out of memory\n", stderr);
   return split::kExitFailed;
-} catch (const std::exception& error) {  // a broken invariant of ours
+} catch (const std::exception& error) {  // a bug of ours
   std::fprintf(stderr, "edge_client: %s\n", split::plain_words(error.what()).c_str());
   return split::kExitFailed;
 }

@@ -12,7 +12,7 @@
 namespace split::edge {
 namespace {
 
-// The bytes in the format that is asked for, which the server need not have made.
+// Returns the plan's input for the requested format, which the server need not have made.
 PlanInput planned(Loader& loader, const wire::ModelInfo& info, const ShardCache& cache) {
   const StageFormats formats = loader.formats(info);
   PlanInput input =

@@ -15,12 +15,12 @@
 namespace split::edge {
 namespace {
 
-constexpr size_t kMostPrompt = 64 << 20;  // 64 MiB: no context holds a hundredth of it
+constexpr size_t kMostPrompt = 64 << 20;  // 64 MiB: a hundred times any context
 
 Fd wake_up() { return expect_fd(::eventfd(0, EFD_CLOEXEC), "an event"); }
 
-// Appends what comes next; 0 bytes at the end. A pipe may stay silent for ever, hence the
-// interrupt.
+// Appends the next bytes; returns 0 at the end. Waits for the interrupt too, as a pipe may stay
+// silent for ever.
 size_t read_some(int input, const Fd& wake, std::string_view name, std::string& text) {
   char buffer[64 << 10];
   for (;;) {
@@ -47,7 +47,7 @@ std::string read_all(int input, std::string_view name, Interrupt& interrupt) {
   }
 }
 
-// Any file that can be read, a pipe too. Opening one that nobody writes to does not wait.
+// Opens any readable file, pipes included, without waiting for a pipe's writer.
 Fd open_prompt(const std::string& path, const std::string& name) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) throw Error(ErrorKind::kInput, cat(name, ": ", errno_text(errno)));

@@ -1,4 +1,4 @@
-// The prompt's bytes, from where the user said they are.
+// The prompt's bytes from their source.
 #pragma once
 
 #include <optional>
@@ -11,19 +11,19 @@
 
 namespace split::edge {
 
-// From --prompt, --prompt-file or the descriptor `input`; nothing for --prompt-ids. Throws
-// Error(kInput) when there is none, it cannot be read, it is absurdly long, or it is waited for and
-// the program is interrupted.
+// Reads --prompt, --prompt-file or the descriptor `input`; empty for --prompt-ids. Throws
+// Error(kInput) if there is none, it cannot be read, it is absurdly long, or the program is
+// interrupted while waiting for it.
 std::string read_prompt(const Options& options, int input, Interrupt& interrupt);
 
-// The lines of --prompt-file or of the descriptor, as they come; however many.
+// The lines of --prompt-file or of the descriptor, as they come, without a limit.
 class PromptLines {
  public:
   // Throws Error(kInput) as read_prompt() does.
   PromptLines(const Options& options, int input, Interrupt& interrupt);
-  // The next one, without its end. False behind the last one.
+  // Reads the next line, without its end. Returns false at the end.
   bool next(std::string& line);
-  // How much of the file was read, where its size is known.
+  // The part of the file read so far; nullopt if its size is unknown.
   std::optional<double> share() const;
 
  private:

@@ -96,10 +96,10 @@ class Loop {
   const GenerateOptions generate_;
   const bool follows_;            // the cut may move by itself
   std::optional<uint64_t> seed_;  // none: drawn for each
-  std::string last_, text_;       // the last prompt, and what came behind it
+  std::string last_, text_;       // the last prompt, and its text
 };
 
-// Says what a word is that was typed by habit.
+// Suggests a command for a word typed by habit.
 bool Loop::meant_as_command(std::string_view line) {
   for (const std::string_view word : {"help", "quit", "exit", "/help", "/quit", "/exit", "/?"}) {
     if (line != word) continue;
@@ -135,7 +135,7 @@ void Loop::save(const std::string& name) {
   say(cat("the text is at the end of ", name));
 }
 
-// False when the user leaves.
+// Obeys a command. Returns false when the user leaves.
 bool Loop::obey(std::string_view line) {
   const size_t space = std::min(line.find(' '), line.size());
   const std::string_view command = line.substr(0, space);
@@ -163,7 +163,7 @@ bool Loop::obey(std::string_view line) {
   return true;
 }
 
-// True when nobody reads its texts any more.
+// Returns true when nobody reads its texts any more.
 bool Loop::answer(const std::string& line) {
   const LoadedModel& model = *engine_.loaded();
   const auto prompt =

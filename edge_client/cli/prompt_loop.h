@@ -1,4 +1,4 @@
-// edge_client at a terminal without a prompt: a line is a prompt, the text goes on behind it, until
+// edge_client at a terminal without a prompt: each line is a prompt that the text continues, until
 // Ctrl-D; a line that begins with a colon is a command. Ctrl-C stops an answer.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace split::edge {
 
-// Returns when the user leaves. What goes wrong with one answer is said, and the next one is asked
-// for. `lines` are told above the line that is typed, `notice` hears of text that went to the
-// terminal. `generate`: but for the seed, which is drawn for each unless it is given.
+// Returns when the user leaves. Reports an error of one answer, and goes on. `lines` are printed
+// above the line being typed; `notice` learns of text on the terminal. `generate`: options for each
+// answer; its seed is drawn unless given.
 void run_prompt_loop(Engine& engine, const Options& options, const World& world,
                      Interrupt& interrupt, ToldLines& lines, CloudNotice& notice,
                      const GenerateOptions& generate);

@@ -52,7 +52,7 @@ uint64_t drawn_seed() {
 
 namespace {
 
-// One run, which hears what becomes of its engine.
+// One run, which observes its engine.
 class Run : public EngineObserver {
  public:
   Run(const Options& options, const World& world, Interrupt& interrupt)
@@ -63,8 +63,8 @@ class Run : public EngineObserver {
         engine_(options, world.environment, interrupt, *this) {}
 
   void go(const std::string& prompt);
-  void embed_each();   // of many texts
-  void interactive();  // at a terminal
+  void embed_each();   // embeds many texts
+  void interactive();  // runs at a terminal
 
  private:
   void waiting(const RemoteError& error) override { notice_.lost(error); }
@@ -103,16 +103,16 @@ class Run : public EngineObserver {
   Interrupt& interrupt_;
   ToldLines lines_{world_.console, options_.quiet};
   CloudNotice notice_;
-  std::string said_;             // by the user: the prompt
-  std::vector<int32_t> prompt_;  // as ids, unless the cloud makes these
+  std::string said_;             // the user's prompt
+  std::vector<int32_t> prompt_;  // its ids, unless the cloud makes them
   bool opens_ = false, loops_ = false;
-  std::string before_;  // the text, at a terminal: its prompt
+  std::string before_;  // at a terminal, the prompt before the text
   RunningText row_{world_.console.text_columns()};
   std::atomic<bool> wrote_ = false;
-  Receipt told_;  // what an engine does not know of a run
+  Receipt told_;  // parts of the receipt that an engine does not know
   Clock::time_point start_ = Clock::now();
-  double waited_before_ = 0;  // for the cloud
-  double met_ms_ = 0;         // for its models, of a text that opens
+  double waited_before_ = 0;  // time waited for the cloud so far
+  double met_ms_ = 0;         // time to list its models, for a text that begins early
   Engine engine_;
 };
 
@@ -215,8 +215,7 @@ std::vector<int32_t> Run::ids_of_prompt(const LoadedModel& model) const {
   return ids;
 }
 
-// Whether the text's words say all, so that the cloud may begin it at once, and what this machine
-// has to know of the model comes beside that.
+// Whether the cloud may begin the text by its words at once, while this machine loads the model.
 bool Run::may_open() const {
   return options_.auto_cut && !options_.embed && !options_.prompt_ids &&
          to_valid_utf8(said_) == said_;
@@ -239,7 +238,7 @@ void Run::go(const std::string& prompt) {
   print_text();
 }
 
-// JSON comes at the end, in one piece.
+// Prints the text; JSON comes at the end, in one piece.
 void Run::print_text() {
   const GenerateOptions options = generate_options();
   told_.max_tokens = options.max_tokens;
@@ -259,13 +258,13 @@ void Run::print_text() {
     prompt_ = ids_of_prompt(engine_.await_loaded(interrupt_));
     begin();
   };
-  std::jthread beside;  // is waited for whatever happens meanwhile
+  std::jthread beside;  // joined in any case
   if (opens_) {
     engine_.open_beside();
     const auto learn = [&] {
       try {
         load();
-      } catch (...) {  // the text says it
+      } catch (...) {  // the text reports it
       }
     };
     const Json words{{"prompt", said_}, {"special", !options_.no_special}};
@@ -291,7 +290,7 @@ void Run::print_text() {
   }
   const Generated generated = text->take();
   if (prompt_.empty()) prompt_.assign(text->prompt().begin(), text->prompt().end());
-  text.reset();  // then its cost is counted
+  text.reset();  // adds its cost to the request
   print_generated(work, generated);
 }
 
@@ -330,7 +329,7 @@ void Run::print_generated(const EngineRequest& work, const Generated& generated)
   }
 }
 
-// Where a text ends early: what there is of it, what it cost, and how to get it again.
+// Prints what there is of a text that ended early, its cost, and how to get it again.
 void Run::say_what_was_kept(Receipt receipt) {
   notice_.end();
   if (options_.quiet || options_.json) return;

@@ -13,9 +13,9 @@ namespace split::edge {
 // Returns the exit code (program/exit_codes.h). Errors are one line on stderr.
 int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt);
 
-// Bytes of this process at its peak so far; 0 where the system does not tell.
+// Peak memory of this process in bytes; 0 if unknown.
 uint64_t peak_memory();
 
-uint64_t drawn_seed();  // short enough to be typed again
+uint64_t drawn_seed();  // short enough to type
 
 }  // namespace split::edge

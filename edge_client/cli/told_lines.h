@@ -1,5 +1,5 @@
-// Lines on stderr about a run, beside the text that it writes. None comes between the words of a
-// text that goes to the same place.
+// Lines on stderr about a run, beside the text that it writes, never between words of a text that
+// goes to the same terminal.
 #pragma once
 
 #include <functional>
@@ -13,32 +13,32 @@ namespace split::edge {
 // Any thread.
 class ToldLines {
  public:
-  // The console outlives it. With `quiet` nothing is told.
+  // The console outlives it. `quiet`: prints nothing.
   ToldLines(const Console& console, bool quiet) : console_(console), quiet_(quiet) {}
 
   void begin_text();
-  // Tells what was held meanwhile. Nothing is told from then on.
+  // Prints what was held meanwhile, and ignores later lines.
   void end_text();
-  // Tells it now, or behind the text that is being written to the same place.
+  // Prints the line now, or after the text being written to the same terminal.
   void tell(const std::string& line);
-  // Whoever draws the terminal's last row tells them from now on, of many texts; null: nobody.
+  // Sets a printer of lines that draws the terminal's last row, for many texts; null: none.
   void through(std::function<void(const std::string&)> teller);
-  // Tells it now, or not at all: it is of interest while a text runs alone. Once for lines that
-  // repeat.
+  // Prints the line now or never: it matters only while a text runs alone. Prints a repeated line
+  // once.
   void tell_beside(const std::string& line);
 
  private:
   const Console& console_;
   const bool quiet_;
-  std::mutex mutex_;  // of:
+  std::mutex mutex_;  // guards the members below
   std::string last_beside_, held_;
   bool writing_ = false, over_ = false;
   std::function<void(const std::string&)> teller_;
 };
 
-// With colours: the names of its lines are dim, and its verdict stands out.
+// The receipt with colours: its labels dim, its verdict marked.
 std::string told_receipt(const std::string& receipt, const Console& console);
-// The line of an error that ends a run, or a text of it.
+// The line of an error that ends a run, or one of its texts.
 std::string told_error(std::string_view what, const Console& console);
 
 }  // namespace split::edge

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostText = 256 << 20;
-constexpr size_t kTripBytes = 8 << 20;  // of hidden states in one trip
+constexpr size_t kTripBytes = 8 << 20;  // bytes of hidden states in one trip
 constexpr int64_t kLength = 128;        // positions of a window
 constexpr size_t kLeastWindows = 8;
 constexpr std::chrono::seconds kSavedEach{30};
@@ -43,7 +43,7 @@ std::string time_of(double minutes) {
 std::string arrow(double before, double after) {
   return cat(fixed(before, 2), " -> ", fixed(after, 2));
 }
-// One word for a shell.
+// Quotes a word for a shell.
 std::string word_of(std::string text) {
   if (text.find_first_of(" \t\n'\"\\$`!*?&;|<>()[]{}#~") == text.npos) return text;
   for (size_t at = 0; (at = text.find('\'', at)) != text.npos; at += 4)
@@ -51,7 +51,7 @@ std::string word_of(std::string text) {
   return cat("'", text, "'");
 }
 
-// One course, from the text to the file.
+// A training run, from the text to the file.
 class Training {
  public:
   Training(const TrainCommand& command, const World& world, Interrupt& interrupt)
@@ -69,7 +69,7 @@ class Training {
   }
 
   int go() {
-    keep_little_free_memory();  // weights and rows pass through
+    keep_little_free_memory();  // weights and rows pass through memory
     expect_files();
     loader_.select_model();
     const ModelConfig& config = loader_.config();
@@ -77,8 +77,8 @@ class Training {
     train::Tail tail(loader_.model(), {.first = config.layers - blocks, .lora = command_.lora});
     Options options = command_.options;
     options.cut = alone_ ? 0 : tail.shape().first;
-    alone_ = options.cut == 0;  // where all blocks are trained nothing is frozen but the embedding
-    options.head_given = true;  // it is here
+    alone_ = options.cut == 0;  // only the embedding is frozen if all blocks are trained
+    options.head_given = true;  // runs here
     const Placement place = loader_.place(options);
     const wire::ModelInfo info = loader_.manifest(&place);
     cut_texts(info);
@@ -94,7 +94,7 @@ class Training {
     train::Trainer trainer(runtime_, store, tail, windows, options_of(),
                            train::TrainingSchedule::kClip);
     if (!begin_or_go_on(trainer, store, best)) return 0;
-    if (!run(trainer, store, best)) return 0;  // interrupted: the caller's code says it
+    if (!run(trainer, store, best)) return 0;  // interrupted: the caller returns the code
     finish(trainer, store, tail, best, info);
     return 0;
   }
@@ -108,7 +108,7 @@ class Training {
 
   void expect_files() const {
     if (fs::exists(out_)) refuse(cat("--out: ", shown(command_.out), " is there already"));
-    if (!fs::exists(part_)) AtomicFile probe(part_);  // that it can be written
+    if (!fs::exists(part_)) AtomicFile probe(part_);  // checks that it can be written
   }
 
   std::vector<int32_t> ids_of(const std::string& file, const Tokenizer& tokenizer) const {
@@ -146,7 +146,7 @@ class Training {
                                        : train::TrainingSchedule::default_steps(course_.windows);
   }
 
-  // Names all that the bits depend on, so that another course does not go on from this one's part.
+  // Names all inputs of the bits, so that a different run does not resume from this one's part.
   void name_course(const wire::ModelInfo& info, const train::Tail& tail) {
     said_.base = base_of(info);
     std::string ids;
@@ -178,7 +178,7 @@ class Training {
     train::Needs needed = train::Trainer::needs(runtime_, tail, windows, options_of(),
                                                 train::TrainingSchedule::kClip);
     needed.host += peak_memory();
-    for (const optim::State& one : tail.trained()) {  // the best of them
+    for (const optim::State& one : tail.trained()) {  // restores the best
       needed.host += static_cast<uint64_t>(element_count(one.dims).value_or(0)) * sizeof(float);
     }
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
@@ -186,7 +186,7 @@ class Training {
                      static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
     }
     if (alone_) needed.add(runtime_, tail.frozen_bytes());
-    if (!alone_) needed.host += 3 * kTripBytes;  // a reply, its rows, and what the allocator keeps
+    if (!alone_) needed.host += 3 * kTripBytes;  // a reply, its rows, and the allocator's reserve
     const uint64_t granted = granted_memory(), own = runtime_.own_memory();
     say(cat(
         "training takes ", human_bytes(needed.host),
@@ -216,7 +216,7 @@ class Training {
     train::begin_lora(store, tail, command_.seed);
   }
 
-  // The hidden states of all windows at the tail's first block: the cloud's, or made here.
+  // Adds the hidden states of all windows at the tail's first block: the cloud's, or computed here.
   void add_states(array::Store& store, train::Tail& tail, const wire::ModelInfo& info) {
     for (train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       if (set->count() == 0) continue;
@@ -251,7 +251,7 @@ class Training {
     }
   }
 
-  // Sets the state of a course that was interrupted, or looks at how well the tail does before.
+  // Restores an interrupted run, or measures the loss before the first step.
   bool begin_or_go_on(train::Trainer& trainer, array::Store& store, train::Best& best) {
     if (fs::exists(part_)) {
       const auto known = train::read_state(part_, nullptr);
@@ -278,7 +278,7 @@ class Training {
     kept_ = steps;
   }
 
-  // False when it was interrupted.
+  // Returns false if it was interrupted.
   bool run(train::Trainer& trainer, array::Store& store, train::Best& best) {
     const int64_t begun = kept_ = trainer.steps();
     Clock::time_point saved = Clock::now(), timed = saved;
@@ -293,7 +293,7 @@ class Training {
       if (!std::isfinite(loss)) {
         throw Error(ErrorKind::kIntegrity, cat("the loss of step ", step + 1, " is not finite"));
       }
-      if (step == begun) timed = Clock::now();  // the first one touches all memory
+      if (step == begun) timed = Clock::now();  // the first step touches all memory
       const double each = step > begun ? ms_since(timed) / static_cast<double>(step - begun) : 0;
       const double minutes = each * static_cast<double>(course_.steps - step - 1) / 60000;
       if (step == begun + 1) say(cat(course_.steps, " steps take about ", time_of(minutes)));
@@ -306,7 +306,7 @@ class Training {
     close_line();
     return true;
   }
-  // A device that is lost takes what was not saved.
+  // Runs a step. A lost device loses what was not saved.
   float stepped(train::Trainer& trainer, train::Best& best, int64_t step) {
     try {
       const float loss =
@@ -382,17 +382,17 @@ class Training {
   CloudNotice notice_;
   const fs::path out_, part_;
   array::Runtime runtime_;
-  size_t count_ = 0;  // of ids that are sent
+  size_t count_ = 0;  // number of ids sent
   train::TextWindows texts_;
   train::WindowSet known_;
   train::TrainingSchedule course_;
-  // Kept beside the state: what it is of.
+  // Saved beside the state: the identity of its run.
   struct Said {
     std::string course, base;
   } said_;
   bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
-  bool open_ = false;                       // a progress line is
-  int64_t kept_ = 0;                        // steps that are saved
+  bool open_ = false;                       // a progress line is open
+  int64_t kept_ = 0;                        // steps saved
 };
 
 }  // namespace

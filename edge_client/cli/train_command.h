@@ -1,5 +1,5 @@
-// edge_client train: a tail of one's own. The cloud's frozen blocks run once over the text, the
-// last ones are trained here, and a file has what they became.
+// edge_client train: fine-tunes the last blocks on a text. The cloud's frozen blocks run once over
+// it, the last ones are trained here, and saved to a file.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace split::edge {
 
-// The arguments behind "train". Returns the exit code; after Ctrl-C what is trained so far lies in
-// OUT.part, from which the same command goes on. Throws Error(kInput), Error(kIo), RemoteError.
+// `arguments` without "train". Returns the exit code; after Ctrl-C the progress is in OUT.part,
+// from which the same command goes on. Throws Error(kInput), Error(kIo), RemoteError.
 int train_command(std::span<const std::string> arguments, const World& world, Interrupt& interrupt);
 
 }  // namespace split::edge

@@ -32,7 +32,7 @@ Json request_of(const std::string& model, Json words, const GenerateOptions& opt
     for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
     body["logit_bias"] = std::move(biases);
   }
-  // A form that only tells thoughts from words does not concern whoever computes the tokens.
+  // A form that only separates thoughts from words does not concern the model.
   const AnswerForm* const form = options.form == nullptr ? nullptr : &options.form->form();
   if (form != nullptr && (form->calls() || form->schema || !options.stop.empty())) {
     body["response_format"] = form->to_json();
@@ -50,11 +50,11 @@ std::string session_path(const std::string& model, const std::string& session) {
   return cat(wire::model_path(path_segment(model)), "/sessions/", session, "/completions");
 }
 
-// Events beside those of tokens: the end, the usage, an error.
+// Events without a token: the end, the usage, an error.
 constexpr size_t kOtherEvents = 16;
-constexpr int kMostUnasked = 1 << 18;  // tokens of a text whose bound only the server knows
+constexpr int kMostUnasked = 1 << 18;  // tokens of a text that the server alone bounds
 
-// Bytes of a stream that has what was asked for: an event for each token, with its likeliest ones.
+// Most bytes of the requested stream: an event for each token, with its likeliest ones.
 uint64_t most_bytes(const GenerateOptions& options) {
   constexpr uint64_t kPrompt = 1 << 20, kEvent = 16 << 10, kLikely = 512;
   const auto events = static_cast<uint64_t>(std::max(0, options.max_tokens)) + kOtherEvents;
@@ -62,7 +62,7 @@ uint64_t most_bytes(const GenerateOptions& options) {
          events * (kEvent + static_cast<uint64_t>(std::max(0, options.logprobs)) * kLikely);
 }
 
-// One stream of events: a loop's next tokens, or without one ids and words as they come.
+// One stream of events: feeds a loop's next tokens, or without a loop hands on ids and words.
 class CompletionStream {
  public:
   CompletionStream(TextLoop* loop, const GenerateOptions& options, const OnText& on_text,
@@ -74,12 +74,13 @@ class CompletionStream {
         traffic_(traffic),
         steps_(steps) {}
 
-  // Asks for it, and takes its events. Throws RemoteError, also for one that makes no sense.
+  // Sends the request, and reads its events. Throws RemoteError, also for a stream that makes no
+  // sense.
   void read(Remote& remote, const std::string& path, const std::string& body);
-  // Why it ended; empty where it did not say.
+  // Returns the finish reason; empty if there was none.
   std::string finish();
   size_t tokens() const { return tokens_; }
-  uint64_t cached() const { return cached_; }  // of the prompt, where its usage said so
+  uint64_t cached() const { return cached_; }  // prompt tokens, by the usage
 
  private:
   bool take(std::string_view event);
@@ -87,7 +88,7 @@ class CompletionStream {
   void count_time();
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
-  EarlyText* const opened_;  // where the text comes as words
+  EarlyText* const opened_;  // set if the text comes as words
   TextLoop* const loop_;
   const GenerateOptions& options_;
   const OnText& on_text_;
@@ -112,7 +113,7 @@ void CompletionStream::read(Remote& remote, const std::string& path, const std::
   }
 }
 
-// A loop that has ended takes no more, and its reader waits for the stream's own end.
+// Feeds a token. A loop that has ended takes no more, and waits for the stream's end.
 bool CompletionStream::take_token(const ScoredToken& token, std::string_view words) {
   bool wanted = true;
   if (loop_ == nullptr) {
@@ -126,7 +127,7 @@ bool CompletionStream::take_token(const ScoredToken& token, std::string_view wor
   return wanted;
 }
 
-// Counts up to the last token: what ends the stream behind it is nobody's time.
+// Counts the time up to the last token, not that of the stream's end.
 void CompletionStream::count_time() {
   if (tokens_ > 0 && tokens_ == most_tokens()) return;
   const Clock::time_point now = Clock::now();
@@ -181,7 +182,7 @@ bool CompletionStream::take(std::string_view text) {
   for (const Json& value : choice["token_ids"]) {
     ScoredToken token;
     token.id = value.get<int32_t>();
-    if (tokens_ == most_tokens()) {  // nobody asked for more
+    if (tokens_ == most_tokens()) {  // more than requested
       reason_ = "length";
       return false;
     }
@@ -199,7 +200,7 @@ bool CompletionStream::take(std::string_view text) {
     ++tokens_;
     ++steps_;
     if (opened_ != nullptr) opened_->tokens.push_back(token);
-    const bool last = tokens_ == most_tokens();  // behind it the stream ends by itself
+    const bool last = tokens_ == most_tokens();  // the stream ends by itself after it
     if (!take_token(token, std::exchange(words, {})) && !last) return false;
   }
   return true;
@@ -223,11 +224,11 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
     }
   }
   Json asked = request_of(model.id, Json{{"prompt", prompt}}, options);
-  // Its usage says how many tokens were cached.
+  // The usage has the number of cached tokens.
   if (model.knows(wire::kCacheFeature)) asked["stream_options"] = {{"include_usage", true}};
   const std::string body = asked.dump();
   Retry retry(retry_options, waiter);
-  // Ids are all that comes: nothing of the model is needed to tell their text.
+  // Only ids come, and decoding them needs nothing else of the model.
   ModelConfig config;
   config.context = static_cast<int>(prompt.size()) + std::max(0, options.max_tokens);
   config.end_of_text = -1;
@@ -252,7 +253,7 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
     } catch (const RemoteError& error) {
       if (stream.tokens() > most_tokens) {
         most_tokens = stream.tokens();
-        retry.succeeded();  // it got further: the budget is for a server that does not go on
+        retry.succeeded();  // progress: the budget is for a server that makes none
       }
       goes_on(stream.tokens());
       if (stream.tokens() > 0) {
@@ -299,7 +300,7 @@ std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, cons
                               const CloudLink::OnToken& on_token) {
   const std::string path = session_path(model.id, asked.session);
   bool goes_on = true;
-  // Its text is made of the ids by whoever asked.
+  // The caller decodes the ids.
   const OnText on_text = [&](std::string_view, const ScoredToken* token) {
     if (token != nullptr) goes_on = on_token(*token);
     return goes_on;
@@ -307,7 +308,7 @@ std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, cons
   Json body = request_of(model.id, Json{{"prompt", asked.ids}}, asked.options);
   if (asked.can) body["can"] = *asked.can;
   if (asked.again && model.knows(wire::kAgainFeature)) body["again"] = true;
-  uint64_t steps = 0;  // which the text counts
+  uint64_t steps = 0;  // not used: the text counts them
   CompletionStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());
   const bool whole = stream.tokens() == static_cast<size_t>(asked.options.max_tokens);

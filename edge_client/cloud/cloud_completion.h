@@ -1,5 +1,5 @@
-// --cut cloud: the whole text from the server's completions, in the same words as generate(): the
-// ids that come back are decoded here, so that bytes, stop strings and output are the same.
+// --cut cloud: the whole text from the server's completions, as generate() would give it: ids are
+// decoded here, so that bytes, stop strings and output are the same.
 #pragma once
 
 #include "base/json.h"
@@ -11,8 +11,8 @@
 
 namespace split::edge {
 
-// As generate(). A lost connection is answered by asking again with the same seed; what was already
-// given to on_text is not given again. Throws RemoteError.
+// Like generate(). After a lost connection it asks again with the same seed; on_text does not get
+// tokens twice. Throws RemoteError.
 Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
                             const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                             const GenerateOptions& options, const OnText& on_text,
@@ -20,12 +20,12 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
                             SplitCounts& counts);
 
 // Begins a text on a session with the prompt's own words, a completion's "prompt" or a chat's
-// "messages" and what belongs to these, which the server makes ids of: nothing of the model is
-// known here yet. Ends with the stream, or where `ready` says that it is; then the text goes on as
-// any that was begun. One try. Throws RemoteError.
+// "messages" with their options, which the server tokenises: the model is not known here yet. Ends
+// with the stream, or when `ready` returns true; then the text goes on as any other. Tries once.
+// Throws RemoteError.
 struct Opening {
   Json words;
-  GenerateOptions options;  // with max_tokens below 0 as many as the server gives
+  GenerateOptions options;  // max_tokens below 0: the server's maximum
   std::function<bool()> ready;
 };
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,

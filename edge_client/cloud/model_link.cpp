@@ -19,8 +19,8 @@ auto ModelLink::room_for_session(const Call& call) {
   return call();
 }
 
-// Asks where it was not asked on the connection of the answer just now: a text of other weights or
-// ids would go on as another model's.
+// Compares the model, unless this connection did just now: with other weights or ids a text would
+// go on as another model's.
 void ModelLink::expect_same_model() {
   if (!remote_->still_has(options_.info)) {
     throw model_changed(remote_->origin(), options_.info.id);
@@ -64,7 +64,7 @@ std::optional<CloudHints> ModelLink::load() const {
 std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {
   std::string ended = room_for_session(
       [&] { return stream_on_session(*remote_, options_.info, stream, on_token); });
-  if (ended.empty()) expect_same_model();  // it goes on elsewhere
+  if (ended.empty()) expect_same_model();  // the text goes on elsewhere
   return ended;
 }
 

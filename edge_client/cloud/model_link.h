@@ -10,20 +10,19 @@
 
 namespace split::edge {
 
-// All that a link knows from its start; what is referred to outlives it.
+// Arguments of a link; referenced ones outlive it.
 struct LinkOptions {
   const wire::ModelInfo& info;
   const ModelConfig& config;
-  RetryOptions retry;  // of complete()
+  RetryOptions retry;  // for complete()
   Waiter& waiter;
-  DType wire = DType::kF32;  // of hidden states on their way
-  bool moves = false;        // each step says where it goes, which is not where its session does
-  // The text is the last on its connection, and takes its leave there.
+  DType wire = DType::kF32;  // format of hidden states on the wire
+  bool moves = false;        // each step names its cut, which may differ from its session's
+  // The text is the connection's last, and closes its session there.
   bool last = false;
-  // Ends a session on the server, in its own time, without an exception; none: over a connection of
-  // the session's own.
+  // Ends a session on the server later, and never throws; empty: over a connection of its own.
   std::function<void(const std::string& session)> goodbye = {};
-  // Names sessions that give way where the server has no room for another one of this key.
+  // Returns sessions to end when the server has no room for another one of this key.
   std::function<std::vector<std::string>()> give_up = {};
 };
 
@@ -35,7 +34,7 @@ class ModelLink : public CloudLink {
   ModelLink(Remote& remote, LinkOptions options)
       : ModelLink(std::shared_ptr<Remote>(std::shared_ptr<void>(), &remote), std::move(options)) {}
 
-  // Whatever is asked throws `model_mismatch` too, where the server has another model now.
+  // Every request throws `model_mismatch` too, if the server has another model now.
   std::vector<float> ask(const Send& send) override;
   std::string stream(const Stream& stream, const OnToken& on_token) override;
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

@@ -16,19 +16,21 @@
 namespace split::edge {
 namespace {
 
-constexpr double kBusy = 0.5;  // part of its time in which a cloud's steps follow each other, about
+constexpr double kBusy = 0.5;  // approximate part of its time in which a cloud's steps follow each
+                               // other
 constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
-// Bytes of an answer, by what was asked for.
-constexpr uint64_t kMostJson = 1 << 20;          // but of a manifest: a hash for each MiB
-constexpr uint64_t kMostFile = 64 << 20;         // as io/checkpoint.h gives out
-constexpr uint64_t kMostFrame = 64 << 10;        // of a tensor's, around its values
+// Most bytes of an answer, by kind.
+constexpr uint64_t kMostJson = 1 << 20;          // a manifest has more: a hash for each MiB
+constexpr uint64_t kMostFile = 64 << 20;         // the limit of io/checkpoint.h
+constexpr uint64_t kMostFrame = 64 << 10;        // a tensor's overhead beside its values
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
 
 uint64_t most_of(size_t rows, uint32_t columns) {
   return uint64_t{rows} * columns * sizeof(float) + kMostFrame;
 }
 
-// A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
+// A server's message for our terminal: one line, valid UTF-8, no control characters, limited
+// length.
 std::string printable(std::string_view text) {
   std::string clean = to_valid_utf8(text.substr(0, kMostMessage));
   for (char& c : clean) {
@@ -100,7 +102,7 @@ Remote::Remote(const std::string& url, const Patience& patience, Credentials cre
       credentials_(std::move(credentials)),
       client_(url, client_options(url, patience, credentials_)) {}
 
-// Reads an answer, and says what it is not where that fails.
+// Reads an answer, and names what it failed to be.
 template <typename Read>
 auto Remote::read(std::string_view what, const Read& read) const {
   try {
@@ -125,7 +127,7 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
     if (error.contains("have") && error["have"].is_number_unsigned()) {
       have = error["have"].get<uint32_t>();
     }
-  } catch (const Error&) {  // not one of our servers: the status says it all
+  } catch (const Error&) {  // not one of our servers: the status is enough
   }
   std::string text = cat("[server] ", origin, " answered ", reply.status);
   text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + printable(message);
@@ -236,7 +238,7 @@ std::optional<CloudLoad> Remote::load(const std::string& id) {
   const wire::Load told = read("is no load", [&] { return wire::parse_load(reply.body); });
   CloudLoad load;
   load.want = told.note.want;
-  if (const auto& costs = told.costs) {  // a row's own beside a step's: the step of one row
+  if (const auto& costs = told.costs) {  // a step of one row has both costs
     load.speed = Speed{.block_ms = costs->block_ms + costs->block_row_ms,
                        .block_row_ms = costs->block_row_ms,
                        .head_ms = costs->head_ms + costs->head_row_ms,
@@ -308,7 +310,7 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   uint64_t beside = 0;  // bytes
   bool rounds = rows > 0;
   switch (send.call) {
-    case Send::kOpen:  // which the cloud computes nothing for
+    case Send::kOpen:  // the cloud computes nothing
       ask("PUT", wire::session_path(send.session),
           wire::to_json(
               wire::SessionRequest{model.id, send.rows.range, cache_prompt_, cache_salt_}),
@@ -325,7 +327,7 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
     case Send::kPing:
       try {
         ping();
-      } catch (const Error&) {  // whoever asks next will see
+      } catch (const Error&) {  // the next request will notice
       }
       return {};
     case Send::kStep:
@@ -368,7 +370,7 @@ void Remote::complete(const std::string& path, const std::string& body,
                       Traffic& traffic) {
   bool done = false, stopped = false;
   http::SseParser parser([&](std::string_view event) {
-    if (done |= event == "[DONE]") return true;  // then the reply ends, and its connection is kept
+    if (done |= event == "[DONE]") return true;  // the reply ends here, and its connection is kept
     stopped = !on_event(event);
     return !stopped;
   });
@@ -388,7 +390,7 @@ void Remote::complete(const std::string& path, const std::string& body,
         },
         max_bytes);
   } catch (const http::NoReply& error) {
-    if (done) return;  // all of it is here
+    if (done) return;  // complete
     throw no_answer(error);
   } catch (const RemoteError&) {
     throw;

@@ -1,6 +1,6 @@
-// The cloud as the edge sees it: one method for each route, typed. Every answer is checked here:
-// what comes back has the rows, columns and finite values that were asked for, or is an error in
-// one line. Retries are for others to make (retry.h).
+// The cloud as the edge sees it: one typed method for each route. Checks every answer: it has the
+// rows, columns and finite values of the request, or is an error in one line. Does not retry
+// (retry.h).
 #pragma once
 
 #include <atomic>
@@ -19,50 +19,50 @@
 
 namespace split::edge {
 
-// Explains a reply whose status is an error, in one line.
+// Explains a reply with an error status, in one line.
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
 
-// The server has another model under this name than the one that was loaded here.
+// Error: the server has another model under this name than the one loaded here.
 RemoteError model_changed(const std::string& origin, std::string_view id);
 
-// The key that lets this program in at the server, and the certificates that it trusts.
+// The API key of this program, and the certificates that it trusts.
 struct Credentials {
   std::string api_key;                 // for the server's own origin alone; empty: none
   std::string ca_cert_file;            // empty: the system's
-  http::Environment environment = {};  // whose variables name proxies; none: no proxy
+  http::Environment environment = {};  // has the variables that name proxies; empty: no proxy
 };
 
-// How long a server is waited for.
+// Timeouts of requests to a server.
 struct Patience {
   // NOLINTNEXTLINE(google-explicit-constructor): a timeout alone is one
   template <typename Rep, typename Period>
   Patience(std::chrono::duration<Rep, Period> timeout) : timeout(timeout) {}
   Patience(std::chrono::milliseconds timeout, uint64_t min_rate)
       : timeout(timeout), min_rate(min_rate) {}
-  std::chrono::milliseconds timeout;                     // of silence
-  uint64_t min_rate = http::Client::Options().min_rate;  // bytes a second; 0: none
+  std::chrono::milliseconds timeout;                     // longest silence
+  uint64_t min_rate = http::Client::Options().min_rate;  // bytes/s; 0: no limit
 };
 
-// For both clients of this program.
+// Options of both HTTP clients of this program.
 http::Client::Options client_options(const std::string& url, const Patience& patience,
                                      const Credentials& credentials = {});
-// The client's error in the edge's words; code "tls" where the server's certificate is not good.
+// The client's error in the edge's words; code "tls" for a bad certificate of the server.
 RemoteError no_answer(const http::NoReply& error);
 
-// A model whose rows are asked for.
+// The model that rows are requested from.
 struct AskedModel {
   std::string id = {};
   uint32_t channels = 0, vocab = 0;
-  DType wire = DType::kF32;  // of hidden states on their way
-  bool moves = false;        // a step says where it goes, and where its text could go on
-  bool digests = false;      // and by which ids its session's rows are to be
-  bool again = false;        // and which rows a session had that was lost
+  DType wire = DType::kF32;  // format of hidden states on the wire
+  bool moves = false;        // a step names its cut, and where its text could go on
+  bool digests = false;      // a step has the digest of its session's ids
+  bool again = false;        // a step says which rows a lost session had
 };
 
-// One thread at a time, but for cancel().
+// One thread at a time, except cancel().
 class Remote {
  public:
-  // The silence after which ending a session is given up.
+  // Timeout of a request to end a session.
   static constexpr std::chrono::milliseconds kGoodbye{2000};
 
   // Throws Error(kInput) for a bad URL.
@@ -77,44 +77,42 @@ class Remote {
     client_.cancel();
   }
   bool cancelled() const { return cancelled_; }
-  // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
+  // Sets the trace of later requests (http/trace.h), as a traceparent; empty: none.
   void set_trace(std::string_view traceparent) { trace_ = traceparent; }
-  // The owner whose rows the sessions that it opens share (wire::SessionRequest).
+  // Sets the scope in which sessions opened later share rows (wire::SessionRequest).
   void set_sharing(bool cache_prompt, std::string_view cache_salt) {
     cache_prompt_ = cache_prompt;
     cache_salt_ = cache_salt;
   }
-  // As http::Client::on_silence.
+  // Like http::Client::on_silence.
   void on_silence(std::function<bool()> is_lost) { client_.on_silence(std::move(is_lost)); }
 
   std::vector<std::string> models();
-  // Asks for a few bytes: a round trip.
+  // Requests a few bytes: a round trip.
   void ping() { get("/livez", 4096); }
-  // "cloud_server 0.1.0", if it says so.
+  // "cloud_server 0.1.0", if the server says so.
   std::optional<std::string> version();
-  // Sets what model() asks for from now on (wire::model_query()): the server may still be making
-  // others.
+  // Sets the query of later calls of model() (wire::model_query()): the server may still be making
+  // other formats.
   void set_manifest_query(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
-  // Whether the server has the model that model() described, here or to another Remote: asked once
-  // on each connection, since a server that was started again may have other weights under the same
-  // name.
+  // Whether the server still has the model that model() described, here or to another Remote. Asks
+  // once on each connection, since a restarted server may have other weights under the same name.
   bool still_has(const wire::ModelInfo& info);
-  // How busy the model is there and what its rows cost; nothing of a server that does not say.
+  // The model's load and the cost of its rows there; nullopt if the server does not say.
   std::optional<CloudLoad> load(const std::string& id);
-  // ms of each stage there, as far as they are known.
+  // Times of the stages there in ms, as far as known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
-  // Returns what CloudLink::ask() does, over this connection; kPing throws nothing, kClose does.
+  // Implements CloudLink::ask() on this connection; kPing throws nothing, kClose does.
   std::vector<float> ask(const Send& send, const AskedModel& model);
-  // Ends a session by the last word on the connection that is there, and waits for no answer. False
-  // where there is none.
+  // Ends a session by a last request on the open connection, without reading the answer. Returns
+  // false without one.
   bool leave(const std::string& session);
-  // The note that the last answer to a step or a fill, the last completion or look had of the load
-  // there.
+  // The note of the load in the last answer to a step, fill, completion or look.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
-  // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
-  // ends before "[DONE]".
+  // Reads a completion's events, at most max_bytes, until on_event returns false. Throws if the
+  // stream ends before "[DONE]".
   void complete(const std::string& path, const std::string& body,
                 const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
                 Traffic& traffic);
@@ -138,10 +136,10 @@ class Remote {
   std::string query_, trace_, cache_salt_;
   bool cache_prompt_ = true;
   std::atomic<bool> cancelled_ = false;
-  uint64_t described_ = 0;  // the connection on which model() was asked last
+  uint64_t described_ = 0;  // connection of the last model() call
 };
 
-// queue and compute of a Server-Timing header, in ms; 0 when there is none that can be read.
+// Sum of queue and compute in a Server-Timing header, in ms; 0 if there is none that can be read.
 double server_ms(std::optional<std::string_view> header);
 
 // A path segment: everything but letters, digits and "-._~" as %XX.

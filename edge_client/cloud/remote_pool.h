@@ -1,5 +1,5 @@
 // Connections to the cloud, kept alive between the answers of a server: each answer has one to
-// itself while it runs, and gives it back. Sessions that have ended are told so in the background.
+// itself while it runs. Ended sessions are reported to the server in the background.
 #pragma once
 
 #include <condition_variable>
@@ -14,22 +14,22 @@
 
 namespace split::edge {
 
-// Any thread. Outlives what it lends.
+// Any thread. Outlives the connections that it lends.
 class RemotePool {
  public:
-  // Makes a connection that gives up after so much silence.
+  // Makes a connection with a timeout of silence.
   using Connect = std::function<std::unique_ptr<Remote>(std::chrono::milliseconds timeout)>;
   RemotePool(Connect connect, std::chrono::milliseconds timeout);
-  ~RemotePool();  // says what goodbyes it can in a moment
+  ~RemotePool();  // reports what ended sessions it can in a moment
   RemotePool(const RemotePool&) = delete;
   RemotePool& operator=(const RemotePool&) = delete;
 
-  // Comes back here with the last that has it. The one used last is taken first.
+  // Lends a connection, the most recently used first; it returns with its last reference.
   std::shared_ptr<Remote> take();
   void put(std::unique_ptr<Remote> remote) noexcept;
   const std::string& origin() const { return goodbye_->origin(); }
 
-  // Ends the session on the server, soon.
+  // Ends the session on the server later.
   void dismiss(const std::string& session) noexcept;
 
  private:
@@ -39,11 +39,11 @@ class RemotePool {
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<Remote>> idle_;  // the one used last at the end
+  std::vector<std::unique_ptr<Remote>> idle_;  // the most recently used at the end
   std::deque<std::string> ended_;
   bool stopping_ = false;
-  std::unique_ptr<Remote> goodbye_;  // of the thread
-  std::thread thread_;               // once there is a goodbye to say
+  std::unique_ptr<Remote> goodbye_;  // used by thread_
+  std::thread thread_;               // started with the first ended session
 };
 
 }  // namespace split::edge

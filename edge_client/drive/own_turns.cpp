@@ -86,10 +86,10 @@ size_t OwnTurns::size() const {
   return turns_.size();
 }
 
-// Without the lock: what the tail is a part of may end with it.
+// Call without the lock: the tail's owner may end with it.
 void OwnTurns::give_up(KeptTurn turn) {
   if (turn.cloud.open && turn.cloud.reachable) goodbye_(turn.cloud.session);
-  turn.tail.reset();  // before what it is a part of
+  turn.tail.reset();  // before its owner
 }
 
 }  // namespace split::edge

@@ -1,6 +1,6 @@
-// The rows of texts that have ended (split/kept_turns.h), kept for all texts of this program, which
-// run on many threads. Rows are their owner's: of nobody else's text. Those that are kept no more
-// are given up on both sides: their sequences here, at once, and their sessions on the cloud.
+// The rows of ended texts (split/kept_turns.h), kept for later texts of this program, on any
+// thread. A text gets rows of its own owner alone. Dropped rows are released on both sides: the
+// sequence here at once, and the session on the cloud.
 #pragma once
 
 #include <deque>
@@ -19,32 +19,32 @@ namespace split::edge {
 class OwnTurns {
  public:
   static constexpr size_t kMost = 4;
-  static constexpr uint32_t kLeastRows = 16;  // that are worth it
+  static constexpr uint32_t kLeastRows = 16;  // fewer are not kept
 
-  // `goodbye` ends a session on the server, in its own time; it must not throw or block.
+  // `goodbye` ends a session on the server later; it must not throw or block.
   explicit OwnTurns(std::function<void(const std::string& session)> goodbye)
       : goodbye_(std::move(goodbye)) {}
   ~OwnTurns() { drop_all(); }
   OwnTurns(const OwnTurns&) = delete;
   OwnTurns& operator=(const OwnTurns&) = delete;
 
-  // A turn, and how many of its leading rows a text goes on from.
+  // A turn, and the number of its leading rows that a text goes on from.
   struct Taken {
     KeptTurn turn;
     uint32_t rows = 0;
   };
-  // The owner's turn whose rows spare a text most, if any do: so many as `rows_of` says. It is kept
-  // no more.
+  // Takes out the owner's turn that spares a text the most rows, as counted by `rows_of`; nullopt
+  // if none does.
   std::optional<Taken> take(const std::string& owner,
                             const std::function<uint32_t(const KeptTurn&)>& rows_of);
-  // The one used least lately gives way.
+  // Keeps a turn; drops the least recently used one above kMost.
   void put(KeptTurn turn);
-  // Frees pages of the tail; false where there are none to free (Batcher::on_pages_spent).
+  // Frees pages of the tail; false if it holds none (Batcher::on_pages_spent).
   bool make_room(const Batcher& tail);
-  // Keeps nothing on another tail than this one from now on.
+  // Drops all turns on other tails, and keeps none on them from now on.
   void stay_on(const Batcher* tail);
   void drop_all();
-  // Drops all, but that whoever asks ends the sessions, which are returned.
+  // Drops everything; the caller ends the returned sessions.
   std::vector<std::string> give_sessions();
   size_t size() const;
 
@@ -54,17 +54,17 @@ class OwnTurns {
   void give_up(KeptTurn turn);
 
   const std::function<void(const std::string&)> goodbye_;
-  mutable std::mutex mutex_;            // of all below
-  std::deque<KeptTurn> turns_;          // the last one at the end
-  std::optional<const Batcher*> only_;  // tail; none: any
+  mutable std::mutex mutex_;            // guards the members below
+  std::deque<KeptTurn> turns_;          // the most recent at the end
+  std::optional<const Batcher*> only_;  // nullopt: any tail
 };
 
-// Names the turns that a text may go on from, and what its own are kept with.
+// The cache of turns that a text may go on from, and what its own turn is kept with.
 struct TurnsOf {
   OwnTurns& kept;
   std::string owner;
-  bool phases_alike = false;         // on the cloud
-  std::shared_ptr<void> keeps = {};  // what the tail is a part of
+  bool phases_alike = false;         // the cloud's bits are the same in both phases
+  std::shared_ptr<void> keeps = {};  // owner of the tail's batcher
 };
 
 }  // namespace split::edge

@@ -7,7 +7,7 @@
 namespace split::edge {
 namespace {
 
-// Bytes of hidden states in one trip: below what a cloud takes and gives.
+// Most bytes of hidden states in one trip: below the cloud's limits.
 constexpr size_t kMostBytes = 32 << 20;
 
 std::vector<float> ask(const SplitContext& run, const TextRows& texts, bool pool, size_t width,
@@ -35,7 +35,7 @@ void pool_rows(const std::vector<float>& rows, const TextRows& texts, size_t cha
   }
 }
 
-// The final rows of texts, or with all of the model on the cloud their embeddings.
+// The final rows of texts, or their embeddings if all of the model is on the cloud.
 void embed_part(const SplitContext& run, TextRows texts, const Sentences& sentences,
                 SplitCounts& counts, EmbeddedTexts& out) {
   const auto channels = static_cast<size_t>(run.model.config().channels);

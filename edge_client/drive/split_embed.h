@@ -1,6 +1,6 @@
-// Embeddings from a split model: the cloud computes all texts of a call to the cut in one trip,
-// whatever their number; this machine the rest, and pools. No session, so that nothing is lost with
-// a server. Blocks the caller's thread.
+// Embeddings from a split model: the cloud computes all texts of a call up to the cut in one trip;
+// this machine computes the rest, and pools. Needs no session, so that nothing is lost with a
+// server. Blocks the caller's thread.
 #pragma once
 
 #include "edge_client/drive/split_text.h"
@@ -9,8 +9,8 @@
 namespace split::edge {
 
 struct EmbeddedTexts {
-  std::vector<float> values;  // [texts, dimensions], not scaled at the end
-  uint64_t trips = 0;         // to the cloud: one, but for what is larger than a message may be
+  std::vector<float> values;  // [texts, dimensions], not normalised
+  uint64_t trips = 0;         // trips to the cloud: one, or more for what exceeds a message
 };
 
 // Throws RemoteError, and as run_texts() does.

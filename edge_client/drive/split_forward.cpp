@@ -6,7 +6,7 @@
 namespace split::edge {
 namespace {
 
-// How often a text that waits for its lane looks whether it is to end.
+// How often a text that waits for its mover looks whether it is cancelled.
 constexpr std::chrono::milliseconds kLook{50};
 
 }  // namespace
@@ -19,7 +19,7 @@ SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batche
       first_(cloud),
       text_session_(model, cut, tail, retry, counts, std::move(requester),
                     moving == nullptr ? nullptr : &moving->options) {
-  cold_ = true;  // a text that begins here alone has not asked on it when its cut moves
+  cold_ = true;  // a text that begins here alone has not used its connection when its cut moves
 }
 
 void SplitForward::meet(uint32_t past) {
@@ -94,8 +94,8 @@ void SplitForward::stop_lane() noexcept {
   thread_.join();
 }
 
-// The lane has a thread once there is something for it to do; where the system has none, the text
-// goes on where it is. With the lock held.
+// Starts the mover's thread once it has work; without a thread the text stays where it is. Call
+// with the lock held.
 void SplitForward::begin_lane() {
   if (text_session_.mover() == nullptr || thread_.joinable() || stopping_ ||
       text_session_.mover()->idle())
@@ -110,13 +110,13 @@ SplitForward::Place SplitForward::place() const {
           text_session_.mover() == nullptr ? "idle" : text_session_.mover()->state()};
 }
 
-// Wakes who waits for others, if there is news. With the lock held.
+// Wakes waiting flows if the session's version changed. Call with the lock held.
 void SplitForward::tell() {
   if (std::exchange(told_, text_session_.version()) != text_session_.version())
     changed_.notify_all();
 }
 
-// Without the lock.
+// Releases the lock meanwhile.
 void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock) {
   std::vector<float> values;
   std::exception_ptr error;
@@ -141,8 +141,8 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
   error ? flow.fail(error) : flow.give(std::move(values));
 }
 
-// The text's own connection, or in place of a cold one the lane's, if that has no use for it. With
-// the lock held.
+// Returns the text's own connection, or the mover's in place of a cold one, if the mover does not
+// use it. Call with the lock held.
 CloudLink& SplitForward::link() {
   if (cold_ && beside_ && !asking_) {
     own_ = std::move(beside_);
@@ -152,8 +152,8 @@ CloudLink& SplitForward::link() {
   return own_ ? *own_ : first_;
 }
 
-// Returns what the flow wants where that ended the stream; none where it gave its tokens up, or is
-// still to be asked. Without the lock while it streams.
+// Returns the next action if that ended the stream; nullopt if the stream ended by itself or
+// failed. Releases the lock while it streams.
 std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& stream,
                                                    const OnToken& on_token, Lock& lock) {
   CloudLink& cloud = link();
@@ -185,7 +185,7 @@ std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& str
   }
   lock.lock();
   if (ours) std::rethrow_exception(ours);
-  cold_ = wanted && !std::holds_alternative<NextToken>(*wanted);  // it ended with its stream
+  cold_ = wanted && !std::holds_alternative<NextToken>(*wanted);  // closed with its stream
   if (cold_) return wanted;
   error ? flow.fail(error) : flow.give(StreamEvent{{}, reason});
   return std::nullopt;
@@ -217,8 +217,8 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
   }
 }
 
-// A stream ends with its connection, and the step behind it takes the lane's, which may not have
-// asked for anything: it is opened as soon as there is a target. True where that took its time.
+// Opens the mover's connection once there is a target: a stream's connection ends with it, and the
+// step behind it takes the mover's. Returns true if that took time.
 bool SplitForward::warm_line(Lock& lock) {
   if (warm_ || !text_session_.mover()->wants_line()) return false;
   if (!beside_) beside_ = moving_->connect();
@@ -230,7 +230,7 @@ bool SplitForward::warm_line(Lock& lock) {
   return true;
 }
 
-// The thread of the lane, which has no end of its own.
+// Runs on the mover's thread until stop_lane().
 void SplitForward::drive_lane() {
   Flow& flow = text_session_.mover()->flow();
   Lock lock(mutex_);

@@ -1,6 +1,6 @@
-// Drives a Course in place: on the caller's thread, which blocks while the cloud answers or
-// streams, the tail computes, or time has to pass; and its lane, while the cut may move, on a
-// thread beside it, with a connection of its own. Decides nothing.
+// Drives a TextSession on the caller's thread, which blocks while the cloud answers or streams, the
+// tail computes, or time has to pass; and its CutMover, if the cut may move, on a thread beside it
+// with a connection of its own. Decides nothing.
 #pragma once
 
 #include <condition_variable>
@@ -17,17 +17,17 @@ namespace split::edge {
 // How the cut of a text moves.
 struct Moving {
   MoveOptions options;
-  // Opens another connection to the cloud, for what goes on beside the text. Any thread.
+  // Opens another connection to the cloud, for work beside the text. Any thread.
   std::function<std::unique_ptr<CloudLink>()> connect;
-  // Loads all stages, for a text whose cloud is lost; null where that cannot be. Takes its time,
-  // on the text's thread, and throws nothing.
+  // Loads all stages for a text whose cloud is lost; null if impossible. Blocks the text's thread;
+  // throws nothing.
   std::function<std::shared_ptr<TailSide>()> rescue = {};
 };
 
-// One thread at a time, but where it says otherwise.
+// One thread at a time, except where noted.
 class SplitForward : public Forward {
  public:
-  // Course says what it is made of; all but the options outlive it.
+  // Arguments as TextSession's; all but the options outlive it.
   SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
                const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
                Requester requester = {}, const Moving* moving = nullptr);
@@ -39,27 +39,27 @@ class SplitForward : public Forward {
   bool gives_top() const override { return text_session_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
   bool asks_others() const override { return place().cut != 0; }
-  // The text's course, which nobody else has meanwhile: for a call that waits for nothing.
+  // Exclusive access to the text's session, for calls that wait for nothing.
   struct Held {
     TextSession* operator->() const { return &text_session; }
     std::unique_lock<std::mutex> lock;
     TextSession& text_session;
   };
   Held text_session() { return {Lock(mutex_), text_session_}; }
-  // Leaves the rows of the prompt to others, once the text has ended; it computes nothing after
-  // that.
+  // Leaves the prompt's rows to other texts. Call after the text has ended, as the last
+  // computation.
   void leave_rows();
   KeptTurn keep();
-  // Lets the cut move between two tokens, behind so many rows.
+  // Lets the cut move between two tokens, behind `past` rows.
   void meet(uint32_t past);
-  // Feeds the loop, whose first `prompt` ids were given, with the tokens that the cloud streams:
-  // until the text ends or is to go on otherwise. Throws as run().
+  // Feeds the loop, of whose ids the first `prompt` were given, with the tokens that the cloud
+  // streams, until the text ends or goes on otherwise. Throws as run().
   void stream(TextLoop& loop, size_t prompt, const GenerateOptions& options, const OnText& on_text);
 
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // CutMover::aim() and offer(); nothing where the cut cannot move. Any thread.
+  // CutMover::aim() and offer(); no effect if the cut cannot move. Any thread.
   void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
     beside([&](CutMover& mover) { mover.aim(cut, tail, std::move(keeps)); });
   }
@@ -68,8 +68,8 @@ class SplitForward : public Forward {
   }
   // Where the text is now. Any thread.
   struct Place {
-    int cut = 0;          // or Move::kCloud
-    uint32_t tokens = 0;  // out
+    int cut = 0;          // may be Move::kCloud
+    uint32_t tokens = 0;  // tokens out
     std::string mover;
   };
   Place place() const;
@@ -98,15 +98,15 @@ class SplitForward : public Forward {
 
   Waiter& waiter_;
   const Moving* const moving_;
-  CloudLink& first_;                         // the text's connection until it has its own_
-  std::unique_ptr<CloudLink> own_, beside_;  // the second is the lane's
-  std::thread thread_;                       // of the lane
-  mutable std::mutex mutex_;                 // of all below, but not while an action is performed
+  CloudLink& first_;                         // the text's connection until it has own_
+  std::unique_ptr<CloudLink> own_, beside_;  // beside_: the mover's connection
+  std::thread thread_;                       // runs the mover
+  mutable std::mutex mutex_;                 // guards the members below, except during an action
   std::condition_variable changed_;
-  uint64_t told_ = 0;                       // version of the course
-  bool stopping_ = false, asking_ = false;  // the lane: is to end; asks the cloud
-  bool cold_ = false;                       // the text's connection
-  bool warm_ = false;                       // the lane's
+  uint64_t told_ = 0;  // last version of the session that others were woken for
+  bool stopping_ = false, asking_ = false;  // the mover: is to end; waits for the cloud
+  bool cold_ = false;                       // the text's connection may be closed
+  bool warm_ = false;                       // the mover's connection is open
   TextSession text_session_;
 };
 

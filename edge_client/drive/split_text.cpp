@@ -7,7 +7,7 @@ namespace split::edge {
 SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
-  // The server's completions do not score a prompt: that goes there as hidden states.
+  // The server's completions do not score prompts, so those go there as hidden states.
   const bool all_on_cloud = run.place.all_on_cloud && !options.score_prompt;
   if (all_on_cloud && run.moving == nullptr) return;
   const int cut = all_on_cloud             ? Move::kCloud
@@ -65,7 +65,7 @@ void SplitText::take_up(const EarlyText& opened) {
   if (!opened.tokens.empty()) counts_.spare(counts_.cached_rows, layers);
 }
 
-// The tokens that the cloud has for it, or the next one.
+// Takes the tokens that the cloud has for the text, or the next one.
 bool SplitText::next(const OnText& on_text) {
   const Timed timed(counts_.ms);
   if (!loop_) {
@@ -92,7 +92,7 @@ bool SplitText::next(const OnText& on_text) {
       rows_.emplace(*forward_, run_.model.config(), known.first(known.size() - pending),
                     options_.drafts);
     }
-    do {  // a piece of a prompt that is scored gives no token yet
+    do {  // a piece of a scored prompt yields no token
       const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
       draw(rows_->logits(*loop_), on_text);
       counts_.drafted += rows_->drafted() - drafted;
@@ -104,14 +104,15 @@ bool SplitText::next(const OnText& on_text) {
   return false;
 }
 
-// The rows of the prompt and of all tokens but the last; returns how many.
+// Counts the rows of the prompt and of all tokens but the last as the cloud's, and returns their
+// number.
 size_t SplitText::count_on_cloud(size_t tokens) {
   const size_t rows = prompt_.size() + std::max<size_t>(1, tokens) - 1;
   counts_.cloud_layer_rows += rows * static_cast<size_t>(run_.model.config().layers);
   return rows;
 }
 
-// Feeds the loop, and counts what this machine takes to draw a token, but not whoever reads it.
+// Feeds the loop, and counts this machine's time for a token, without the reader's.
 void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   const size_t heads = loop_->wanted().wanted_count();
   counts_.work.heads += heads;

@@ -1,6 +1,6 @@
-// Generates from a split model, for one run of the program and for its server: a text, and the
-// final states of one, each as its own session of the cloud. Knows neither where the words go nor
-// what else runs.
+// Generates from a split model, for one run of the program and for its server: a text, or its final
+// states, each with a session of its own on the cloud. Knows neither where the words go nor what
+// else runs.
 #pragma once
 
 #include <optional>
@@ -17,32 +17,32 @@ namespace split::edge {
 // A text that the cloud began on a session before anything of the model was known here.
 struct EarlyText {
   std::string session;
-  std::vector<int32_t> prompt;      // as the cloud reads it
-  std::vector<ScoredToken> tokens;  // since then
-  size_t text_bytes = 0;            // that the reader has
-  std::string finish_reason;        // where it has ended
-  bool lost = false;                // the cloud, before this machine knew of the model
-  bool skips_spaces = false;        // those that it begins with
+  std::vector<int32_t> prompt;      // as the cloud tokenised it
+  std::vector<ScoredToken> tokens;  // streamed since then
+  size_t text_bytes = 0;            // bytes of text that the reader has
+  std::string finish_reason;        // set if the text has ended
+  bool lost = false;                // the cloud was lost before the model was known here
+  bool skips_spaces = false;        // the leading spaces of the answer are dropped
 };
 
-// The parts that it runs with; all of them outlive the call.
+// The parts that a text runs with; all outlive the call.
 struct SplitContext {
-  CloudLink& cloud;  // for this text alone
+  CloudLink& cloud;  // used by this text alone
   const Placement& place;
-  Batcher* tail;  // null when nothing runs here
+  Batcher* tail;  // null: nothing runs here
   const Model& model;
   const Tokenizer* tokenizer;  // null: ids only
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
-  const Moving* moving = nullptr;       // none: the cut stays
-  const EarlyText* opened = nullptr;    // none: it begins here
-  const TurnsOf* turns = nullptr;       // none: it begins anew, and nothing of it is kept
-  std::optional<PrefixRoot> root = {};  // whose rows of prompts it shares; none: nobody's
+  const Moving* moving = nullptr;       // null: the cut stays
+  const EarlyText* opened = nullptr;    // null: the text begins here
+  const TurnsOf* turns = nullptr;       // null: begins anew, and keeps nothing
+  std::optional<PrefixRoot> root = {};  // scope of the prompt cache; nullopt: not shared
 };
 
-// A text, begun; as Generation, counted. One that the cloud makes alone, and cannot leave it, comes
-// in one go; one that can comes as the cloud streams it, until it goes on otherwise.
+// A running text; as Generation, with costs. One that the cloud generates alone for good comes in
+// one piece; one that can leave the cloud comes as it is streamed.
 class SplitText {
  public:
   SplitText(const SplitContext& run, std::span<const int32_t> prompt,
@@ -50,12 +50,11 @@ class SplitText {
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
   Generated take();
-  // Whether it has ended, or will, with its last token, and for no other reason.
+  // Whether it ends with its last token, for no other reason.
   bool is_full() const { return loop_ ? loop_->left() == 0 : whole_.finish_reason == "length"; }
-  // Keeps the rows of a text that has ended, for one that goes on from it. Once, and the last
-  // thing.
+  // Keeps the rows of an ended text for one that goes on from it. The last call, once.
   void keep();
-  // None for one that the cloud makes alone. Any thread.
+  // Null for a text that the cloud generates alone. Any thread.
   SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
  private:
@@ -67,14 +66,14 @@ class SplitText {
   const std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   SplitCounts& counts_;
-  std::optional<SplitForward> forward_;  // none: the cloud's completions
+  std::optional<SplitForward> forward_;  // nullopt: the cloud's completions
   std::optional<TextLoop> loop_;
-  std::optional<DraftedRows> rows_;  // of the loop, where it is fed with logits
-  std::string late_;                 // text that the reader of an opened one lacks
+  std::optional<DraftedRows> rows_;  // rows of the loop, if it gets logits
+  std::string late_;                 // text that the reader of an EarlyText lacks
   Generated whole_;
 };
 
-// As generate(), counted. Throws as it does, and RemoteError.
+// Like generate(), with costs. Throws as it does, and RemoteError.
 Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
 

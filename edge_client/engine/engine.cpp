@@ -80,7 +80,7 @@ void Engine::load() {
   }
 }
 
-// With the loader held.
+// Call with loading_ held.
 void Engine::load_first() {
   Loader::Begin first;
   std::optional<LoadedModel> known;
@@ -99,21 +99,25 @@ void Engine::load_first() {
     opened = now_.opened;
   }
   opened ? loader_.ask_begun(ask) : ask();
-  if (opened && loader_.recalled()) first.place = loader_.place(options_);  // lost since it began
+  if (opened && loader_.recalled())
+    first.place = loader_.place(options_);  // the cloud was lost
+                                            // since the text began
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   loader_.remember(*split);
-  // They are kept in the cache, which a text on the cloud does without.
+  // Forecasts are kept in the cache, which a text on the cloud does without.
   if (options_.many_texts || split->place.local() || loader_.has_cache()) {
     forecasts_ = loader_.forecasts(split->info);
   }
-  if (options_.many_texts && !options_.auto_cut) measure(split->info);  // else the arrival does
+  if (options_.many_texts && !options_.auto_cut)
+    measure(split->info);  // otherwise WeightFetch
+                           // measures
   {
     const std::lock_guard lock(mutex_);
     now_.split = split;
     if (split->place.all_on_cloud) now_.on_cloud = split;
   }
-  pool_.put(loader_.hand_over());  // it knows which model the server has
+  pool_.put(loader_.hand_over());  // this connection knows the server's model
   observer_.begun(*split);
   {
     const std::lock_guard lock(mutex_);
@@ -157,7 +161,7 @@ bool Engine::follows() const {
   return now_.follows;
 }
 
-// Looks at the line and the cloud as they are now. A plan waits for nobody.
+// Measures the line and the cloud as they are now. Never retries: a plan must not wait.
 void Engine::measure(const wire::ModelInfo& info) {
   if (loader_.recalled()) return;
   try {
@@ -179,7 +183,7 @@ void Engine::FetchObserver::coming(const wire::ModelInfo& info,
   const Loader& loader = engine.loader_;
   engine.progress_.expect(stage_blobs(loader.model(), info, order, loader.formats(info)));
   const std::lock_guard lock(engine.mutex_);
-  const bool head = order[1] == names::kHead;  // behind the norm
+  const bool head = order[1] == names::kHead;  // order[0] is the norm
   engine.now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
   engine.now_.coming_info = info;
 }
@@ -203,13 +207,14 @@ void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
   engine_.answers_.offer(place);
 }
 
-// Texts at a cut that was named may lose the cloud. With the loader held.
+// Fetches the rest of the model for texts at a named cut, which may lose the cloud. Call with
+// loading_ held.
 void Engine::fetch_rest(PlacedModel& split) {
   if (!options_.many_texts || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
   if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
-// The weights come beside the answers. With the loader held.
+// Begins to fetch the weights beside the answers. Call with loading_ held.
 void Engine::follow() {
   reserve_.reset();
   wire::ModelInfo info;
@@ -244,7 +249,7 @@ void Engine::count_growth() {
   observer_.loaded(more);
 }
 
-// On the thread of the arrival.
+// Called on the fetch's thread.
 void Engine::go_on_at(const AvailableCut& place) {
   watch_once(place);
   {
@@ -252,19 +257,19 @@ void Engine::go_on_at(const AvailableCut& place) {
     now_.landed = place;
     if (!now_.follows) return answers_.offer(place);
   }
-  answers_.go_on_at(place);  // first: by what that knows the next answer begins
+  answers_.go_on_at(place);  // first, because the next answer begins by it
   const std::lock_guard lock(mutex_);
   if (now_.follows) now_.split = place.at;
 }
 
-// Before the first text runs on the weights that come.
+// Call before the first text runs on the weights that come.
 void Engine::watch_once(const AvailableCut& place) {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(now_.watched, true)) watch(*place.at->batcher());
 }
 
 void Engine::choose_cut() {
-  if (const auto highest = loader_.highest_cut()) {  // nothing comes beside its texts
+  if (const auto highest = loader_.highest_cut()) {  // set: nothing comes beside its texts
     return move_cut(loader_.whole_in_cache(present()->info) ? 0 : *highest);
   }
   const std::lock_guard loading(loading_);
@@ -280,7 +285,7 @@ void Engine::choose_cut() {
   turns_.stay_on(place ? place->at->batcher() : nullptr);
 }
 
-// With the loader held.
+// Call with loading_ held.
 std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::ModelInfo info) {
   if (place.local()) {
     progress_.expect(stage_blobs(loader_.model(), info, place.range, loader_.formats(info)));
@@ -300,7 +305,7 @@ std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::Mo
   return split;
 }
 
-// Before anything of an answer runs on it.
+// Call before anything of an answer runs on it.
 void Engine::watch(Batcher& batcher) {
   observer_.runs_on(batcher);
   batcher.on_pages_spent([this, &batcher] { return turns_.make_room(batcher); });
@@ -382,11 +387,11 @@ void Engine::move_cut(int cut, bool running) {
     const std::lock_guard lock(mutex_);
     now_.split = split;
   }
-  turns_.stay_on(split->batcher());  // what was kept elsewhere has that model's weights too
+  turns_.stay_on(split->batcher());  // other turns would keep the weights of another model alive
   fetch_rest(*split);
 }
 
-// The model for answers that begin there. With the loader held.
+// Returns the model for answers that begin at this cut. Call with loading_ held.
 std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
   const std::shared_ptr<PlacedModel> now = present();
   if (cut != Move::kCloud && fetch_) {
@@ -400,7 +405,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
   request.cut.reset();
   if (!request.all_on_cloud) request.cut = cut;
   const Placement wanted = loader_.place(request);
-  // A driver's compilers want more stack than a request's thread has.
+  // A driver's compilers need a larger stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
   std::thread loads = started([&] {
@@ -427,7 +432,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
   return split;
 }
 
-// With the loader held.
+// Call with loading_ held.
 void Engine::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
   const bool exact =

@@ -1,7 +1,7 @@
-// The edge as a library: it meets a server, loads a model of it while texts may already come, knows
-// where texts begin, and moves that between two of them: what runs ends where it was, or goes on
-// where the weights have come to. A face begins texts on it (request.h) and hears what becomes of
-// them (observer.h). It neither prints nor serves.
+// The edge as a library: meets a server, loads a model of it while texts may already begin, decides
+// where texts begin, and moves that place between texts: running texts end at theirs, or go on
+// where weights have landed. A face begins texts on it (request.h) and observes them (observer.h).
+// Neither prints nor serves.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace split::edge {
 
-// A wish that cannot be met now; the program's code for it says why.
+// A request that cannot be met now, with the reason as a code for programs.
 class Refused : public Error {
  public:
   Refused(std::string code, const std::string& message)
@@ -28,30 +28,30 @@ class Refused : public Error {
   std::string code;  // "not_supported", "not_exact", "model_mismatch"
 };
 
-// How an engine is, at one moment.
+// A snapshot of an engine.
 struct EngineState {
-  std::string origin;                        // of the cloud
-  bool begins = false;                       // a text, now
-  std::shared_ptr<PlacedModel> split;        // that answers begin with; null until it is loaded
-  std::optional<Placement> coming;           // that is being loaded
-  std::shared_ptr<const PlacedModel> grown;  // beside answers; null: none is
-  bool follows = false;                      // where answers begin is chosen as the weights come
-  wire::ModelInfo info;                      // of either
-  const ModelConfig* config = nullptr;       // of either
-  FetchCounts fetched;                       // of the split, and beside its answers
+  std::string origin;                        // the cloud's
+  bool begins = false;                       // a text can begin now
+  std::shared_ptr<PlacedModel> split;        // answers begin with it; null until it is loaded
+  std::optional<Placement> coming;           // being loaded
+  std::shared_ptr<const PlacedModel> grown;  // grows beside answers; null: nothing does
+  bool follows = false;                      // the beginning is chosen as weights come
+  wire::ModelInfo info;                      // split's or coming's
+  const ModelConfig* config = nullptr;       // split's or coming's
+  FetchCounts fetched;                       // the split's, and what came beside answers
   std::map<std::string, StageProgress::Count> progress;
-  std::optional<PlanReport> plan;  // of the next answer; none yet
+  std::optional<PlanReport> plan;  // the next answer's, once known
   std::vector<RunningTexts::Answer> answers;
-  std::optional<bool> exact;  // moves change no bit; none: nobody looked
-  Goal goal = Goal::kFast;    // of a cut that is chosen
-  StageFormats formats;       // of downloads
+  std::optional<bool> exact;  // moves change no bit; nullopt: not compared
+  Goal goal = Goal::kFast;    // applies to automatic choices
+  StageFormats formats;       // format of downloads
   std::string device_asked;
 };
 
 // Any thread, but load().
 class Engine {
  public:
-  // All of these outlive it. Throws Error(kInput) for a bad URL.
+  // The arguments outlive it. Throws Error(kInput) for a bad URL.
   Engine(const EngineOptions& options, const Flags::Environment& environment, Interrupt& interrupt,
          EngineObserver& observer);
   ~Engine();
@@ -60,37 +60,36 @@ class Engine {
 
   // Asks the server for its models. Throws as Loader does.
   void meet();
-  // A text begins at once beside load(), on the connection that met the server. Before load().
+  // Lets a text begin beside load(), on the connection that met the server. Call before load().
   void open_beside();
   // Meets the server and loads the first cut; once. Throws as Loader does.
   void load();
   const LoadedModel* loaded() const;  // null until then
-  // Waits for that. Throws what load() threw, and RemoteError where the waiter is interrupted.
+  // Waits for loaded(). Throws what load() threw, and RemoteError if the waiter is interrupted.
   const LoadedModel& await_loaded(Waiter& waiter) const;
-  bool settled() const;  // it is loaded, or will not be
-  // The id of the model whose texts the cloud may begin by their words, before anything else is
-  // known of it; empty: of none.
+  bool settled() const;  // load() has ended, well or not
+  // The id of the model whose texts the cloud may begin by their words before the model is known
+  // here; empty: none.
   std::string opens() const;
-  // The model that a text on it goes on with, once it is loaded; null where such a text has to
-  // begin anew.
+  // The model on which such a text goes on, once it is loaded; null if the text must begin anew.
   std::shared_ptr<PlacedModel> opened_on() const;
-  // Gives http::Client::on_silence of such a text its answer until then.
+  // Returns http::Client::on_silence for such a text.
   std::function<bool()> is_lost() const;
 
-  std::shared_ptr<PlacedModel> present() const;  // that texts begin with; null until it is loaded
-  bool follows() const;                          // and whether that is chosen as the weights come
-  std::string plan() const;                      // what runs where, in one line, once loaded
+  std::shared_ptr<PlacedModel> present() const;  // texts begin with it; null until it is loaded
+  bool follows() const;                          // the beginning is chosen as weights come
+  std::string plan() const;                      // one line: what runs where; once loaded
   EngineState state() const;
 
-  // Downloads what is missing and lets texts begin there from now on; Move::kCloud: everything on
-  // the cloud. With `running`, those that run move there too. Throws Error, Refused too.
+  // Downloads what is missing for the cut, where texts begin from then on; Move::kCloud: everything
+  // on the cloud. With `running`, running texts move there too. Throws Error, and Refused.
   void move_cut(int cut, bool running = false);
-  // Texts begin on the cloud, and go on here as the weights come (--cut auto). Throws Refused.
+  // Lets texts begin on the cloud and go on here as weights come (--cut auto). Throws Refused.
   void choose_cut();
 
   std::optional<int> highest_cut() const { return loader_.highest_cut(); }  // once it is loaded
 
-  // They return what this machine's disk keeps; forget() first deletes all but running downloads.
+  // Return what this machine's disk keeps; forget() first deletes all but running downloads.
   Loader::Kept kept() const { return loader_.kept(); }
   Loader::Kept forget() const { return loader_.forget(); }
 
@@ -99,16 +98,16 @@ class Engine {
   EngineObserver& observer() { return observer_; }
   const RetryOptions& retry() const { return loader_.retry(); }
   RemotePool& pool() { return pool_; }
-  // None of a terminal's texts whose cut moves: its pages hold one.
+  // Null for an interactive text with --cut auto: its KV budget holds one sequence.
   OwnTurns* turns() { return options_.keeps_turns ? &turns_ : nullptr; }
   RunningTexts& answers() { return answers_; }
   Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
   DraftOptions drafts() { return {options_.drafts.most, options_.drafts.always, &draft_memory_}; }
-  void count_growth();  // tells of the bytes that came beside texts since the last time
+  void count_growth();  // reports the bytes that came beside texts since the last call
 
  private:
-  // Hears what comes beside texts.
+  // Observes the weights that come beside texts.
   class FetchObserver : public EngineObserver {
    public:
     explicit FetchObserver(Engine& engine) : engine_(engine) {}
@@ -134,7 +133,7 @@ class Engine {
 
   const EngineOptions& options_;
   EngineObserver& observer_;
-  Loader loader_;  // of whoever holds:
+  Loader loader_;  // used with loading_ held
   std::mutex loading_;
   RemotePool pool_;
   OwnTurns turns_;
@@ -144,24 +143,25 @@ class Engine {
   Failover failover_;
   FetchObserver coming_{*this};
 
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards now_
   struct {
     std::string opens;
-    bool opened = false;      // a text, beside load()
-    bool seen_alone = false;  // its model, which may do without the cloud
+    bool opened = false;      // a text has begun beside load()
+    bool seen_alone = false;  // the cached model may run here without the cloud
     std::optional<LoadedModel> loaded;
     std::exception_ptr failed;
     std::shared_ptr<PlacedModel> split;
-    std::optional<Placement> coming;  // while it is being loaded
+    std::optional<Placement> coming;  // being loaded
     wire::ModelInfo coming_info;
-    std::shared_ptr<PlacedModel> on_cloud;  // as texts begin with it there, once they did
-    bool follows = false;                   // texts begin where the weights are, or the cloud
-    bool watched = false;                   // these weights
-    std::optional<AvailableCut> landed;     // last
-    FetchCounts counted;                    // of what came beside texts
+    std::shared_ptr<PlacedModel> on_cloud;  // the model for texts that begin on the cloud, once one
+                                            // did
+    bool follows = false;                   // texts begin where the weights are, or on the cloud
+    bool watched = false;                   // watch_once() was called for these weights
+    std::optional<AvailableCut> landed;     // the last one
+    FetchCounts counted;                    // bytes already reported
   } now_;
-  std::unique_ptr<Forecasts> forecasts_;  // once it is loaded
-  std::optional<WeightFetch> fetch_;      // of whoever loads, as:
+  std::unique_ptr<Forecasts> forecasts_;  // set once loaded
+  std::optional<WeightFetch> fetch_;      // used with loading_ held, like reserve_
   std::optional<Reserve> reserve_;
 };
 

@@ -11,7 +11,7 @@
 namespace split::edge {
 namespace {
 
-// Whether both sides say that they give the same bits: there is nobody to compare them with.
+// Whether both sides claim the same bits, since there is no cloud to compare with.
 bool says_exact(PlacedModel& split) {
   const Shard& shard = split.batcher()->shard();
   return split.wire == DType::kF32 && !split.info.bits.empty() &&
@@ -30,7 +30,7 @@ Moving Failover::moving(const Split& split, std::function<std::unique_ptr<CloudL
 
 std::function<bool()> Failover::is_lost(const Split& split) {
   if (!split->leaves_lost_cloud) return {};
-  // The connection may outlive what it is for.
+  // The connection may outlive the model.
   return [this, weak = std::weak_ptr(split)] {
     const Split of = weak.lock();
     {
@@ -57,7 +57,7 @@ void Failover::cloud_answers() {
   kept_.reset();
 }
 
-// Null where what is to come needs the cloud.
+// Returns null if the fetch needs the cloud.
 std::shared_ptr<PlacedModel> Failover::arrived(const PlacedModel& split) const {
   WeightFetch* fetch = nullptr;
   {
@@ -85,7 +85,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
         log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
       }
     };
-    // A driver's compilers want more stack than a request's thread has.
+    // A driver's compilers need a larger stack than a request's thread has.
     std::thread loads;
     if (try_start(loads, load)) loads.join();
   }
@@ -105,7 +105,7 @@ void Failover::describe(Receipt& receipt) const {
   const auto& moves = receipt.counts.moves;
   if (std::ranges::find(moves, Why::kCloudLost, &Move::why) == moves.end()) return;
   const std::lock_guard lock(mutex_);
-  if (given_.model.empty()) return;  // all of it was here before
+  if (given_.model.empty()) return;  // everything was here before
   receipt.device = given_.device;
   receipt.edge_profile = given_.edge_profile;
   receipt.edge_stages = given_.edge_stages;

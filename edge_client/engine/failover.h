@@ -1,6 +1,6 @@
-// The whole model for texts whose cloud is lost, on this machine alone: the one that comes beside
-// the texts, if one does, else one out of the cache, loaded when the first text needs it and shared
-// by those that do. Where the cache lacks a part, or --exact forbids it, there is none.
+// The whole model on this machine for texts whose cloud is lost: the one whose weights come beside
+// the texts, if any, else one from the cache, loaded when the first text needs it and shared. None
+// if the cache lacks a part or --exact forbids it.
 #pragma once
 
 #include <functional>
@@ -18,20 +18,20 @@ namespace split::edge {
 class Failover {
  public:
   using Split = std::shared_ptr<const PlacedModel>;
-  // The loader outlives it. With `exact_only` no text goes on where that may change a bit.
+  // The loader outlives it. With `exact_only` no text goes on here if that may change a bit.
   Failover(const Loader& loader, bool exact_only) : loader_(loader), exact_only_(exact_only) {}
 
-  // How texts that begin on `split` move, and are rescued.
+  // Returns how texts that begin on `split` move, and are rescued.
   Moving moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect);
-  // Gives http::Client::on_silence, of such a text's connection, its answer.
+  // Returns http::Client::on_silence for such a text's connection.
   std::function<bool()> is_lost(const Split& split);
-  // Whether texts that begin on it could go on here, had the cache all weights.
+  // Whether texts that begin on `split` could go on here with all weights in the cache.
   bool may_rescue(PlacedModel& split) const;
-  // Texts wait for the weights that come by this one, which outlives them; null: none come.
+  // Sets the fetch whose weights texts wait for, which outlives them; null: none.
   void comes_by(WeightFetch* fetch);
-  // Lets what was loaded go with the last text that has it.
+  // Drops the loaded model; texts that use it keep it alive.
   void cloud_answers();
-  // Says what runs here of a text that was rescued.
+  // Adds to the receipt what runs here of a rescued text.
   void describe(Receipt& receipt) const;
 
  private:
@@ -40,16 +40,16 @@ class Failover {
 
   const Loader& loader_;
   const bool exact_only_;
-  std::mutex loading_;        // one at a time
-  mutable std::mutex mutex_;  // of:
+  std::mutex loading_;        // held by the one who loads
+  mutable std::mutex mutex_;  // guards the members below
   WeightFetch* fetch_ = nullptr;
   std::shared_ptr<PlacedModel> kept_;
   bool in_vain_ = false;  // --exact forbids it
-  Receipt given_;         // what describe() says
+  Receipt given_;         // describe() copies from it
 };
 
-// A line for people about move number `i` of a text, where the cloud was lost or is back; else
-// nothing.
+// A line for people about move `i` of a text, if it followed the cloud's loss or return; else
+// empty.
 std::string rescue_words(const std::vector<Move>& moves, size_t i, std::optional<bool> exact);
 
 }  // namespace split::edge

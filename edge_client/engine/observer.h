@@ -1,5 +1,5 @@
-// Hears what an engine tells while it works, of the cloud, of weights and of texts. Whoever drives
-// it tells it on its own thread, several at once; no call may block.
+// Events of an engine about the cloud, weights and texts. Called on several threads at once; no
+// call may block.
 #pragma once
 
 #include <chrono>
@@ -13,67 +13,66 @@
 
 namespace split::edge {
 
-// A place where texts may go on from now on.
+// A cut where texts may go on from now on.
 struct AvailableCut {
   std::shared_ptr<PlacedModel> at;
-  std::optional<bool> exact;  // with the cloud's bits; none: it did not answer
-  // When all weights are expected, where they come.
+  std::optional<bool> exact;  // same bits as the cloud's; nullopt: not compared
+  // When all weights are expected, if they come.
   std::optional<std::chrono::steady_clock::time_point> whole_at = {};
 };
 
-// Holds what is known of the model once it is loaded, for good.
+// Facts of the model that hold once it is loaded.
 struct LoadedModel {
   const Model& model;
   std::optional<Tokenizer> tokenizer;
   Sentences sentences;
-  std::optional<ChatTemplate> chat;  // of a program that serves
-  AnswerFormat format = {};          // of its answers
+  std::optional<ChatTemplate> chat;  // set for a program that serves
+  AnswerFormat format = {};          // its answers' format
 
   const Tokenizer* tokens() const { return tokenizer ? &*tokenizer : nullptr; }
 };
 
-// A part of the engine, or a face, says what it wants to hear.
+// Overridden by parts of the engine and by faces, for the events that they use.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
 
-  // Something waits for the cloud from now on, and does no more: it answers `again`, or is given
-  // up. Each as often as the other.
+  // A wait for the cloud begins, and ends: it answers (`again`), or is given up. Called in pairs.
   virtual void waiting(const RemoteError& /*error*/) {}
   virtual void found(bool /*again*/) {}
   virtual void retried(const RemoteError& /*error*/) {}
-  // The ms that were waited so far, which no text is to blame for.
+  // Milliseconds waited so far, which count for no text.
   virtual double waited_ms() const { return 0; }
 
-  // Texts are to begin there; whoever throws gives the model up before its weights are loaded.
+  // Texts will begin there. A throw gives the model up before its weights are loaded.
   virtual void begins(const Loader::Begin& /*where*/, const LoadedModel& /*model*/) {}
-  // They are here, and texts begin on it.
+  // The weights are here, and texts begin on it.
   virtual void begun(const PlacedModel& /*split*/) {}
-  // A line for people that --quiet hides, and where downloads draw how far they are. The engine
-  // asks for the latter when it is made.
+  // noted: a line for people that --quiet hides. progress: where downloads draw their progress,
+  // asked for by the engine's constructor.
   virtual void noted(const std::string& /*line*/) {}
   virtual ProgressTo progress() const { return {}; }
-  // A line for people, of what became of weights.
+  // A line for people about weights.
   virtual void said(const std::string& /*line*/) {}
-  // Weights come beside texts: which, in their order, before the first byte; the model that grows
-  // of them; how far it is; and a place where texts go on, or may.
+  // Weights come beside texts: the steps in their order, before the first byte; the model that
+  // grows; its progress; and a cut where texts go on, or may.
   virtual void coming(const wire::ModelInfo& /*info*/, const std::vector<GrowthStep>& /*steps*/) {}
   virtual void grows(const std::shared_ptr<PlacedModel>& /*model*/) {}
   virtual void grew(const GrowthNote& /*note*/) {}
   virtual void landed(const AvailableCut& /*place*/, bool /*goes_on*/) {}
-  // These bytes of weights were loaded since the last time.
+  // So many bytes of weights were loaded since the last call.
   virtual void loaded(const FetchCounts& /*fetched*/) {}
   // Texts are about to run on it.
   virtual void runs_on(Batcher& /*batcher*/) {}
 
-  // A text has another token: what it took until the one before, and now, and how long this one.
+  // Called per token with the costs before and after it, and its duration.
   virtual void token(const SplitCounts& /*before*/, const SplitCounts& /*now*/, double /*seconds*/,
                      bool /*first*/) {}
-  // It goes on elsewhere, in `words` where the cloud was lost or is back; or stays though it is
-  // slow here, where it would be slower there.
+  // A text moved, with `words` if the cloud was lost or is back; or stayed, though slow here, for
+  // it would be slower there.
   virtual void moved(const Move& /*move*/, const std::string& /*words*/) {}
   virtual void stays(const FasterCut& /*there*/, double /*token_ms*/) {}
-  // A request has ended, whose tokens were foreseen so wrongly, where that is known.
+  // A request has ended. `error`: the relative error of its forecast, if known.
   virtual void ended(const Receipt& /*receipt*/, std::optional<double> /*error*/) {}
 };
 

@@ -7,10 +7,10 @@
 
 namespace split::edge {
 
-// One text or its states, while it is computed.
+// A text, or its states, while it is computed.
 class EngineRequest::Running {
  public:
-  // `split` may come later, for whatever needs more than a connection.
+  // Anything but a connection needs `split`, which may come later.
   Running(EngineRequest& work, std::shared_ptr<PlacedModel> split, size_t prompt_tokens)
       : work_(work) {
     if (split) run_on(std::move(split));
@@ -34,7 +34,7 @@ class EngineRequest::Running {
 
   void run_on(std::shared_ptr<PlacedModel> split) {
     split_ = std::move(split);
-    remote_.reset();  // what was asked on it may not have been heard to its end
+    remote_.reset();  // a pending answer may not have been read to its end
     remote_ = connect();
     const LinkOptions links = options();
     link_.emplace(remote_, links);
@@ -43,8 +43,8 @@ class EngineRequest::Running {
     if (turns != nullptr && work_.owner_) {
       turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
     }
-    // A text opens it under its own lock. The engine takes a text's lock under its own, so that
-    // this takes none of the engine's.
+    // A text connects under its own lock. The engine takes a text's lock under its own, so this
+    // must take none of the engine's.
     const auto beside = [this, links] { return std::make_unique<ModelLink>(connect(), links); };
     if (split_->moves()) {
       moving_.emplace(engine.failover().moving(split_, beside));
@@ -70,8 +70,8 @@ class EngineRequest::Running {
             turns_ ? &*turns_ : nullptr,
             root_};
   }
-  // Says whose rows it shares here, and has the cloud, which sees one key, keep those of this
-  // edge's users apart.
+  // Separates owners: rows are shared here within one owner, and on the cloud, which sees one key,
+  // by a salt.
   void keep_apart(GenerateOptions& options) {
     if (!options.cache_prompt) turns_.reset();
     if (options.cache_prompt && work_.owner_) {
@@ -89,13 +89,13 @@ class EngineRequest::Running {
     cache_salt_ = options.cache_salt;
     remote_->set_sharing(cache_prompt_, cache_salt_);
   }
-  // The connection of a text that is opened by its words.
+  // The connection of a text that begins by its words.
   Remote& opens_over() {
     remote_ = connect();
     remote_->on_silence(work_.engine_.is_lost());
     return *remote_;
   }
-  // It has another token.
+  // Notes another token.
   void token() {
     const auto now = Clock::now();
     work_.engine_.observer().token(told_, counts, ms_between(last_, now) / 1e3, first_);
@@ -112,7 +112,7 @@ class EngineRequest::Running {
     all.first_token_ms = ms_between(all.since, now);
     all.first = counts;
   }
-  // It has all that belongs to its time: as of now, or as of its last token.
+  // Closes the account of its time, now or at its last token.
   void ends(bool at_token = false) {
     const std::lock_guard lock(work_.mutex_);
     if (std::exchange(ended_, true)) return;
@@ -122,7 +122,7 @@ class EngineRequest::Running {
   }
   const SplitCounts& told() const { return told_; }
 
-  SplitCounts counts;  // of the thread that computes
+  SplitCounts counts;  // written by the thread that computes
 
  private:
   void tell_moves() {
@@ -143,7 +143,7 @@ class EngineRequest::Running {
     Engine& engine = work_.engine_;
     LinkOptions options =
         link_options(*split_, engine.loaded()->model.config(), engine.retry(), work_.interrupt_);
-    options.last = !work_.owner_;  // nobody asks for another text
+    options.last = !work_.owner_;  // only a server's client asks for another text
     options.goodbye = [&engine](const std::string& session) { engine.pool().dismiss(session); };
     if (OwnTurns* const turns = engine.turns()) {
       options.give_up = [turns] { return turns->give_sessions(); };
@@ -160,7 +160,7 @@ class EngineRequest::Running {
   std::optional<Moving> moving_;
   std::optional<TurnsOf> turns_;
   std::optional<PrefixRoot> root_;
-  SplitCounts told_;  // as of the last token
+  SplitCounts told_;  // at the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true, ended_ = false;
   size_t moves_told_ = 0;
@@ -185,7 +185,7 @@ class EngineRequest::RunningText : public Text {
   Generated take() override {
     Generated made = text_->take();
     entry_.reset();
-    // Rows of both sides are as good as new only where these give the same bits.
+    // Moved rows are kept only if both sides give the same bits.
     if (one_.counts.moves.empty() || work_.moved_exactly(one_.counts).value_or(false))
       text_->keep();
     return made;
@@ -213,7 +213,7 @@ class EngineRequest::RunningText : public Text {
   std::optional<RunningTexts::Entry> entry_;
 };
 
-// A text that the cloud begins by its words, until the model is loaded here.
+// A text that the cloud begins by its words, before the model is loaded here.
 class EngineRequest::OpenedText : public RunningText {
  public:
   OpenedText(EngineRequest& work, Json words, const GenerateOptions& options, bool waits)
@@ -253,7 +253,7 @@ class EngineRequest::OpenedText : public RunningText {
 
  private:
   bool ended() const { return stopped_ || !opened_.finish_reason.empty(); }
-  // Whatever came before the cloud was lost goes on as any other text does.
+  // Begins on the cloud. Tokens from before a loss go on as any other text.
   void open(const OnText& on_text) {
     Engine& engine = work_.engine_;
     const auto put = [&](std::string_view text, const ScoredToken* token) {
@@ -263,7 +263,8 @@ class EngineRequest::OpenedText : public RunningText {
       return !stopped_;
     };
     const auto ready = [&engine] { return engine.settled(); };
-    // Before the server's features are known nothing can keep this edge's users apart there.
+    // The server's features are unknown yet, and with them whether it keeps this edge's users
+    // apart.
     GenerateOptions alone = options_;
     alone.cache_salt.clear();
     if (work_.owner_) alone.cache_prompt = false;
@@ -278,7 +279,7 @@ class EngineRequest::OpenedText : public RunningText {
     const std::lock_guard lock(work_.mutex_);
     work_.now_.prompt_tokens += opened_.prompt.size();
   }
-  // Once the model is here.
+  // Goes on with the model, once it is here.
   void go_on() {
     Engine& engine = work_.engine_;
     const LoadedModel& model = engine.await_loaded(work_.interrupt_);
@@ -289,14 +290,16 @@ class EngineRequest::OpenedText : public RunningText {
       options_.max_tokens = config.context - static_cast<int>(prompt_.size());
     }
     const bool bare = words_.contains("messages") && !model.chat;
-    if (bare) options_.min_tokens = std::max(options_.min_tokens, 1);  // as any chat without one
+    if (bare)
+      options_.min_tokens = std::max(options_.min_tokens, 1);  // like any chat without a
+                                                               // template
     const std::shared_ptr<PlacedModel> there = engine.opened_on();
     opened_.skips_spaces = bare;
     at_start_ = bare && (!there || said_.empty());
     one_.run_on(there ? there : engine.present());
     work_.is_on(there ? there : engine.present());
     begin(work_.with_drafts(options_), there ? &opened_ : nullptr);
-    if (!there) known_bytes_ = opened_.text_bytes;  // the same text from its start
+    if (!there) known_bytes_ = opened_.text_bytes;  // generates the same text from its start
   }
 
   const Json words_;
@@ -304,9 +307,9 @@ class EngineRequest::OpenedText : public RunningText {
   const bool waits_;
   EarlyText opened_;
   std::string said_;
-  size_t known_bytes_ = 0;  // of the text to come, that the reader has
+  size_t known_bytes_ = 0;  // bytes of the text to come that the reader has
   bool begun_ = false, stopped_ = false;
-  bool at_start_ = false;  // of a text whose first spaces are skipped
+  bool at_start_ = false;  // the text's first spaces are skipped
 };
 
 EngineRequest::EngineRequest(Engine& engine, std::shared_ptr<PlacedModel> split,
@@ -327,7 +330,7 @@ EngineRequest::~EngineRequest() {
   engine_.observer().ended(receipt, error);
 }
 
-// One that was opened has none until the engine has one.
+// A request that began by words has none until the engine has one.
 std::shared_ptr<PlacedModel> EngineRequest::split() const {
   const std::lock_guard lock(mutex_);
   return split_;
@@ -338,14 +341,14 @@ void EngineRequest::is_on(const std::shared_ptr<PlacedModel>& split) {
   if (!split_) split_ = split;
 }
 
-// Several texts that share their steps are not what one was foreseen to take.
+// Whether the forecast was for this: several texts in shared steps take a different time.
 bool EngineRequest::foreseen(const PlacedModel* split) const {
   return split != nullptr && engine_.forecasts() != nullptr && now_.texts == 1 && now_.tokens > 0 &&
          !split->place.head_on_cloud;
 }
 
-// One that somebody may expect again does not begin where the weights came to, if that changes
-// bits.
+// Returns where a text begins: not where weights have landed, if it may be expected again and that
+// changes bits.
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
   const bool other = split->growing && split->exact == false && options.repeats();
@@ -367,7 +370,7 @@ GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
 
 std::unique_ptr<EngineRequest::Text> EngineRequest::begin(std::span<const int32_t> prompt,
                                                           const GenerateOptions& options) {
-  if (!split()) is_on(engine_.present());  // it was not loaded when this was made
+  if (!split()) is_on(engine_.present());  // not loaded when the request was made
   return std::make_unique<RunningText>(*this, prompt, with_drafts(options));
 }
 
@@ -390,7 +393,7 @@ EmbeddedTexts EngineRequest::embed(std::span<const std::vector<int32_t>> texts,
   return embed_texts(one.run(), texts, sentences, one.counts);
 }
 
-// Whether texts with these moves are the cloud's.
+// Whether texts with these moves have the cloud's bits.
 std::optional<bool> EngineRequest::moved_exactly(const SplitCounts& counts) const {
   Receipt receipt;
   receipt.counts.moves = counts.moves;
@@ -417,7 +420,7 @@ Receipt EngineRequest::counted() const {
   }
   receipt.counts = now_.ended;
   for (const Running* one : running_) receipt.counts += one->told();
-  // Wall-clock time, while concurrent texts each count their own.
+  // Wall-clock time; concurrent texts each count their own.
   receipt.counts.ms = now_.ms + (now_.going == 0 ? 0 : ms_between(now_.since, Clock::now()));
   receipt.prompt_tokens = now_.prompt_tokens;
   receipt.tokens = now_.tokens;

@@ -1,5 +1,5 @@
-// One request's texts on an engine: for each a connection to the cloud and a session there, its
-// rows in the steps that all share on this machine's device, and one receipt of all.
+// The texts of one request on an engine: each has its own connection to the cloud and session
+// there, and rows in the steps that this machine's device shares among all; one receipt for all.
 #pragma once
 
 #include <chrono>
@@ -20,15 +20,15 @@ namespace split::edge {
 // Any number of threads.
 class EngineRequest {
  public:
-  // The engine outlives it. `split`: what its texts run on; null: where they begin now. `owner`:
-  // who asks; texts go on from their own owner's rows alone, and without one from none.
+  // The engine outlives it. `split`: the model for its texts; null: the one where texts begin now.
+  // `owner`: the tenant; texts go on from rows of the same owner alone, and from none without one.
   explicit EngineRequest(Engine& engine, std::shared_ptr<PlacedModel> split = {},
                          std::optional<std::string> owner = {});
   ~EngineRequest();
   EngineRequest(const EngineRequest&) = delete;
   EngineRequest& operator=(const EngineRequest&) = delete;
 
-  // A text, begun. One thread at a time, not always the same; it goes before its work. Throws
+  // A running text. One thread at a time, not always the same. Destroyed before its request. Throws
   // RemoteError, and as Generation does.
   class Text {
    public:
@@ -36,22 +36,22 @@ class EngineRequest {
     virtual bool next(const OnText& on_text) = 0;
     virtual Generated take() = 0;
     virtual std::span<const int32_t> prompt() const = 0;
-    // Tokens of the prompt that nobody had to compute.
+    // Prompt tokens that no side computed.
     virtual size_t cached() const = 0;
   };
   std::unique_ptr<Text> begin(std::span<const int32_t> prompt, const GenerateOptions& options);
-  // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): the cloud
-  // begins it, and it goes on as any other once the model is loaded here. With max_tokens below 0
-  // it ends where the context does. `waits`: for the model, where it ends before that is loaded.
+  // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): on the cloud,
+  // and as any other once the model is loaded here. max_tokens below 0: up to the end of the
+  // context. `waits`: for the model, if the text ends before that is loaded.
   std::unique_ptr<Text> begin_words(Json words, const GenerateOptions& options, bool waits = false);
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);
-  // In one trip, where the model was made for embeddings. Throws RemoteError.
+  // Embeds the texts in one trip, with a model made for embeddings. Throws RemoteError.
   EmbeddedTexts embed(std::span<const std::vector<int32_t>> texts, const Sentences& sentences);
-  // Ends what runs soon, and so what is begun later.
+  // Ends running texts soon, and later ones at once.
   void cancel() noexcept;
   bool cancelled() const { return interrupt_.signal() != 0; }
-  Receipt counted() const;  // what it cost so far, and how that was foreseen
+  Receipt counted() const;  // costs so far, and their forecast
 
  private:
   class Running;
@@ -67,22 +67,22 @@ class EngineRequest {
 
   Engine& engine_;
   const std::optional<std::string> owner_;
-  const std::string trace_;  // of the request that this thread answers
-  Interrupt interrupt_;      // of this request
+  const std::string trace_;  // trace of the request that this thread answers
+  Interrupt interrupt_;      // this request's
 
-  mutable std::mutex mutex_;            // of:
-  std::shared_ptr<PlacedModel> split_;  // null: it is not loaded
+  mutable std::mutex mutex_;            // guards the members below
+  std::shared_ptr<PlacedModel> split_;  // null: not loaded
   std::vector<const Running*> running_;
   struct {
-    SplitCounts ended;  // of those that run no more
+    SplitCounts ended;  // costs of ended texts
     size_t prompt_tokens = 0, tokens = 0;
-    double ms = 0;     // during which some ran, before
-    size_t going = 0;  // that have not ended
+    double ms = 0;     // while any text ran, before `since`
+    size_t going = 0;  // texts that have not ended
     Clock::time_point since{};
     std::optional<double> first_token_ms;
-    SplitCounts first;         // until that
-    double waited_before = 0;  // for the cloud
-    AnswerWatch watch;         // of its text
+    SplitCounts first;         // costs until then
+    double waited_before = 0;  // observer's waited_ms() at the beginning
+    AnswerWatch watch;         // meaningful for a single text
     size_t texts = 0;
     bool drafts = false;
   } now_;

@@ -14,7 +14,7 @@ Reserve::Reserve(const Loader& loader, const EngineOptions& options, RunningText
                  EngineObserver& observer)
     : loader_(loader), options_(options), answers_(answers), observer_(observer) {
   answers_.on_busy([this](bool busy) { text_runs(busy); });
-  try_start(thread_, [this] { run(); });  // without one, texts wait for a lost cloud
+  try_start(thread_, [this] { run(); });  // without a thread, texts wait for a lost cloud
 }
 
 Reserve::~Reserve() {
@@ -32,7 +32,7 @@ void Reserve::text_runs(bool runs) {
 }
 
 void Reserve::run() {
-  // A burst of texts is over, or a cloud that did not answer may do so again.
+  // Delays until a burst of texts is over, and until a cloud that did not answer may do so again.
   constexpr std::chrono::milliseconds kIdle{1000}, kAgain{5000};
   auto pause = kIdle;
   std::unique_lock lock(mutex_);
@@ -50,11 +50,11 @@ void Reserve::run() {
     }
     lock.lock();
     pause = text_runs_ ? kIdle : kAgain;
-    if (!text_runs_) whole_.reset();  // it may have another model by then
+    if (!text_runs_) whole_.reset();  // its model may change meanwhile
   }
 }
 
-// Why not all weights are to come; empty: they are.
+// Says why the weights are not fetched; empty: they are.
 std::string Reserve::over() const {
   const uint64_t all =
       bytes_of(blobs_of(loader_.model(), *whole_, StageRange(), loader_.formats(*whole_)));
@@ -65,7 +65,7 @@ std::string Reserve::over() const {
   return limit.empty() ? "" : cat("all weights are ", human_bytes(all), ", more than ", limit);
 }
 
-// Throws Error(kRemote) where the cloud is lost or a text begins.
+// Throws Error(kRemote) if the cloud is lost or a text begins.
 void Reserve::bring() {
   if (!whole_) {
     const auto remote = loader_.connect(std::chrono::seconds(options_.timeout));

@@ -1,6 +1,6 @@
-// The rest of the model for texts at a cut that was named: it comes into the cache while no text
-// runs, so that they go on here if the cloud is lost (rescuer.h). A text that begins has the whole
-// line at once; what came stays for the next time.
+// The rest of the model, for texts at a named cut: downloaded into the cache while no text runs, so
+// that texts go on here if the cloud is lost (failover.h). A text that begins gets the whole line
+// at once; what has come stays in the cache.
 #pragma once
 
 #include <condition_variable>
@@ -13,14 +13,14 @@
 
 namespace split::edge {
 
-// Its thread tells the observer.
+// Calls the observer on its own thread.
 class Reserve {
  public:
-  // Begins, unless all weights are more than the options and the memory allow. All of these outlive
-  // it; nobody else downloads weights or hears the answers meanwhile.
+  // Begins, unless the weights exceed --max-weights or the memory. The arguments outlive it; nobody
+  // else downloads weights or calls answers.on_busy() meanwhile.
   Reserve(const Loader& loader, const EngineOptions& options, RunningTexts& answers,
           EngineObserver& observer);
-  ~Reserve();  // ends what is on its way
+  ~Reserve();  // cancels the download
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
 
@@ -35,11 +35,11 @@ class Reserve {
   RunningTexts& answers_;
   EngineObserver& observer_;
   Interrupt ends_;
-  std::optional<wire::ModelInfo> whole_;  // once the cloud has described it
-  bool told_ = false;                     // that it comes
-  std::mutex mutex_;                      // of:
+  std::optional<wire::ModelInfo> whole_;  // set once the cloud has described it
+  bool told_ = false;                     // the observer knows of the download
+  std::mutex mutex_;                      // guards the members below
   std::condition_variable changed_;
-  BlobLoad* load_ = nullptr;  // that goes on
+  BlobLoad* load_ = nullptr;  // the running download
   bool text_runs_ = false;
   std::thread thread_;
 };

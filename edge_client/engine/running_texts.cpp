@@ -37,7 +37,7 @@ void RunningTexts::choose_by(Forecasts& forecasts, std::function<void(const std:
   tell_ = std::move(tell);
 }
 
-// With the lock held.
+// Call with the lock held.
 std::optional<FastestCut::Now> RunningTexts::choice() const {
   if (forecasts_ == nullptr || !offered_) return std::nullopt;
   const Placement& place = offered_->at->place;
@@ -57,7 +57,7 @@ std::shared_ptr<PlacedModel> RunningTexts::next() const {
     if (exact_only_) next_->leaves_lost_cloud &= next_->exact.value_or(false);
   }
   std::shared_ptr<PlacedModel> next = next_;
-  // The words change with the places, not with their figures.
+  // Tells only when the places change, not their figures.
   const std::optional<int> begin = now->begin;
   const std::string words = words_of(*now);
   const bool news = !words.empty() && (!told_begin_ || *told_begin_ != begin);
@@ -93,7 +93,7 @@ void RunningTexts::offer(const AvailableCut& place) {
   for (Entry* entry : entries_) offer_to(*entry);
 }
 
-// With the lock held.
+// Call with the lock held.
 void RunningTexts::offer_to(Entry& entry) const {
   if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
   const std::optional<FastestCut::Now> now = choice();

@@ -11,7 +11,7 @@
 namespace split::edge {
 namespace {
 
-// The lowest cut at which texts could go on now, if there is one.
+// The lowest cut at which texts could go on now; nullopt: nowhere.
 std::optional<int> cut_of(const PlacedModel& placed, int layers) {
   const std::optional<Point> floor = placed.floor();
   if (!floor) return std::nullopt;
@@ -20,7 +20,7 @@ std::optional<int> cut_of(const PlacedModel& placed, int layers) {
   return some ? std::optional(floor->block()) : std::nullopt;
 }
 
-// Between two tries to compare bits with a cloud that does not answer.
+// Delay before bits are compared again with a cloud that did not answer.
 constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
@@ -40,7 +40,7 @@ WeightFetch::~WeightFetch() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  if (placed_) placed_->growing->stop();  // others may have the model still
+  if (placed_) placed_->growing->stop();  // others may use the model still
 }
 
 std::shared_ptr<PlacedModel> WeightFetch::placed() const {
@@ -67,14 +67,15 @@ void WeightFetch::text_runs(bool runs) {
   share_line();
 }
 
-// With the lock held.
+// Call with the lock held.
 void WeightFetch::share_line() {
   if (!placed_) return;
   if (!text_runs_) text_.reset();
   if (text_runs_ && !text_) text_.emplace(*placed_->growing);
 }
 
-// The manifest of all; as it was last seen, where the cloud is lost and the cache has all weights.
+// Returns the whole manifest: the last one seen, if the cloud is lost and the cache has all
+// weights.
 wire::ModelInfo WeightFetch::ask() {
   const std::optional<wire::ModelInfo> kept = loader_.whole_in_cache(options_.info);
   const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
@@ -98,7 +99,7 @@ wire::ModelInfo WeightFetch::ask() {
   return asked(true);
 }
 
-// Says what is to come, and begins it where it may be; null where it is not.
+// Announces the weights and begins to fetch them, if that is possible; null if not.
 std::shared_ptr<PlacedModel> WeightFetch::begin() {
   const wire::ModelInfo info = ask();
   Growth growth = loader_.coming(info, options_.grow.max_weights);
@@ -163,18 +164,18 @@ void WeightFetch::run() {
   }
 }
 
-// Whether the two sides compute the same bits; nothing where one of them is lost.
+// Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
-  } catch (const Error&) {  // later
+  } catch (const Error&) {  // tried again later
     return std::nullopt;
   }
 }
 
-// A cloud that has only just begun knows its speed a little later.
+// Waits a little for the speed of a cloud that has only just begun.
 void WeightFetch::measure_late(const wire::ModelInfo& info) {
   Forecasts* const forecasts = options_.forecasts;
   if (forecasts == nullptr || forecasts->facts().cloud) return;
@@ -182,11 +183,11 @@ void WeightFetch::measure_late(const wire::ModelInfo& info) {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels), *forecasts);
-  } catch (const Error&) {  // then nobody knows it
+  } catch (const Error&) {  // leaves it unknown
   }
 }
 
-// At the rate of so far.
+// Extrapolates the rate so far.
 std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
     const PlacedModel& placed) const {
   const FetchCounts counts = placed.counts();
@@ -198,8 +199,8 @@ std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
                    (now - began_) * (left / static_cast<double>(here)));
 }
 
-// Compares bits, once before the first place, tells of this one, and keeps the model for starts
-// without a server.
+// Compares bits before the first cut, reports this one, and keeps the model for starts without a
+// server.
 void WeightFetch::look(const PlacedModel& placed, int cut) {
   std::optional<bool> exact;
   const bool begins = begins_there(options_.goal, cut);

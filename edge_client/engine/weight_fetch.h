@@ -1,6 +1,6 @@
-// The whole model on its way to this machine, beside texts that the cloud has begun: its manifest,
-// the device and its test, and the weights, stage by stage. Says where texts may go on, as soon as
-// they may. What fails is said in a line, and texts stay where they are.
+// Brings the whole model to this machine beside texts that the cloud has begun: its manifest, the
+// device and its self-test, and the weights, stage by stage. Reports where texts may go on, as soon
+// as they may. A failure is one line, and texts stay where they are.
 #pragma once
 
 #include <condition_variable>
@@ -16,27 +16,28 @@
 namespace split::edge {
 
 struct WeightFetchOptions {
-  GrowOptions grow;                // but what it tells, which the observer hears
-  wire::ModelInfo info = {};       // that texts run by meanwhile
-  Forecasts* forecasts = nullptr;  // told of what is measured
-  Goal goal = Goal::kFast;         // each stage is a place, or only all
+  GrowOptions grow;                // its callbacks are replaced by the observer's
+  wire::ModelInfo info = {};       // texts run by it meanwhile
+  Forecasts* forecasts = nullptr;  // receives what is measured
+  Goal goal = Goal::kFast;  // kOffload: texts use each stage as it lands; kFast: all of them at
+                            // once
 };
 
-// Its thread tells the observer, of one after the other. Any thread, but its end.
+// Calls the observer on one thread at a time. Any thread, but its destructor.
 class WeightFetch {
  public:
-  // Begins. The loader and the observer outlive it, and nobody else calls the loader's load() or
-  // grow() meanwhile.
+  // Begins. The loader and the observer outlive it; nobody else calls the loader's load() or grow()
+  // meanwhile.
   WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer);
-  // Ends what is on its way; what is whole stays in the cache.
+  // Cancels the downloads; whole blobs stay in the cache.
   ~WeightFetch();
   WeightFetch(const WeightFetch&) = delete;
   WeightFetch& operator=(const WeightFetch&) = delete;
 
   std::shared_ptr<PlacedModel> placed() const;  // null until the device is there
-  // Waits until all from this cut on is here, and returns it; null where it will not come.
+  // Waits for everything from this cut on, and returns it; null if it will not come.
   std::shared_ptr<PlacedModel> wait_for(int cut);
-  // Texts run beside it, which it leaves their share of the line, or none does.
+  // Says whether texts run, which get their share of the line.
   void text_runs(bool runs);
 
  private:
@@ -56,8 +57,8 @@ class WeightFetch {
   EngineObserver& observer_;
   Interrupt ends_;
   uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
-  std::chrono::steady_clock::time_point began_ = {};  // they
-  mutable std::mutex mutex_;                          // of:
+  std::chrono::steady_clock::time_point began_ = {};  // start of the downloads
+  mutable std::mutex mutex_;                          // guards the members below
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
   std::optional<IncrementalShard::Text> text_;

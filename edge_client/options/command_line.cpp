@@ -17,7 +17,7 @@ namespace split::edge {
 namespace {
 
 constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
-constexpr int kUsualRank = 8;  // of a LoRA
+constexpr int kUsualRank = 8;  // a LoRA's
 
 constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
@@ -30,7 +30,7 @@ constexpr const char* kEdgeSummary =
     "machine\n"
     "  edge_client train                            teach its last blocks a text\n";
 
-// Values as they are typed, before they are read.
+// Flag values as typed, before they are read.
 struct Words {
   std::string prompt_ids, cut, moves, head = "edge", goal = "fast", format = "auto",
                                       profile = "f32", wire = "f32", draft = "auto";
@@ -163,7 +163,7 @@ void add_listening_flags(Flags& flags, Options& options, Words& words) {
                &options.log_format);
 }
 
-// Asked for beside every face that answers requests.
+// Flags of every face that answers requests.
 void add_answering_flags(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
@@ -198,7 +198,7 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.toggle("manual", "print the page for man", &words.manual);
 }
 
-// Says by properties what a program that serves, and one that plans, want of the engine.
+// Derives the engine's properties from --serve and --plan.
 void tell_engine(Options& options) {
   options.many_texts = options.waits_for_cloud = options.serve;
   options.keeps_turns = options.serve || !options.auto_cut;
@@ -234,7 +234,7 @@ void read_template(Options& options) {
   }
 }
 
-// `cut_moves`: where nothing says what runs here the cut moves by itself.
+// Reads the flags of placement. `cut_moves`: the cut is "auto" if none of them says what runs here.
 void read_places(const Flags& flags, const Words& words, bool cut_moves, Options& options) {
   const bool open = cut_moves && !flags.given("cut") && !flags.given("moves") &&
                     !flags.given("head") && !options.embed && !options.plan;
@@ -244,7 +244,7 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
           "--head: expected no --cut auto beside it, which places the head "
           "too");
     options.all_on_cloud = true;
-    options.auto_cut = !options.embed;  // which is one step
+    options.auto_cut = !options.embed;  // an embedding is a single step
   } else if (words.cut == "cloud") {
     options.all_on_cloud = true;
   } else if (flags.given("cut")) {

@@ -1,5 +1,5 @@
-// The command line of edge_client: every flag read and checked. Knows what the words mean and not
-// what is done about them.
+// The command line of edge_client: reads and checks every flag. Knows what flags mean, not what is
+// done about them.
 #pragma once
 
 #include <string>
@@ -17,29 +17,29 @@ struct CommandLine {
   std::string help;
 };
 
-// `cut_moves`: the cut is "auto" where no flag says what runs here. `columns`: of the terminal that
-// the help is for; 0: none. Throws Error(kInput), one line.
+// `cut_moves`: the cut is "auto" if no flag says what runs here. `columns`: width of the terminal
+// for the help; 0: no terminal. Throws Error(kInput), one line.
 CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment, bool cut_moves = true,
                               size_t columns = 0);
 
-// edge_client train: a text, the file that a tail becomes, and how it is trained.
+// edge_client train: a text, the output file, and how the last blocks are trained.
 struct TrainCommand {
   Flags::Asked asked = Flags::Asked::kNothing;
   Options options;
   std::string help;
   std::string text, out, known;
-  int blocks = 0, lora = 0;  // 0: none; of a LoRA alone the last two
-  int64_t steps = 0;         // 0: by the text
+  int blocks = 0, lora = 0;  // 0: none; with --lora alone, the last two blocks
+  int64_t steps = 0;         // 0: by the text's length
   uint64_t seed = 0;
 };
-// The arguments behind the word. Throws Error(kInput), one line.
+// Reads the arguments after "train". Throws Error(kInput), one line.
 TrainCommand read_train_command(const std::vector<std::string>& arguments,
                                 const Flags::Environment& environment, size_t columns = 0);
 
-// The options of an edge in a program of somebody else's: members named as the long flags that do
-// not ask for a terminal or a port, with values as text, numbers or true. The environment is not
-// read. Throws Error(kInput), one line.
+// Reads the options of an edge within another program: members named like the long flags that need
+// no terminal or port, with values as text, numbers or true. Ignores the environment. Throws
+// Error(kInput), one line.
 Options read_engine_options(const Json& given);
 
 }  // namespace split::edge

@@ -23,22 +23,22 @@ struct Options : EngineOptions {
   bool special_in_content = false;
   std::string log_format = "text";
   std::vector<std::string> allowed_hosts, cors_origins;
-  int stops_cloud = 0;         // the process that the page may end; 0: none
+  int stops_cloud = 0;         // process that the page may end; 0: none
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
   float temperature = 0.8f, top_p = 0.95f, min_p = 0, repetition_penalty = 1;
   float presence_penalty = 0, frequency_penalty = 0;
   int top_k = 0;
-  std::optional<uint64_t> seed;  // none: drawn
+  std::optional<uint64_t> seed;  // nullopt: drawn
   std::vector<std::string> stop;
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
 
-  bool jsonl = false;  // with embed: of each line
-  std::string out;     // where these go; empty: stdout
+  bool jsonl = false;  // with embed: one embedding for each line
+  std::string out;     // output file for these; empty: stdout
   bool plan = false, list_devices = false, json = false, quiet = false;
-  bool measure = false;     // for the plan
-  bool goal_given = false;  // then receipts say what was foreseen
+  bool measure = false;     // with plan
+  bool goal_given = false;  // receipts then have the forecast
 };
 
 }  // namespace split::edge

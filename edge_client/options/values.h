@@ -1,5 +1,5 @@
-// Readers of values of edge_client's flags that are more than a number, a word or a path. All throw
-// Error(kInput), one line that names the flag.
+// Readers of flag values that are more than a number, a word or a path. All throw Error(kInput),
+// one line that names the flag.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 [[noreturn]] inline void refuse(const std::string& why) { throw Error(ErrorKind::kInput, why); }
 
-// Names the flag in what `read` throws.
+// Calls `read`, and names the flag in its error.
 template <typename Read>
 auto of_flag(std::string_view flag, const Read& read) {
   try {
@@ -27,11 +27,11 @@ auto of_flag(std::string_view flag, const Read& read) {
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text);
-// "0:6,12:2": the first may be the start.
+// "0:6,12:2": a first move at 0 is the beginning.
 void read_moves(std::string_view text, Options& options);
-// "auto", "off" or how many at most.
+// "auto", "off" or the most guesses.
 DraftOptions drafts_of(std::string_view text);
-// HOST:PORT, [ADDRESS]:PORT or PORT, of --serve.
+// Reads HOST:PORT, [ADDRESS]:PORT or PORT of --serve.
 void read_address(std::string_view text, Options& options);
 
 }  // namespace split::edge

@@ -45,7 +45,7 @@ InitialPlacement initial_placement(const BeginInput& in) {
   begin.bound = moves ? bound_of(in.sessions, true) : Constraint::kNone;
   if (in.on_cloud && begin.bound == Constraint::kNone) {
     begin.cut.reset();
-    if (moves) begin.why = Why::kOnlyFit;  // nothing is here yet
+    if (moves) begin.why = Why::kOnlyFit;  // no weights are here yet
     return begin;
   }
   if (begin.bound != Constraint::kNone) begin.why = Why::kOnlyFit;

@@ -15,61 +15,62 @@ namespace split::edge {
 // A head that multiplies more than so many blocks is cheaper on the cloud.
 inline constexpr double kLargeHead = 3;
 
-// The abilities of a cloud's sessions.
+// Abilities of a cloud's sessions.
 struct CloudSessions {
-  bool move = true;    // their cut may be another one at each step, and rows be filled in
-  bool stream = true;  // they keep the rows of a text that the cloud makes
+  bool move = true;    // change their cut at each step, and take fills of rows
+  bool stream = true;  // keep the rows of a text that the cloud generates
 };
 
-// The reasons that keep a text where it begins.
+// Reasons that keep a text where it begins.
 enum class Constraint : uint8_t { kNone, kOneCut, kRowsLost };
-// `streams`: the text is the cloud's own at times.
+// `streams`: the cloud generates the text at times.
 Constraint bound_of(const CloudSessions& sessions, bool streams);
 // "the server's sessions have one cut for good"
 std::string_view words_of(Constraint bound);
 
 struct BeginInput {
-  // Wishes.
-  int cut = 0;              // named, or the usual one,
-  bool on_cloud = false;    // but all of the text is there
-  bool follows = false;     // it may leave the cloud as weights come
-  bool head_given = false;  // somebody said where the head is, or that the text needs it there:
-  bool head_cloud = false;  // on the cloud
-  double head_blocks = 0;   // the head's multiplications, in those of a block
+  // Requests.
+  int cut = 0;              // the named or default one
+  bool on_cloud = false;    // the cloud generates the text, whatever the cut
+  bool follows = false;     // the text may leave the cloud as weights come
+  bool head_given = false;  // head_cloud was named, or the text needs it
+  bool head_cloud = false;  // the head runs on the cloud
+  double head_blocks = 0;   // the head's multiplications, as a multiple of a block's
   // The cloud.
-  bool cloud_lost = false;  // it does not answer, and all of the model was seen here
+  bool cloud_lost = false;  // it does not answer, and the whole model was seen here before
   CloudSessions sessions = {};
 };
 
 struct InitialPlacement {
-  std::optional<int> cut = {};  // none: all on the cloud
+  std::optional<int> cut = {};  // nullopt: everything is on the cloud
   Why why = Why::kAsked;
-  bool head_on_cloud = false, head_is_large = false;  // and is there for that
-  Constraint bound = Constraint::kNone;  // of a text that would have followed the weights
+  bool head_on_cloud = false, head_is_large = false;  // large: that put it on the cloud
+  Constraint bound = Constraint::kNone;  // why a text that would have followed the weights stays
 };
 
 InitialPlacement initial_placement(const BeginInput& in);
 
-// Steps in which weights can come, each with its bytes: with the head, and without it.
+// Bytes of each fetch step, with the head and without it.
 struct ComingInput {
   std::vector<uint64_t> steps, headless;
-  double head_blocks = 0;    // the head's multiplications, in those of a block
-  uint64_t max_weights = 0;  // bytes that somebody allows, and that the memory grants
+  double head_blocks = 0;    // the head's multiplications, as a multiple of a block's
+  uint64_t max_weights = 0;  // bytes that --max-weights allows, and that the memory grants
   uint64_t granted = 0;
 };
 
 enum class Limit : uint8_t { kMaxWeights, kMemory };
 
 struct FetchPlan {
-  size_t steps = 0;                  // so many come, from the first on
-  bool head = true;                  // they are those with the head
-  bool whole = false;                // they are all
-  uint64_t bytes = 0, all = 0;       // of them, and of the whole model
-  Limit limit = Limit::kMaxWeights;  // the lower one, and its bytes
+  size_t steps = 0;                  // number of first steps that come
+  bool head = true;                  // the steps are `steps`, not `headless`
+  bool whole = false;                // every step comes
+  uint64_t bytes = 0, all = 0;       // bytes of these steps, and of the whole model
+  Limit limit = Limit::kMaxWeights;  // the lower limit, and its bytes
   uint64_t most = 0;
 };
 
-// As many as fit: all of the model, else without the head where the cloud computes that cheaper.
+// Fetches as much as fits: the whole model, else without the head if the cloud computes that
+// cheaper.
 FetchPlan fetch_plan(const ComingInput& in);
 
 }  // namespace split::edge

@@ -5,7 +5,7 @@
 namespace split::edge {
 namespace {
 
-// Adds the members of one sum to those of another.
+// Adds the given members of `other` to those of `sum`.
 template <typename Sum, typename... Figures>
 void add(Sum& sum, const Sum& other, Figures Sum::*... figures) {
   ((sum.*figures += other.*figures), ...);

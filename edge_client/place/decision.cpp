@@ -8,13 +8,12 @@
 namespace split::edge {
 namespace {
 
-// Runs of tokens, one after the other, that have to be slow before a text moves to be quicker: one
-// late token is no reason.
+// Consecutive slow runs before a text moves for speed: one late token is no reason.
 constexpr int kSlowRuns = 2;
-// Rows of the past that the token behind a move may have to bring.
+// Past rows that the token behind a move may have to bring.
 constexpr double kLagRows = 8;
 
-// Whether tokens come at the pace that the text has to keep, as far as that is known.
+// Whether tokens keep the pace; true while their time is unknown.
 bool keeps_pace(const PlaceInput& in) { return !in.token_ms || *in.token_ms * in.pace <= 1000; }
 
 bool goes_for(const PlaceInput& in, Why why) { return in.going && in.going->why == why; }
@@ -24,9 +23,9 @@ uint32_t rows_lacking(const PlaceInput& in, int cut) {
   return in.rows - (begun ? std::min(in.rows, in.prepared_rows) : 0);
 }
 
-// The layer-rows that a move saves the cloud, less those that it costs it: rows of the past through
-// the blocks that stay there, and what was prepared for another place in vain. A place that all
-// weights will soon replace saves only until then.
+// Layer rows that a move saves the cloud, less its cost: past rows through the blocks that stay
+// there, and preparations for another cut in vain. A cut that the whole model will soon replace
+// saves only until then.
 double saves_cloud(const PlaceInput& in, int cut) {
   double tokens = in.tokens_left;
   if (cut > 0 && in.whole_ms) {
@@ -37,15 +36,15 @@ double saves_cloud(const PlaceInput& in, int cut) {
          (thrown ? static_cast<double>(in.prepared_layer_rows) : 0);
 }
 
-// Whether the tokens behind a move save more time than the move takes: those that come while it is
-// prepared save none.
+// Whether the tokens behind a move save more time than it takes. Tokens during its preparation save
+// nothing.
 bool saves_time(const PlaceInput& in, const FasterCut& there) {
   if (!in.token_ms || !(*in.token_ms > 0)) return true;
   const double meanwhile = rows_lacking(in, there.cut) * there.row_ms / *in.token_ms;
   return (in.tokens_left - meanwhile) * (*in.token_ms - there.token_ms) > kLagRows * there.row_ms;
 }
 
-// The rules. Each says where the text is to be, or nothing.
+// The rules. Each returns a place, or nothing.
 
 std::optional<Decision> as_named(const PlaceInput& in) {
   if (!in.named && !goes_for(in, Why::kGoal)) return std::nullopt;
@@ -90,14 +89,14 @@ std::optional<Decision> follows_wish(const PlaceInput& in) {
   return Decision{cut, Why::kAskedByCloud};
 }
 
-// No farther from here than the cloud wishes.
+// Never beyond the cut that the cloud asks for.
 std::optional<Decision> is_quicker(const PlaceInput& in) {
   if (!in.quicker || in.quicker->cut >= in.cut || in.slow_runs < kSlowRuns) return std::nullopt;
   if ((in.want && in.quicker->cut > *in.want) || !saves_time(in, *in.quicker)) return std::nullopt;
   return Decision{in.quicker->cut, Why::kFastest};
 }
 
-// The first that has an answer decides.
+// The first rule with an answer decides.
 constexpr std::array kRules = {back_to_cloud, as_named,     back_for_pace,
                                spares_cloud,  follows_wish, is_quicker};
 

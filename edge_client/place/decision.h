@@ -19,65 +19,64 @@ struct Decision {
   bool operator==(const Decision&) const = default;
 };
 
-// A cut to go to for the sake of speed alone.
+// A cut to move to for speed alone.
 struct FasterCut {
   int cut = 0;
-  double token_ms = 0;  // foreseen there
-  double row_ms = 0;    // of both sides, to bring a row of the past there
+  double token_ms = 0;  // forecast there
+  double row_ms = 0;    // time of both sides to bring a past row there
 };
 
-// Weights on this machine, and how a text may use them.
+// Weights on this machine and the texts that may use them.
 struct LocalWeights {
-  std::optional<int> lowest = {};  // cut; none: as low as the tail reaches
-  bool offloads = false;           // the text goes there, to spare the cloud
+  std::optional<int> lowest = {};  // lowest cut; none: the tail's
+  bool offloads = false;           // texts go there to spare the cloud
   std::optional<FasterCut> quicker = {};
-  // When all weights are expected here; none: they are not, or nobody knows.
+  // When all weights are expected here; none: never, or unknown.
   std::optional<Moment> whole_at = {};
 };
 
 struct PlaceInput {
-  // The text. With a cut of layers + 1, here as below, all of it is on the cloud.
+  // The text. A cut of layers + 1, here and below, is the cloud altogether.
   int layers = 0, cut = 0;
-  uint32_t rows = 0;                    // that its past has
-  uint32_t tokens_left = 0;             // that may still come
-  bool named = false;                   // somebody said where its cut is to be
-  std::optional<int> before_wish = {};  // its cut before it followed the cloud's wish
-  std::optional<int> came_from = {};    // its cut before it came here to spare the cloud
-  std::optional<double> token_ms = {};  // of its last tokens; none: it has too few
-  std::optional<Decision> going = {};   // the move that is being prepared,
-  uint32_t prepared_rows = 0;           // rows that are there by now,
-  uint64_t prepared_layer_rows = 0;     // and what these took the cloud
-  int slow_runs = 0;                    // runs of its tokens that were slower than `quicker`
-  bool at_its_token = false;            // that move is to be made at a token that somebody named
-  std::optional<int> fled_from = {};    // its cut before the cloud was lost
-  std::optional<double> fled_token_ms = {};  // as quick as its tokens were there
-  std::optional<double> since_move_ms = {};  // since its last move
-  std::optional<double> since_wish_ms = {};  // since the last one for the cloud's sake
+  uint32_t rows = 0;                         // rows of its past
+  uint32_t tokens_left = 0;                  // tokens that may still come
+  bool named = false;                        // its cut was named
+  std::optional<int> before_wish = {};       // its cut before the cloud's wish moved it
+  std::optional<int> came_from = {};         // its cut before it moved here to spare the cloud
+  std::optional<double> token_ms = {};       // the last tokens' mean; none: too few
+  std::optional<Decision> going = {};        // the move in preparation
+  uint32_t prepared_rows = 0;                // rows that it has by now
+  uint64_t prepared_layer_rows = 0;          // the cloud's layer rows spent on them
+  int slow_runs = 0;                         // consecutive runs of its tokens slower than `quicker`
+  bool at_its_token = false;                 // the move has a token of its own
+  std::optional<int> fled_from = {};         // its cut before the cloud was lost
+  std::optional<double> fled_token_ms = {};  // token time before that
+  std::optional<double> since_move_ms = {};  // since the last move
+  std::optional<double> since_wish_ms = {};  // since the last move that the cloud asked for
   // This machine and the line.
-  std::optional<int> lowest = {};         // cut at which it can go on; none: nowhere else
-  int lowest_quick = 0;                   // cut below which it was too slow
-  bool offloads = false;                  // what is here is used to spare the cloud,
-  double pace = 0;                        // at so many tokens a second or more
-  std::optional<FasterCut> quicker = {};  // the quickest place here
+  std::optional<int> lowest = {};         // lowest cut at which it can go on; none: stays
+  int lowest_quick = 0;                   // lower cuts were too slow
+  bool offloads = false;                  // weights here are used to spare the cloud
+  double pace = 0;                        // at this many tokens/s or more
+  std::optional<FasterCut> quicker = {};  // the fastest cut here
   std::optional<double> whole_ms = {};    // until all weights are here
-  // The cloud wishes for this cut or a lower one.
+  // The cloud asks for this cut or a lower one.
   std::optional<int> want = {};
-  bool cloud_is_back = false;  // it was lost, and answers again
-  // Pauses between any two moves, and between two for the cloud's sake. The cloud leaves a session
-  // alone as long, but does not know a text again that comes back in another one.
+  bool cloud_is_back = false;  // after a loss, it answers again
+  // Least time between two moves, and between two that the cloud asked for. The cloud leaves a
+  // session alone as long, but does not recognise a text that returns in another session.
   double between_ms = 3000, between_wishes_ms = 10000;
 };
 
-// Where the text is to go on; none: it stays.
+// Returns where the text is to go on; none: it stays.
 std::optional<Decision> next_place(const PlaceInput& in);
 
-// Whether a move that is prepared, in.going, is made now; else it is asked again at a later token.
-// A move that was asked for, or that a landed stage waits for, comes at once; one that is only
-// faster some time after the last.
+// Whether the prepared move in.going is made now; else call again at a later token. A move that was
+// asked for or that landed weights allow is made at once, one for speed some time after the last.
 bool may_switch(const PlaceInput& in);
 
-// Whether a text may leave its place unasked, where its bits stay the cloud's or may change.
-// `repeats`: somebody may expect it again.
+// Whether a text may move unasked, if its bits stay the cloud's or may change. `repeats`: the
+// client expects the same text for the same request.
 inline bool may_move(std::optional<bool> exact, bool exact_only, bool repeats) {
   return exact.value_or(false) || (!exact_only && !repeats);
 }

@@ -9,7 +9,7 @@
 namespace split::edge {
 namespace {
 
-// A cloud that was lost is left alone so long, at first and at most.
+// How long a lost cloud is avoided, at first and at most.
 constexpr std::chrono::seconds kAway{10}, kLongAway{300};
 
 std::string place_words(int cut) { return cut == 0 ? "all here" : cat("cut ", cut); }

@@ -6,7 +6,7 @@
 namespace split::edge {
 namespace {
 
-constexpr uint64_t kLeastTokens = 8;  // that a text has to have, to learn from
+constexpr uint64_t kLeastTokens = 8;  // fewer teach nothing
 constexpr double kMsOfHour = 3.6e6, kGigabyte = 1e9;
 constexpr double kLearningRate = 0.3;
 
@@ -18,7 +18,7 @@ double dollars(const Prices& prices, double cloud_ms, double bytes) {
 
 void learn(Drafted& habit, const Drafted& seen) {
   const bool first = habit.rows == 1 && habit.tokens == 1;
-  const double rate = first ? 1 : kLearningRate;  // a first guess of none is no guess
+  const double rate = first ? 1 : kLearningRate;  // replaces the default of no guesses
   habit.rows += rate * (seen.rows - habit.rows);
   habit.tokens += rate * (seen.tokens - habit.tokens);
 }
@@ -73,8 +73,8 @@ Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace) {
   const Pick pick = pick_place(places, input, goal, pace);
   const Place& picked = places[pick.place];
   if (picked.cut == text.cut) return pick.why;
-  // The plan would have taken another place: nothing of that is here yet, or it is too soon for
-  // another, or it would gain less than a text changes its place for.
+  // The plan prefers another place, but its weights are missing, the last change was too recent, or
+  // the gain is too small for a move.
   const auto gains_little = [&](const std::optional<double>& token_ms) {
     return token_ms && !is_better(*picked.token_ms, *token_ms);
   };
@@ -109,7 +109,7 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   PlanInput at = input;
   at.correction = {};
   const Drafted seen = watch.drafted();
-  // The steps as they were; how many guesses they had is a lesson of its own.
+  // Prices the steps with the guesses that they had, which are learnt apart.
   at.split = at.local = seen;
   const Place measured = price_places(at).at(index_of(cut));
   Correction& learnt = facts.correction;
@@ -122,7 +122,7 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   }
   towards(learnt.edge, measured.edge_ms, watch.edge_ms());
   if (*cut > 0) {
-    // The wait for others' steps is measured each time, and is no lesson.
+    // The wait for others' steps is measured anew each time, and not learnt.
     const double wait = at.cloud ? at.cloud->step_ms / seen.tokens : 0;
     const auto work = [&](double ms) { return std::max(0.0, ms - wait); };
     if (measured.cloud_ms) learnt.cloud.learn(work(*measured.cloud_ms), work(watch.cloud_ms()));

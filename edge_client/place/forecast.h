@@ -1,6 +1,5 @@
-// Compares what an answer was expected to take where it ran with what it took, and lets the next
-// plan learn from that. Knows no clock and no file: it is told of each token, and of what was
-// measured.
+// Compares the forecast of an answer with the outcome, and corrects later plans by it. Has no clock
+// and no file: callers pass each token and what was measured.
 #pragma once
 
 #include <optional>
@@ -11,14 +10,14 @@
 
 namespace split::edge {
 
-// The costs of a token at one place, as a receipt names them; none where nobody knows.
+// The costs of a token at one place, under their names in a receipt; none: unknown.
 struct TokenCosts {
   std::optional<double> first_token_ms, token_ms, cloud_ms, bytes, dollars_per_million;
 };
 
-// A receipt's plan: the place where the text ended, and how well it was foreseen.
+// A receipt's plan: the place where the text ended, and the forecast for it.
 struct Forecast {
-  std::optional<int> cut;  // none: all on the cloud
+  std::optional<int> cut;  // nullopt: all on the cloud
   Goal goal = Goal::kFast;
   Why why = Why::kAsked;
   TokenCosts predicted, actual;
@@ -29,23 +28,23 @@ struct Forecast {
   std::optional<double> error() const;
 };
 
-// Dollars of an answer, and what it would have cost with all of it on the cloud.
+// Dollars of an answer, and of the same answer with everything on the cloud.
 struct AnswerCost {
   double cloud = 0, egress = 0, weights = 0;
   std::optional<double> all_cloud;
-  std::optional<double> break_even_tokens;  // none: never at these prices
+  std::optional<double> break_even_tokens;  // nullopt: never at these prices
   Prices prices;
 };
 
-// Counts what a text takes at the place where it is, since it came there.
+// Measures a text at its place, from when it came there.
 class AnswerWatch {
  public:
-  // It has another token, after so many ms.
+  // Counts another token, after so many ms of text.
   void token(const SplitCounts& counts, double ms);
 
-  uint64_t tokens() const { return tokens_; }    // behind the first one there
-  std::optional<double> first_token_ms() const;  // where the text began there
-  double token_ms() const;                       // each, as all below
+  uint64_t tokens() const { return tokens_; }    // after the first one there
+  std::optional<double> first_token_ms() const;  // nullopt: it moved there
+  double token_ms() const;                       // the mean, as below
   double cloud_ms() const { return each(&Mark::cloud_ms); }
   double wire_ms() const { return each(&Mark::wire_ms); }
   double edge_ms() const { return token_ms() - cloud_ms() - wire_ms(); }
@@ -65,26 +64,26 @@ class AnswerWatch {
   uint64_t tokens_ = 0;
 };
 
-// A text that has ended, for the reason of its last place.
+// An ended text, for the reason of its last place.
 struct EndedInput {
-  std::optional<Why> moved = {};        // its last move's; none: it stayed where it began
-  bool chosen = false;                  // the place was; else somebody named it
-  std::optional<int> cut = {};          // none: the cloud
-  std::optional<double> token_ms = {};  // of its last tokens; none: it has too few
-  // Cut from which on the weights are here, where texts choose among the places that have landed,
-  // and the cut of the next one, where there is a choice.
+  std::optional<Why> moved = {};        // the last move's; none: no move
+  bool chosen = false;                  // the place was chosen; else named
+  std::optional<int> cut = {};          // nullopt: the cloud
+  std::optional<double> token_ms = {};  // the last tokens' mean; none: too few
+  // The cut from which on the weights are here, if texts may choose among landed cuts, and the cut
+  // that the next one would choose, if it has a choice.
   std::optional<int> lowest = {};
   std::optional<std::optional<int>> begins = {};
 };
 Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace);
 
-// Compares what was foreseen with an answer that ran at `cut`.
+// Compares the forecast with an answer that ran at `cut`.
 Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const AnswerWatch& watch);
-// Moves the facts' corrections towards it; a text of few tokens says nothing.
+// Moves the facts' corrections towards the outcome. Ignores texts of few tokens.
 void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
            const AnswerWatch& watch);
 
-// The money of an answer whose counts these are, with `weights` bytes downloaded for it.
+// Returns the cost of an answer with these counts, for which `weights` bytes were downloaded.
 AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,
                    uint64_t weights, size_t prompt_tokens, size_t tokens);
 

@@ -100,7 +100,7 @@ std::string pick_words(const Pick& pick, std::span<const Place> places, double p
                                                            : "nothing else fits here";
   }
   if (pick.why != Why::kFastest) return move_words(pick.why, 0, 0);
-  // Beside the quickest of the others.
+  // Compares with the fastest other place.
   const Place* next = nullptr;
   for (const Place& place : places) {
     if (&place == &picked || !can_be_picked(place)) continue;
@@ -140,7 +140,7 @@ std::string to_text(const PlanReport& report, std::string_view device) {
       std::vector<std::string>{"place", "first word", "a token", "in the cloud", "still to fetch"});
   const Place* const quickest = quickest_cut(places);
   const size_t step = (places.size() + kMostCuts - 1) / kMostCuts;
-  // From the cloud's side to this one's.
+  // From the cloud to this machine.
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t at = i == 0 ? 0 : places.size() - i;
     const Place& place = places[at];

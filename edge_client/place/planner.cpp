@@ -10,15 +10,15 @@
 namespace split::edge {
 namespace {
 
-// Bytes of a step beside its rows: heads and frames, measured at a cut of the bundled model.
+// Bytes of a step beside its rows: headers and frames, measured at a cut of the bundled model.
 constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
 constexpr double kFirstTokenOver = 64;  // tokens
 constexpr double kBetter = 0.9;
 constexpr std::chrono::seconds kSteady{3};
 constexpr double kFirstRate = 0.8, kNextRate = 0.3, kMostCorrection = 10;
-constexpr double kExtraMs = 1;  // as much as waking threads and sampling may take, beside the work
+constexpr double kExtraMs = 1;  // upper bound of waking threads and sampling, beside the work
 constexpr double kMostExtraMs = 10;
-constexpr double kFaded = 0.65;  // after ten answers a hundredth of it is left
+constexpr double kFaded = 0.65;  // leaves a hundredth after ten answers
 
 double transfer_ms(uint64_t bytes, double mbit) {
   return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
@@ -34,7 +34,7 @@ double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
   return blocks * rows * speed.prompt_row_ms + (head ? speed.head_ms : 0);
 }
 
-// A step of a session: the round trip, and the bytes of its answer and of what asked for it.
+// Time of a session's step: the round trip, and the bytes of the request and the answer.
 double trip_ms(const Network& network, uint64_t bytes_down) {
   return network.rtt_ms + network.step_ms + transfer_ms(bytes_down, network.down_mbit) +
          transfer_ms(kStepBytesUp, network.up_mbit);
@@ -75,7 +75,7 @@ void Learnt::learn(double measured_ms, double taken_ms) {
     extra_ms *= kept;
     if (too_much <= slower) return;
   }
-  // The step of a normalised gradient on both, whose scales differ.
+  // A normalised gradient step on both, whose scales differ.
   const double step = (first ? kFirstRate : kNextRate) * (taken_ms - of(measured_ms)) /
                       (measured_ms * measured_ms + kExtraMs * kExtraMs);
   factor = std::clamp(factor + step * measured_ms, 1 / kMostCorrection, kMostCorrection);
@@ -91,7 +91,7 @@ namespace {
 
 Place price_cloud(const PlanInput& input) {
   Place cloud;
-  cloud.bytes_per_token = kStepBytesDown;  // of an event
+  cloud.bytes_per_token = kStepBytesDown;  // an event
   if (!input.cloud) return cloud;
   const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
   const double work = work_ms(*input.cloud, input.layers, true);

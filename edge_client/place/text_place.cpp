@@ -12,7 +12,7 @@ std::optional<TokenPace::Run> TokenPace::token(uint32_t out, Moment now, std::op
   const uint32_t last_out = std::exchange(last_out_, out);
   if (!last || out <= last_out) return std::nullopt;
   const double took = std::chrono::duration<double, std::milli>(now - *last).count();
-  const uint32_t tokens = out - last_out;  // a step with guesses gives several
+  const uint32_t tokens = out - last_out;  // a step with guesses yields several
   tokens_ += tokens;
   const double part = std::min(1.0, static_cast<double>(tokens) / std::min(tokens_, kFewTokens));
   token_ms_ += (took / tokens - token_ms_) * part;
@@ -46,7 +46,7 @@ void TextPlace::offer(const LocalWeights& offer) {
   in.quicker = offer.quicker;
   offered_ = offer.lowest;
   whole_at_ = offer.whole_at;
-  in.slow_runs = 0;  // they are counted against the new offer
+  in.slow_runs = 0;  // counted anew against this offer
 }
 
 std::optional<int> TextPlace::lowest(int weights) const {

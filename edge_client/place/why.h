@@ -9,10 +9,10 @@ namespace split::edge {
 
 enum class Why : uint8_t { kAsked, kLanded, kFastest, kGoal, kOnlyFit, kAskedByCloud, kCloudLost };
 
-// The word that receipts, plans and metrics have for it: "asked_by_cloud".
+// The name of a reason in receipts, plans and metrics: "asked_by_cloud".
 std::string_view name_of(Why why);
-// Says to a person why a text moved: "quicker there: 0.06 for 0.10 ms a token". `token_ms`: as long
-// as its last tokens took, `there_ms`: as is foreseen there; 0: not known.
+// Says why a text moved: "quicker there: 0.06 for 0.10 ms a token". `token_ms`: its last tokens'
+// time, `there_ms`: the forecast there; 0: unknown.
 std::string move_words(Why why, double token_ms, double there_ms);
 
 }  // namespace split::edge

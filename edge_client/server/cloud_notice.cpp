@@ -10,9 +10,9 @@ namespace split::edge {
 namespace {
 
 constexpr std::chrono::milliseconds kUntold{300};
-// Silence at a start: a server that is not there is an error by then (weights/loader.h).
+// A first silence: a missing server is an error before that (weights/loader.h).
 constexpr std::chrono::milliseconds kFirstUntold{4000};
-// Between two lines where nobody sees them change.
+// Interval of the lines, shorter where they replace each other.
 constexpr std::chrono::seconds kAtTerminal{1}, kElsewhere{10};
 
 }  // namespace
@@ -42,7 +42,9 @@ void CloudNotice::lost(const RemoteError& error) {
   since_ = Clock::now();
   shown_ = false;
   if (quiet_) return;
-  if (!thread_.joinable()) try_start(thread_, [this] { run(); });  // or nothing is said
+  if (!thread_.joinable())
+    try_start(thread_, [this] { run(); });  // without a thread, nothing is
+                                            // printed
 }
 
 void CloudNotice::found(bool again) {
@@ -68,7 +70,7 @@ double CloudNotice::waited_ms() const {
   return std::chrono::duration<double, std::milli>(waited_ + now).count();
 }
 
-// With the lock held.
+// Call with the lock held.
 Clock::duration CloudNotice::lasted() const {
   const auto time = Clock::now() - since_;
   return time < untold_ ? Clock::duration{} : time;
@@ -81,7 +83,7 @@ void CloudNotice::end() {
   changed_.notify_all();
 }
 
-// With the lock held.
+// Call with the lock held.
 void CloudNotice::say(Clock::time_point now) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
   const std::string line = cat("waiting for the cloud at ", url_, why_,
@@ -107,7 +109,7 @@ void CloudNotice::run() {
     const auto untold = untold_;
     const auto step = console_.err_is_terminal ? kAtTerminal : kElsewhere;
     const auto now = Clock::now();
-    // Whole steps behind the beginning, and one soon after it.
+    // Whole intervals after the beginning, with the first one sooner.
     const auto due = shown_ ? began + step * ((now - began) / step + 1) : began + untold;
     const bool other = changed_.wait_until(lock, due, [&] {
       return stopping_ || quiet_ || waiting_ == 0 || since_ != began || untold_ != untold;

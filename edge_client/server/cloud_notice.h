@@ -1,6 +1,6 @@
-// Tells a person that the program waits for its cloud: at once, counted in seconds, and
-// when it answers again. At a terminal one line that changes, elsewhere a line now and then. Waits
-// that are over before anybody would wonder are not told, and a first silence a little later.
+// Tells a person that the program waits for its cloud: at once, then counted in seconds, and when
+// it answers again. One changing line on a terminal, elsewhere a line now and then. Short waits are
+// not reported, and a first silence a little later.
 #pragma once
 
 #include <atomic>
@@ -24,15 +24,15 @@ class CloudNotice {
   CloudNotice(const CloudNotice&) = delete;
   CloudNotice& operator=(const CloudNotice&) = delete;
 
-  // Something waits for the cloud from now on, and does no more: it answers `again`, or is given
-  // up. Each as often as the other. Any thread.
+  // A wait for the cloud begins, and ends: it answers (`again`), or is given up. Called in pairs.
+  // Any thread.
   void lost(const RemoteError& error);
   void found(bool again);
-  // How long so far, without waits too short to be told.
+  // The time so far, without waits too short to report.
   double waited_ms() const;
-  // Takes back what is shown and tells no more: what waits is given up.
+  // Clears the line and reports nothing more: pending waits are given up.
   void end();
-  // Text has gone to the same terminal: whether it ended a line.
+  // Notes text on the same terminal, which may not have ended a line.
   void wrote(std::string_view text) {
     if (!text.empty()) mid_line_ = text.back() != '\n';
   }
@@ -45,16 +45,17 @@ class CloudNotice {
   const Console& console_;
   const std::string url_;
   bool quiet_;
-  std::atomic<bool> mid_line_ = false;  // text of stdout, on the terminal of stderr
-  mutable std::mutex mutex_;            // of all below, and quiet_
+  std::atomic<bool> mid_line_ = false;  // stdout's text, on stderr's terminal, has not ended its
+                                        // line
+  mutable std::mutex mutex_;            // guards the members below, and quiet_
   std::condition_variable changed_;
-  size_t waiting_ = 0;  // that wait now
-  std::string why_;     // it answers, but not with what it is asked for
+  size_t waiting_ = 0;  // pending waits
+  std::string why_;     // the server's error, if it answers
   Clock::time_point since_;
-  Clock::duration waited_{};  // before that
+  Clock::duration waited_{};  // before since_
   std::chrono::milliseconds untold_{};
   bool shown_ = false, stopping_ = false;
-  std::thread thread_;  // once somebody waits
+  std::thread thread_;  // started with the first wait
 };
 
 }  // namespace split::edge

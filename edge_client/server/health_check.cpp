@@ -5,7 +5,7 @@
 namespace split::edge {
 namespace {
 
-// How long a look is good.
+// How long a look stays valid.
 constexpr std::chrono::milliseconds kLookAgain{1000};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whether the cloud is there and how long its stages take: asked at most once a second, whoever
-// wants to know.
+// Whether the cloud is there and how long its stages take: asked at most once a second, for any
+// number of callers.
 #pragma once
 
 #include <chrono>
@@ -18,25 +18,26 @@ class HealthCheck {
  public:
   struct Seen {
     bool reachable = false;
-    std::vector<std::string> models;         // the last that it named
-    std::optional<double> lost_s;            // since when it does not answer; none: it does
-    std::map<std::string, double> stage_ms;  // on the cloud
+    std::vector<std::string> models;         // as last listed
+    std::optional<double> lost_s;            // how long it has not answered; nullopt: it does
+    std::map<std::string, double> stage_ms;  // the cloud's
   };
   explicit HealthCheck(std::unique_ptr<Remote> remote) : remote_(std::move(remote)) {}
 
-  // At the server, or what the last look saw. `model`: whose stages; empty: none yet.
+  // Asks the server, or returns what the last look saw. `model`: whose stage times; empty: none
+  // yet.
   Seen look(const std::string& model);
-  // Somebody else asked it, and got an answer or none.
+  // Notes another request, and whether it was answered.
   void heard(bool answer);
 
  private:
   std::optional<double> lost_s();
 
-  std::mutex mutex_;  // of:
+  std::mutex mutex_;  // guards the members below
   const std::unique_ptr<Remote> remote_;
   std::chrono::steady_clock::time_point looked_{};
   Seen seen_;
-  std::mutex lost_mutex_;  // of:
+  std::mutex lost_mutex_;  // guards lost_since_
   std::optional<std::chrono::steady_clock::time_point> lost_since_;
 };
 

@@ -1,4 +1,4 @@
-// Where a face lets a loader's lines and bars go: to stderr, unless it is quiet.
+// The output of a loader's lines and bars: stderr, unless quiet.
 #pragma once
 
 #include <string>

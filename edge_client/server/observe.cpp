@@ -9,7 +9,7 @@ constexpr const char* kCodes[] = {wire::codes::kSessionUnknown, wire::codes::kPo
 constexpr const char* kNoAnswer = "no_answer";
 constexpr const char* kError = "error";
 
-// Few and fixed, whatever a server says.
+// Returns one of a few fixed reasons, whatever a server says.
 const char* reason_of(const RemoteError& error) {
   if (error.status == 0) return kNoAnswer;
   for (const char* code : kCodes) {
@@ -68,7 +68,7 @@ EdgeMetrics::EdgeMetrics()
       from_server_(metrics.counter("split_edge_shard_bytes_total", "", {{"source", "server"}})),
       catch_up_(metrics.counter("split_edge_catch_up_bytes_total",
                                 "Bodies of what moves of cuts asked the cloud for.")) {
-  // Before there is any, so that a rate has somewhere to begin.
+  // Present before the first retry, so that a rate has a beginning.
   for (const char* reason : kCodes) retries(metrics, reason);
   for (const char* reason : {kNoAnswer, wire::codes::kBusy, kError}) retries(metrics, reason);
   for (const Why why : {Why::kAsked, Why::kCloudLost, Why::kLanded}) moves(metrics, 0, why);

@@ -1,6 +1,6 @@
-// The edge's own metrics on GET /metrics, beside those of any server (serve/observe.h):
-// what texts took on cloud, wire and edge, the weights it loaded, and how often the cloud was asked
-// again. Labels never say who or what was asked.
+// The edge's own metrics on GET /metrics, beside a server's common ones (serve/observe.h): times of
+// texts on cloud, wire and edge, loaded weights, and retries. Labels never hold a client or a
+// prompt.
 #pragma once
 
 #include "edge_client/split/cloud_link.h"
@@ -9,28 +9,28 @@
 
 namespace split::edge {
 
-// Any number of threads. Outlives the server whose route it is.
+// Any number of threads. Outlives the server with its route.
 class EdgeMetrics {
  public:
   EdgeMetrics();
 
-  // A token of a text, and what the text took so far: with the first one its prompt's step too.
-  // `before` is of the token before.
+  // Counts a token of a text, with the costs before and after it; with the first one the prompt's
+  // step too.
   void token(const SplitCounts& before, const SplitCounts& now, double seconds, bool first);
-  // An answer has ended, or was broken off.
+  // Counts an answer that has ended or was cancelled.
   void ended(const Receipt& receipt);
-  // How far off a token of an answer was foreseen (Forecast::error).
+  // Counts the error of an answer's forecast (Forecast::error).
   void foreseen(double error);
-  // A cut was loaded.
+  // Counts the bytes of a loaded cut.
   void loaded(const FetchCounts& fetched);
-  // The cloud did not do something that it is asked for again.
+  // Counts a request to the cloud that is retried.
   void retried(const RemoteError& error);
 
   serve::Metrics metrics;
-  const serve::StepMetrics steps{metrics};  // of this machine's device
+  const serve::StepMetrics steps{metrics};  // this machine's device
 
  private:
-  struct Parts {  // of a token's time
+  struct Parts {  // parts of a token's time
     serve::Histogram &cloud, &wire, &edge, &stream;
   };
   Parts parts(Phase phase);

@@ -1,5 +1,5 @@
-// The edge's web page, as files built into the program: nothing is read from disk and nothing on
-// the page comes from elsewhere. Knows no model; the page asks the routes beside it.
+// The edge's web page, as files built into the program: nothing is read from disk, and nothing on
+// the page comes from elsewhere. Knows no model; the page uses the routes beside it.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace split::edge {
 
-// GET / and the page's files. Every answer forbids the browser anything but this origin.
+// GET / and the page's files. Every answer restricts the browser to this origin.
 std::vector<http::Route> page_routes();
 
 }  // namespace split::edge

@@ -11,9 +11,9 @@
 namespace split::edge {
 namespace {
 
-// A word that is wrong is the caller's; a cloud or a device that fails is told in its own words.
+// Reports a wrong value as the client's fault, and a failing cloud or device in its own words.
 [[noreturn]] void throw_as_answer(const Error& error) {
-  if (error.field() == "model")  // which the cloud does not have
+  if (error.field() == "model")  // the cloud does not have it
     throw http::HttpError(404, "model_not_found", error.what(), error.field());
   if (error.kind() == ErrorKind::kRemote)
     throw http::HttpError(502, wire::codes::kCloudError, error.what());
@@ -30,7 +30,7 @@ auto of_field(const char* field, const Call& call) {
   }
 }
 
-// A driver's compilers want more stack than a request's thread has.
+// A driver's compilers need a larger stack than a request's thread has.
 void on_own_thread(const std::function<void()>& call) {
   std::exception_ptr error;
   std::thread thread = started([&] {
@@ -44,7 +44,7 @@ void on_own_thread(const std::function<void()>& call) {
   if (error) std::rethrow_exception(error);
 }
 
-// A tail's own blocks run here alone, with the head.
+// Refuses a head or a cut on the cloud's side of a tail, which runs here alone.
 void expect_tail_here(const PlacementChange& wanted) {
   if (wanted.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
   if (wanted.cut == Move::kCloud) {
@@ -69,7 +69,7 @@ std::shared_ptr<Service> Placements::make(Options options) {
                                    metrics_);
 }
 
-// Sets the metrics that describe what answers begin with now.
+// Updates the metrics of the model that answers begin with.
 void Placements::observe() {
   serve::observe_batcher(metrics_.metrics, [this] { return present()->batcher(); });
   metrics_.metrics.info("split_edge_placement_info",
@@ -111,7 +111,7 @@ Options Placements::options_of(const PlacementChange& wanted, const Service& now
     }
     options.head_on_cloud = *wanted.head == "cloud";
     options.head_given = true;
-    if (options.head_on_cloud) options.moves.clear();  // which such a text cannot
+    if (options.head_on_cloud) options.moves.clear();  // such a text cannot move
   }
   if (wanted.format) {
     options.formats = of_field("format", [&] { return StageFormats::parse(*wanted.format); });
@@ -128,9 +128,9 @@ Options Placements::options_of(const PlacementChange& wanted, const Service& now
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
   const bool follows = wanted.chosen || (now.engine().follows() && !wanted.cut);
-  options.auto_cut = follows && !options.head_on_cloud && !tail;  // of a tail the loader chooses
+  options.auto_cut = follows && !options.head_on_cloud && !tail;  // the loader chooses a tail's cut
   options.all_on_cloud = options.auto_cut;
-  options.cut.reset();  // where another model has its default
+  options.cut.reset();  // another model has its own default
   std::optional<int> cut = wanted.cut;
   if (!cut && !follows && !other) cut = place.all_on_cloud ? Move::kCloud : place.cut;
   if (cut == Move::kCloud) {

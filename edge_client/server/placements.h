@@ -1,6 +1,6 @@
-// The services of one server of the edge, one at a time: another model, device, format of weights
-// or place of the head is another Service, loaded beside the one that answers, which answers until
-// then and whose running answers end as they began. Knows no path of a URL.
+// The services of one server of the edge, one at a time: another model, device, weight format or
+// place of the head needs another Service, which loads beside the present one; that answers until
+// then, and its running answers end as they began. Knows no path of a URL.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@
 
 namespace split::edge {
 
-// A wish for another placement; what is absent stays as it is.
+// A requested placement; absent members keep their value.
 struct PlacementChange {
   std::optional<std::string> model, head, format, device;
   std::optional<int> cut;  // blocks on the cloud, or Move::kCloud,
-  bool chosen = false;     // or where the weights have come to
+  bool chosen = false;     // or chosen as weights come
 
   bool moves_only() const { return !model && !head && !format && !device; }
 };
@@ -26,17 +26,17 @@ struct PlacementChange {
 // Any thread, but load().
 class Placements {
  public:
-  // All of these outlive it. Throws Error(kInput) for a bad URL.
+  // The arguments outlive it. Throws Error(kInput) for a bad URL.
   Placements(const Options& options, const Console& console, const Flags::Environment& environment,
              Interrupt& interrupt);
 
-  void load();  // of the first service; once
+  void load();  // loads the first service; once
   bool ready() const { return present()->ready(); }
-  void stop();  // not ready any more
+  void stop();  // ends ready()
 
-  // The one that answers. Whoever holds it may go on with it.
+  // The service that answers; callers may keep it.
   std::shared_ptr<Service> present() const;
-  // Downloads what is missing; answers begin there from then on. Throws HttpError and Error.
+  // Downloads what is missing; later answers begin there. Throws HttpError and Error.
   void place(const PlacementChange& wanted);
 
   EdgeMetrics& metrics() { return metrics_; }
@@ -51,11 +51,11 @@ class Placements {
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
   EdgeMetrics metrics_;
-  std::mutex placing_;  // one after the other
+  std::mutex placing_;  // one placement at a time
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<Service> now_;
-  std::vector<std::string> devices_;  // that a wish may name
+  std::vector<std::string> devices_;  // allowed in a request
   bool stopping_ = false;
 };
 

@@ -17,10 +17,10 @@ namespace {
 using http::Request;
 using http::Response;
 
-// Nothing says how big a model may be here: the service knows how many blocks its own has.
+// An upper bound alone: the service knows how many blocks its model has.
 constexpr int kMostBlocks = 1024;
 
-// A number of blocks, or Move::kCloud for the whole model; `chosen` where it is "auto".
+// Reads a number of blocks, or Move::kCloud for the whole model; sets `chosen` for "auto".
 int read_cut(wire::Fields& fields, bool* chosen) {
   const auto is = [&](const char* word) { return fields.has("cut") && fields.raw("cut") == word; };
   *chosen = is("auto");
@@ -28,8 +28,8 @@ int read_cut(wire::Fields& fields, bool* chosen) {
   return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
 }
 
-// Names the caller whose texts may go on from one another's rows. The edge has no keys of its own,
-// but programs that send different keys are different callers.
+// Names the caller, among whose texts rows are shared. The edge checks no keys, but different keys
+// are different callers.
 std::string owner_of(const Request& request) {
   auto key = request.headers.get("Authorization");
   if (!key) key = request.headers.get("x-api-key");
@@ -75,14 +75,14 @@ Response describe(const serve::TextModel& model) {
                             writes ? serve::describe_chat(model.chat, *model.format) : Json());
 }
 
-// 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
-// 501: what a chat's template has.
+// 404: another model; 502: an error or nonsense from the cloud; 503 is possible for any route; 501:
+// features of a chat's template.
 const std::vector<int>& statuses(bool of_a_chat) {
   static const std::vector<int> text = {200, 404, 502}, chat = {200, 404, 501, 502};
   return of_a_chat ? chat : text;
 }
 
-// OpenAI's routes, and Ollama's on them.
+// OpenAI's routes, and Ollama's on top of them.
 std::vector<http::Route> model_routes(Placements& placements) {
   const serve::FindModel find = [&placements](const std::string& id) {
     return placements.present()->find(id);
@@ -159,8 +159,7 @@ std::vector<http::Route> model_routes(Placements& placements) {
 
 // This program's own routes.
 std::vector<http::Route> split_routes(Placements& placements) {
-  // The same words as a completion's or a chat's, and nothing of them here: what the split is
-  // compared with.
+  // The words of a completion or a chat without this machine, to compare the split with.
   const serve::FindModel alone = [&placements](const std::string& id) {
     return placements.present()->unsplit(id);
   };

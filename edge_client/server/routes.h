@@ -1,5 +1,5 @@
-// The edge's routes: OpenAI's, Ollama's and its own, for whoever has a router, behind a socket or
-// in its own process.
+// The edge's routes: OpenAI's, Ollama's and its own, for a router behind a socket or in the
+// caller's process.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace split::edge {
 
-// Adds every route, and `more` among them, and observes what is asked. The placements outlive the
+// Adds every route, with `more` among them, and observes requests. The placements outlive the
 // router.
 void add_routes(http::Router& router, Placements& placements, std::vector<http::Route> more = {});
 

@@ -27,17 +27,17 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   server.port = options.port;
   server.memory = &memory;
   server.cors_origins = options.cors_origins;
-  server.max_connections = 512;  // of a person's machine
+  server.max_connections = 512;  // enough for a person's machine
   server.max_inflight = 128;
   server.shutdown_timeout = SignalWatch::kPatience;
-  server.begin_traces = true;  // so that the cloud's log names the same request as this one's
+  server.begin_traces = true;  // the cloud's log then names the same request as this one's
   // A step runs on its caller's stack, drivers' compilers included.
   server.worker_stack_bytes = 1 << 20;
   return server;
 }
 
-// The route behind the page's button. It holds the process itself, for the system gives its number
-// to another one later, and answers no other page, whoever may ask for the rest.
+// The route of the page's stop button. Holds the process by a descriptor, as its number may be
+// reused, and answers no page but this one, even if other origins are allowed.
 http::Route stop_route(int pid) {
   const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (process < 0) {
@@ -52,7 +52,8 @@ http::Route stop_route(int pid) {
             if (!origin || !host || *origin != cat("http://", *host)) {
               throw http::HttpError(403, "not_own_page", "this server's own page alone may ask");
             }
-            ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);  // or it is gone
+            ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);  // fails if it has
+                                                                             // ended
             return http::Response::json(200, "{}\n");
           }};
 }
@@ -65,7 +66,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   keep_little_free_memory();
   MemoryBudget memory;
   http::Server server(server_options(options, memory));
-  const int port = server.bind();  // early: a taken port is known before anything is downloaded
+  const int port = server.bind();  // before downloads, so that a taken port is noticed
   std::vector<http::Route> routes = page_routes();
   if (options.stops_cloud > 0) routes.push_back(stop_route(options.stops_cloud));
   add_routes(server.router(), placements, std::move(routes));

@@ -1,4 +1,4 @@
-// edge_client --serve: the service behind its routes, from the first connection to the last answer.
+// edge_client --serve: the service with its routes, from the first connection to the last answer.
 #pragma once
 
 #include "edge_client/options/options.h"
@@ -8,8 +8,8 @@
 
 namespace split::edge {
 
-// Returns when it is interrupted and the answers in flight have ended. Throws Error(kInUse),
-// and what Placements::load() throws.
+// Returns when it is interrupted and running answers have ended. Throws Error(kInUse), and what
+// Placements::load() throws.
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt);
 
 }  // namespace split::edge

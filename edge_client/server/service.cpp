@@ -11,12 +11,12 @@
 namespace split::edge {
 namespace {
 
-// How long a look whether the server is there may take.
+// Timeout of a look whether the server is there.
 constexpr std::chrono::milliseconds kProbe{1000};
-// As many answers at once as a text here would have room for, unless a budget says otherwise.
+// Answers at once that a text here would have room for, without a budget.
 constexpr uint32_t kSlotsOfTheCloud = 16;
 
-// The model that texts begin with, all of it on the cloud.
+// Returns the model that texts begin with, all of it on the cloud.
 std::shared_ptr<PlacedModel> on_cloud(const PlacedModel& split) {
   auto whole = std::make_shared<PlacedModel>();
   whole->place.all_on_cloud = true;
@@ -218,14 +218,14 @@ std::vector<serve::OllamaModel> Service::ollama_models() {
   if (text.chat != nullptr) model.chat_template = text.chat->text();
   for (const Blob& blob : engine_.loaded()->model.blobs()) {
     for (const WeightDecl& weight : blob.weights) {
-      const bool own = weight.from.empty();  // a tied head is the embedding's
+      const bool own = weight.from.empty();  // a tied head has the embedding's blob
       if (own) model.parameters += static_cast<uint64_t>(element_count(weight.dims).value());
     }
   }
   const std::shared_ptr<PlacedModel> split = engine_.present();
   model.family = split->info.architecture;
   model.quantization = split->info.format;
-  std::map<std::string, uint64_t> blobs;  // one may be of two stages
+  std::map<std::string, uint64_t> blobs;  // two stages may share one
   for (const wire::StageInfo& stage : split->info.stages) {
     for (const wire::BlobInfo& blob : stage.blobs) {
       if (blob.format == stage.format) blobs[blob.sha256] = blob.bytes;
@@ -246,7 +246,7 @@ std::vector<serve::OllamaModel> Service::ollama_models() {
     all.back().id = id;
     if (id == split->info.id) continue;
     all.back().digest = Sha256::hex_of(as_bytes_of(hashes + id));
-    model.bytes_here = model.bytes_on_gpu = 0;  // the base is the cloud's
+    model.bytes_here = model.bytes_on_gpu = 0;  // the base runs on the cloud
   }
   return all;
 }

@@ -1,5 +1,5 @@
-// An engine as a server, without its routes: what its models, its texts and its state are to those
-// who ask over HTTP, and what it tells as lines of log and as metrics. Knows no path of a URL.
+// An engine as a server, without its routes: its models, texts and state for HTTP, and its events
+// as log lines and metrics. Knows no path of a URL.
 #pragma once
 
 #include <memory>
@@ -22,26 +22,26 @@ namespace split::edge {
 // Any thread, but load().
 class Service : public std::enable_shared_from_this<Service>, private EngineObserver {
  public:
-  // All of these outlive it. Throws Error(kInput) for a bad URL.
+  // The arguments outlive it. Throws Error(kInput) for a bad URL.
   Service(Options options, const Console& console, const Flags::Environment& environment,
           Interrupt& interrupt, EdgeMetrics& metrics);
 
-  void load() { engine_.load(); }  // as Engine's
+  void load() { engine_.load(); }  // as Engine::load
   bool ready() const { return !stopping_ && engine_.loaded() != nullptr; }
-  void stop() { stopping_ = true; }  // not ready any more
+  void stop() { stopping_ = true; }  // ends ready()
   const Engine& engine() const { return engine_; }
   const Options& options() const { return options_; }
 
-  // The models' ids. With a tail of one's own these are the model with it, and the base, which is
-  // the cloud's alone. Throws HttpError 503 `loading`, as the others do.
+  // The models' ids; with a fine-tuned tail, the model with it, and the base, which runs on the
+  // cloud alone. Throws HttpError 503 `loading`, as the others do.
   std::vector<std::string> ids() const;
-  // The model of this id, or the first one. Throws 404 `model_not_found` too. What is begun on it
-  // holds the service. `owner`: who asks (EngineRequest).
+  // Returns the model of this id, or the first one. Throws 404 `model_not_found` too. Its texts
+  // keep the service alive. `owner`: the tenant (EngineRequest).
   serve::TextModel find(const std::string& id, const std::string& owner = {});
-  // The same model, everything on the cloud.
+  // Returns the same model with everything on the cloud.
   serve::TextModel unsplit(const std::string& id);
-  // Finds a model that writes texts. Throws HttpError 400 `no_head` too. With
-  // `opens`, before it is loaded, it may be one whose texts begin by their words alone.
+  // Returns a model that generates texts. Throws HttpError 400 `no_head` too. With `opens`, before
+  // it is loaded, the model may take only texts that begin by their words.
   serve::TextModel find_writer(const std::string& id, const std::string& owner = {},
                                bool opens = false);
   serve::Props props();                             // throws as find()
@@ -49,20 +49,20 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   void move_cut(int cut, bool running = false);     // throws as Engine's, and HttpError
   void choose_cut();                                // throws as find(), and as Engine's
 
-  // A line of log, unless the program is to be quiet.
+  // Writes a line of log, unless quiet.
   void write_log(std::string_view line) const;
-  // The labels of split_edge_build_info and of split_edge_placement_info; none before it is loaded.
+  // Labels of split_edge_build_info and of split_edge_placement_info; empty before the model is
+  // loaded.
   std::vector<serve::Metrics::Labels> served() const;
   std::vector<serve::Metrics::Labels> placed() const;
-  std::string id() const;  // of the model, once it is loaded
+  std::string id() const;  // the model's, once it is loaded
   std::shared_ptr<Batcher> batcher() const;
-  // status.h. `devices`: that can be asked for.
+  // JSON (status.h). `devices`: the ones that can be requested.
   std::string status(const std::vector<std::string>& devices);
 
  private:
   std::shared_ptr<PlacedModel> expect_model(const std::string& id);
-  // Answers for a name that is none of `ids` where it is to, and says so once for each; else
-  // throws.
+  // With --any-model accepts a name that is none of `ids`, and says so once for each; else throws.
   void stand_in(const std::string& id, std::span<const std::string> ids);
   void waiting(const RemoteError& error) override;
   void found(bool again) override;
@@ -83,15 +83,15 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   const Options options_;
   const Console& console_;
   EdgeMetrics& metrics_;
-  const Console log_;  // what is said as lines of log
+  const Console log_;  // prints as lines of log
   CloudNotice notice_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   std::atomic<bool> stopping_{false};
   HealthCheck health_;
-  std::string said_growth_;  // by the thread of the growth alone
-  std::mutex mutex_;         // of:
+  std::string said_growth_;  // used by the growing thread alone
+  std::mutex mutex_;         // guards the members below
   std::string last_receipt_;
-  std::set<std::string> stood_in_;  // for these names
+  std::set<std::string> stood_in_;  // names already reported
   Engine engine_;
 };
 

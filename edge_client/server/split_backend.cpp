@@ -9,7 +9,8 @@ namespace split::edge {
 
 namespace {
 
-// Its message is one tame line, and the reader is this machine's user.
+// Passes on the message: it is one line without control characters, and its reader is this
+// machine's user.
 [[noreturn]] void throw_as_answer(const RemoteError& error) {
   if (error.transient()) {
     const std::string message =
@@ -30,14 +31,16 @@ auto answered(const Call& call) {
 
 class BackendText : public serve::Text {
  public:
-  // Where the text is `opened` by its words, the cloud's verdict on these is the answer.
+  // If the text is `opened` by its words, the cloud's error about them is the answer.
   explicit BackendText(std::unique_ptr<EngineRequest::Text> text, bool opened = false)
       : text_(std::move(text)), opened_(opened) {}
   bool next(const OnText& on_text) override {
     try {
       return text_->next(on_text);
     } catch (const RemoteError& error) {
-      if (opened_ && error.status == 404) serve::refuse_while_loading();  // it knows no such texts
+      if (opened_ && error.status == 404)
+        serve::refuse_while_loading();  // it supports no such
+                                        // texts
       if (!opened_ || (error.status != 400 && error.status != 501)) throw_as_answer(error);
       throw http::HttpError(error.status, error.code, error.said);
     }
@@ -78,7 +81,7 @@ std::string SplitBackend::server_timing() const {
   std::string header;
   serve::add_timing(header, "cut", now.cut);
   serve::add_timing(header, "device", now.device);
-  if (now.counts.steps == 0) return header;  // of a stream
+  if (now.counts.steps == 0) return header;  // a stream has no steps
   const Traffic& traffic = now.counts.traffic;
   if (traffic.stream_ms > 0) {
     const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;

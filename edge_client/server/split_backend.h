@@ -1,4 +1,4 @@
-// A request's texts on an engine, for the routes of common/serve.
+// A request's texts on an engine, for common/serve.
 #pragma once
 
 #include "edge_client/engine/request.h"
@@ -6,11 +6,11 @@
 
 namespace split::edge {
 
-// Its texts throw HttpError 502 `cloud_error` or 503 `cloud_unavailable` when the cloud fails, and
-// so do states.
+// Its texts and states throw HttpError 502 `cloud_error` or 503 `cloud_unavailable` if the cloud
+// fails.
 class SplitBackend : public serve::TextBackend {
  public:
-  // `engine` is held for as long.
+  // Keeps `engine` alive.
   SplitBackend(const std::shared_ptr<Engine>& engine, std::shared_ptr<PlacedModel> split = {},
                std::string owner = {})
       : engine_(engine), work_(*engine, std::move(split), std::move(owner)) {}

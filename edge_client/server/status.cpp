@@ -25,7 +25,7 @@ bool has(const Names& stages, const std::string& name) {
 
 // The stages from a point on that this machine is to run.
 Names from_on(const Placement& place, Point from, const ModelConfig& config) {
-  // A server whose head is on the cloud has the norm for embeddings alone.
+  // A server with its head on the cloud has the norm for embeddings alone.
   const Point to = place.head_on_cloud ? Point(config.layers) : place.range.to;
   return StageRange{from, to}.stage_names(config.layers);
 }
@@ -34,8 +34,7 @@ Names edge_stages(const Placement& place, const ModelConfig& config) {
   return place.local() ? from_on(place, place.range.from, config) : Names();
 }
 
-// The stages that the next token runs through here: of the text that began last, or of one that
-// begins now.
+// The stages that the next token runs through here: in the latest text, or in one that begins now.
 Names running_stages(const ServiceState& now) {
   const Placement& place = now.split ? now.split->place : *now.coming;
   int cut = place.all_on_cloud ? Move::kCloud : place.cut;
@@ -46,14 +45,14 @@ Names running_stages(const ServiceState& now) {
   return from_on(whole, StageRange::from_block(cut, whole.range.to).from, *now.config);
 }
 
-// The stages whose weights a model has in this machine's memory.
+// Adds the stages whose weights a model has in this machine's memory.
 void add_loaded(Names& all, const PlacedModel* model, const ModelConfig& config) {
   if (model == nullptr || !model->floor()) return;
   const Names more = StageRange{*model->floor(), model->place.range.to}.stage_names(config.layers);
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// How much of a stage has landed; not all of it before it can run.
+// Progress of a stage; below 100 % until it can run.
 Json landing_of(bool here, const StageProgress::Count* coming) {
   constexpr int kAll = 100;
   int percent = here ? kAll : 0;
@@ -69,7 +68,7 @@ Json ms_of(const std::map<std::string, double>& times, const std::string& stage)
   return at == times.end() ? Json() : Json(at->second);
 }
 
-// The words that a placement may name; the one in force is among them.
+// Values that a placement may have, with the present one among them.
 struct FormatWords {
   explicit FormatWords(const StageFormats& now) : all{"auto", "f32", "f16", "q8_0", "q4_0"} {
     const auto same = [&](const std::string& word) { return StageFormats::parse(word) == now; };

@@ -1,4 +1,4 @@
-// Describes the server on GET /split/status.
+// Describes the server for GET /split/status.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ struct ServiceState : EngineState {
   bool stopping = false;
   HealthCheck::Seen cloud;
   std::string last_receipt;          // JSON; empty: none yet
-  std::vector<std::string> devices;  // that can be asked for
-  std::string personal;              // the model with a tail of one's own; empty: there is none
-  int highest = 0;                   // cut of its texts
-  bool stops_cloud = false;          // the page may
+  std::vector<std::string> devices;  // allowed in requests
+  std::string personal;              // id of the model with a fine-tuned tail; empty: no tail
+  int highest = 0;                   // highest cut of its texts
+  bool stops_cloud = false;          // the page may end the cloud
 };
 
 // {"model","cut","server","device","stages" ...}

@@ -29,12 +29,13 @@ std::chrono::milliseconds Backoff::failed(const RemoteError& error, bool passes,
     end_ = now + options_.budget;
     next_ = options_.first;
   }
-  // Half to all of the step, so that edges that lost one server do not come back as one.
+  // Between half of the step and all of it, so that edges that lost one server do not return at
+  // once.
   std::uniform_int_distribution<int64_t> jitter(next_.count() / 2, next_.count());
   milliseconds wait(jitter(random_));
   next_ = std::min(next_ * 2, options_.most);
   if (error.retry_after) {
-    // Not sooner, and up to half as long again: all were told the same.
+    // Never sooner, and up to half as long again: every edge got the same Retry-After.
     const int64_t told = int64_t{1000} * *error.retry_after;
     wait = std::max(
         wait, milliseconds(told + jitter(random_, decltype(jitter)::param_type(0, told / 2))));

@@ -1,7 +1,6 @@
 // How long and how often to try again: backoff with jitter, from a few milliseconds up, within a
 // budget that starts with the first failure. The server's Retry-After is kept to, within the
-// budget. Says how long to wait and waits for nothing; retry.h does. Knows nothing of what is
-// tried.
+// budget. Computes delays and never blocks; retry.h does. Knows nothing of what is tried.
 #pragma once
 
 #include <chrono>
@@ -14,15 +13,14 @@
 
 namespace split::edge {
 
-// The code of on_lost's error where somebody asks for the first time: nothing has failed yet.
+// The code of on_lost's error for a first request: nothing has failed yet.
 inline constexpr const char* kFirstAsk = "first";
 
 struct RetryOptions {
   std::chrono::milliseconds budget{30000};
-  std::chrono::milliseconds first{20}, most{2000};        // waits
-  std::function<void(const RemoteError&)> on_retry = {};  // told before each; any thread
-  // Called when something begins to wait and when it ends: the server answers, or is given up. Any
-  // thread.
+  std::chrono::milliseconds first{20}, most{2000};        // the shortest and the longest delay
+  std::function<void(const RemoteError&)> on_retry = {};  // called before each retry; any thread
+  // Called when a wait begins and when it ends: the server answers, or is given up. Any thread.
   std::function<void(const RemoteError&)> on_lost = {};
   std::function<void(bool again)> on_found = {};
 };
@@ -38,13 +36,13 @@ class Backoff {
   // Something went well: the next failure starts a new budget.
   void succeeded() { found(true); }
   bool failing() const { return failing_; }
-  // It is not tried again.
+  // Ends the failure without another try.
   void gave_up() { found(false); }
-  // Returns how long to wait before the next try; or throws `error` when it is none that passes, or
-  // the budget is spent.
+  // Returns the delay before the next try. Throws `error` if it is permanent or the budget is
+  // spent.
   std::chrono::milliseconds failed(const RemoteError& error, bool passes,
                                    std::chrono::steady_clock::time_point now);
-  // Tells that it is tried again.
+  // Reports a retry.
   void again(const RemoteError& error) const {
     if (options_.on_retry) options_.on_retry(error);
   }

@@ -1,7 +1,7 @@
-// The cloud as a split text sees it: sessions that hold rows of a sequence, and what it computes
-// without one. The interface alone, so that what is decided here needs no server:
-// cloud/model_link.h asks one, tests answer themselves. Every answer has the rows that were asked
-// for and finite values.
+// The cloud as a split text sees it: sessions that hold rows of a sequence, and computations
+// without one. An interface, so that the logic of this folder needs no server: cloud/model_link.h
+// asks one, tests answer themselves. Every answer has the rows that were asked for and finite
+// values.
 #pragma once
 
 #include <optional>
@@ -25,43 +25,44 @@ class RemoteError : public Error {
   // Whether the same request may succeed later: no answer, a server that is busy or restarting, or
   // a request that it got with other bytes.
   bool transient() const;
-  // Whether the cloud, or what it had of a text, is gone.
+  // Whether the cloud, or its state of a text, is gone.
   bool loses() const;
 
-  int status;                           // 0: no answer; 200: one that makes no sense
-  std::string code;                     // for programs: "session_unknown"
-  std::string said;                     // the server's own words, one tame line; empty: none
+  int status;        // 0: no answer; 200: an answer that makes no sense
+  std::string code;  // machine-readable: "session_unknown"
+  std::string said;  // the server's own message, one line without control characters; empty: none
   std::optional<unsigned> retry_after;  // seconds
-  std::optional<uint32_t> have;         // of "depth_mismatch": rows that the blocks have
+  std::optional<uint32_t> have;         // rows, with "depth_mismatch", that the blocks have
 };
 
-// A request, and what its answer is.
+// A request to the cloud.
 struct Send {
   enum Call : uint8_t {
-    kOpen,     // of a session without rows for the stages of `rows`, or as it is
-    kStep,     // of the session: what leaves the blocks before rows.range.to, [wanted rows, C]
-    kFill,     // of rows that the session has, in place, for blocks that lack them; as kStep
-    kForward,  // without a session: what leaves the rows' range, [wanted rows, C], at the head V
-    kTexts,    // whole texts in one trip: their rows where the range ends, [rows, width]
-    kEmbed,    // of these, an embedding of each, [texts, width], not scaled at the end
-    kLook,     // the cloud's load alone
-    kPing,     // nothing: the connection is open then, if that can be; throws nothing
-    kClose,    // the session ends, if that can be said in a moment; throws nothing
+    kOpen,     // opens an empty session for the stages of `rows`, or uses the one there is
+    kStep,     // a session's step: hidden states before rows.range.to, [wanted rows, C]
+    kFill,     // rows that the session has, for blocks that lack them; results as kStep's
+    kForward,  // no session: hidden states at the end of the rows' range, [wanted rows, C]; logits
+               // at the head
+    kTexts,    // whole texts in one trip: hidden states at the end of the range, [rows, width]
+    kEmbed,    // one embedding of each such text, [texts, width], not normalised
+    kLook,     // asks for the load alone
+    kPing,     // opens the connection; best effort, never throws
+    kClose,    // ends the session; best effort, never throws
   };
   Call call;
   std::string session = {};
   SequenceRows rows = {};
-  Traffic* traffic = nullptr;   // its cost, also where it fails
-  std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
-  // It names the ids that the text has before these rows, for kFill in them too: a session that has
-  // other ones, which another server kept from before, is refused.
+  Traffic* traffic = nullptr;   // the cost is added, also on failure
+  std::optional<int> can = {};  // kStep: the lowest cut from which the text could go on here
+  // Digest of the ids before these rows, and for kFill in them: the server refuses a session that
+  // has other ids, kept by another server from before.
   std::optional<uint64_t> digest = {};
-  bool again = false;  // of kStep: these rows were another session's, which was lost
+  bool again = false;  // kStep: these rows belonged to a session that was lost
   TextRows texts = {};
   uint32_t width = 0;
 };
 
-// The cloud goes on with a text of the whole model on a session, which is opened if need be: the
+// A text of the whole model that the cloud generates on a session, which is opened if need be. The
 // last options.generated of the ids were generated before.
 struct Stream {
   std::string session;
@@ -69,7 +70,7 @@ struct Stream {
   GenerateOptions options;
   SplitCounts* counts;
   std::optional<int> can = {};  // the lowest cut from which the text could go on here
-  bool again = false;           // its rows were another session's, which was lost
+  bool again = false;           // its rows belonged to a session that was lost
 };
 
 // Serves one model; one thread at a time. Every call throws RemoteError.
@@ -78,19 +79,18 @@ class CloudLink {
   virtual ~CloudLink() = default;
 
   virtual std::vector<float> ask(const Send& send) = 0;
-  // Calls on_token with each token; false ends it, and then nothing is returned, else the finish
-  // reason. One try.
+  // Calls on_token with each token until it returns false. Returns the finish reason; empty if
+  // on_token ended it. Tries once.
   using OnToken = std::function<bool(const ScoredToken& token)>;
   virtual std::string stream(const Stream& stream, const OnToken& on_token) = 0;
-  // Generates a text as generate() does, all of it there. What on_text has had is not given again
-  // after a retry.
+  // Generates a text as generate() does, all of it on the cloud. A retry does not give on_text what
+  // it has had.
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                              const GenerateOptions& options, const OnText& on_text,
                              SplitCounts& counts) = 0;
-  // The cloud's last note of its load, of an answer to a step, of the stream so far or of a look;
-  // none of one that does not say.
+  // The load that the cloud reported last, in a step, a stream or a look; none if it reported none.
   virtual std::optional<CloudHints> load() const { return {}; }
-  // Ends what runs, for good. Any thread.
+  // Ends pending calls for good. Any thread.
   virtual void cancel() noexcept {}
 };
 

@@ -8,7 +8,7 @@ namespace split::edge {
 
 namespace {
 
-// Rows whose tokens alone go to the cloud in one step: bounds the time until its answer.
+// Most rows of one step that sends tokens alone: bounds the time until its answer.
 constexpr uint32_t kMostTokens = 1024;
 
 }  // namespace
@@ -87,7 +87,7 @@ void CloudRows::heed_load() {
   if (mover != nullptr) mover->wish(load->want);
 }
 
-// The time from which on the cloud is lost, if it does not answer.
+// When the cloud counts as lost if it has not answered.
 Moment CloudRows::lost_at() const {
   constexpr std::chrono::milliseconds kPatience{1500};
   return asked_ + std::min(kPatience, retry_.budget);

@@ -8,21 +8,21 @@
 namespace split::edge {
 namespace {
 
-// Longer than any text: the lane gives nothing up that may pass.
+// Effectively unlimited: transient errors are always retried.
 constexpr std::chrono::hours kPatience{24};
 
-// A text that gains on the lane over so many pieces is left alone for a while.
+// A text that outruns the mover for so many pieces is left alone for a while.
 constexpr int kLostRaces = 3;
 constexpr std::chrono::seconds kRest{1};
 
-// A text that is all here for the cloud's sake asks this often whether that is still its wish. The
-// cloud moves a tenth of its texts in half a second, and so they come back no faster than they
-// went.
+// How often a text that is all here for the cloud's sake asks whether that is still the cloud's
+// wish. The cloud moves a tenth of its texts in half a second, and so they come back no faster than
+// they went.
 constexpr std::chrono::seconds kBetweenLooks{10};
-// And one that fled from a lost cloud, whether that answers again.
+// How often a text that fled from a lost cloud asks whether that answers again.
 constexpr std::chrono::seconds kBetweenTries{2};
 
-// The text goes on meanwhile: nobody waits for it.
+// The text goes on meanwhile, so that retries may take any time.
 RetryOptions patient(RetryOptions options) {
   options.budget = kPatience;
   options.on_lost = {};
@@ -125,7 +125,7 @@ std::string CutMover::state() const {
   return cat(name, " ", std::min(rows_there(), sides_.sure_rows()), "/", sides_.sure_rows());
 }
 
-// Rows that the blocks which change sides have where they are to be.
+// Leading rows that the blocks which change sides have at the target.
 uint32_t CutMover::rows_there() const {
   if (!target_) return 0;
   if (target_->cut > sides_.cut) return cloud().rows.below(target_->cut);
@@ -220,7 +220,7 @@ Move CutMover::leave_cloud(uint32_t out, uint32_t rows) {
             .why = Why::kCloudLost,
             .rows = rows - std::min(rows, sides_.tail->rows_from(0)),
             .cloud_layer_rows_cost = std::exchange(spent_, 0)};
-  // Where only its connection was lost, it still has the session.
+  // The server still has the session if only the connection was lost.
   CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
   if (old.open) ended_.push_back(std::move(old.session));
   sides_.cut = 0;
@@ -249,15 +249,15 @@ Task<void> CutMover::run() {
       }
     } catch (const RemoteError& refused) {
       error = refused;
-    } catch (const SequenceLost&) {  // again: from what there is then
-    } catch (const Error& failed) {  // no memory for it, say
+    } catch (const SequenceLost&) {  // retried with the rows that are left
+    } catch (const Error& failed) {  // out of memory, for example
       error.emplace(failed.what(), 503, "");
     }
     if (error) co_await wait_after(*error);
   }
 }
 
-// The sessions that the text left.
+// Ends the sessions that the text left.
 Task<void> CutMover::close_old() {
   while (!ended_.empty()) {
     const Send asked{Send::kClose, ended_.back(), {}, &flying_.traffic};
@@ -266,13 +266,14 @@ Task<void> CutMover::close_old() {
   }
 }
 
-// No step and no fill of such a text brings the cloud's wish.
+// Whether only a question can bring the end of the cloud's wish: the text has no steps or fills
+// there.
 bool CutMover::hopes() const {
   return !target_ && sides_.cut == 0 && (place_.in.before_wish || place_.in.fled_from);
 }
 
-// Some time later, if nothing else comes, asks the cloud; only the end of its wish is news: what it
-// says there is for no text in particular.
+// Asks the cloud some time later, unless something else comes first. Only the end of its wish
+// counts: a load that is told in a look is meant for no particular text.
 Task<void> CutMover::look() {
   for (const Moment due = flow_.now() + (place_.in.fled_from ? kBetweenTries : kBetweenLooks);
        flow_.now() < due;) {
@@ -282,7 +283,7 @@ Task<void> CutMover::look() {
   const Send asked{Send::kLook, {}, {}, &flying_.traffic};
   try {
     co_await asked;
-  } catch (const RemoteError&) {  // the text needs nobody
+  } catch (const RemoteError&) {  // the text needs no cloud now
     co_return;
   }
   place_.in.cloud_is_back = place_.in.fled_from.has_value();
@@ -290,9 +291,9 @@ Task<void> CutMover::look() {
   if (hopes() && flow_.load() && !flow_.load()->want) wish({});
 }
 
-// Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
+// Brings the target one step nearer: weights, a piece of rows, or nothing for now.
 Task<void> CutMover::prepare() {
-  // The token behind a move waits for nothing of the next one, unless that is due at once.
+  // The token behind a move does not wait for the next move, unless that is due at once.
   if (moved_at_ && target_->at.value_or(UINT32_MAX) > *moved_at_) {
     co_await Wait{};
     co_return;
@@ -306,7 +307,7 @@ Task<void> CutMover::prepare() {
     co_return;
   }
   enter(State::kFilling);
-  // Its tokens may move while they are on their way.
+  // Copies the tokens: the history may reallocate while they are on their way.
   SequenceRows piece = sides_.history.piece(rows_there(), sides_.sure_rows());
   const std::vector<int32_t> tokens(piece.tokens.begin(), piece.tokens.end());
   piece.tokens = tokens;
@@ -321,7 +322,7 @@ Task<void> CutMover::prepare() {
   co_await rest_after_races();
 }
 
-// A target that the text does not wait for may be out of reach at the rate of now.
+// Rests where a target that the text does not wait for cannot be reached at the present rate.
 Task<void> CutMover::rest_after_races() {
   const uint32_t lag = sides_.sure_rows() - std::min(rows_there(), sides_.sure_rows());
   work_.lost_races = lag >= std::exchange(work_.last_lag, lag) ? work_.lost_races + 1 : 0;
@@ -331,7 +332,8 @@ Task<void> CutMover::rest_after_races() {
   co_await Wait{flow_.now() + kRest};
 }
 
-// Blocks [cut'', L) stay here, and the cloud computes the rows through those before them.
+// Fills the cloud's session: blocks from the target's cut on stay here, the cloud computes the ones
+// before.
 Task<void> CutMover::fill_cloud(SequenceRows piece) {
   piece.range.to = std::min(target_->cut, sides_.layers());
   const bool opens = sides_.cut == 0 && !next_cloud_.open;
@@ -344,7 +346,7 @@ Task<void> CutMover::fill_cloud(SequenceRows piece) {
   if (opens) next_cloud_.open = true;
 }
 
-// Asks for rows of the session, and knows of them then.
+// Sends rows to the session, and notes that it has them.
 Task<std::vector<float>> CutMover::ask(Send::Call call, SequenceRows rows) {
   const std::string session = cloud().session;
   const bool alone = sides_.cut == 0;
@@ -377,8 +379,7 @@ Task<std::vector<float>> CutMover::ask(Send::Call call, SequenceRows rows) {
   co_return values;
 }
 
-// The tail computes the rows through the blocks that it gets: from what leaves the cloud's before
-// them, or from the tokens.
+// Fills the blocks that the tail gets, from the hidden states in front of them or from the tokens.
 Task<void> CutMover::fill_tail(SequenceRows piece) {
   const uint64_t aim = aims_;
   const int cut = target_->cut;
@@ -396,7 +397,7 @@ Task<void> CutMover::fill_tail(SequenceRows piece) {
     while (sides_.held()) co_await Wait{};
     if (aim != aims_) co_return;
     const uint32_t past = piece.past + at, length = tail()->pages().length(tail()->sequence());
-    if (tail()->rows_from(cut) < past) co_return;  // they were lost meanwhile
+    if (tail()->rows_from(cut) < past) co_return;  // dropped meanwhile
     uint32_t count = std::min(kSliceRows, piece.count() - at);
     if (past < length) count = std::min(count, length - past);
     co_await run_slice(piece.slice(at, count));
@@ -404,9 +405,8 @@ Task<void> CutMover::fill_tail(SequenceRows piece) {
   }
 }
 
-// Rows that the tail has are computed again, up to the first block that has them, unless others
-// read their pages; behind these it gets new ones in all blocks, where the text does not need them
-// yet.
+// Computes the rows that the tail has once more, up to the first block that has them, unless others
+// read their pages; behind them it gets new rows in all blocks, which the text does not need yet.
 Task<void> CutMover::run_slice(SequenceRows slice) {
   const std::shared_ptr<TailSide> side = tail();
   KvPages& pages = side->pages();
@@ -429,8 +429,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
   settled_.edge_ms += std::exchange(flying_.edge_ms, 0);
 }
 
-// The text goes on where it is. What became of its own session is for its next step to see, but for
-// how deep that is.
+// Waits before a retry. The text's own session is checked by its next step, apart from its depth.
 Task<void> CutMover::wait_after(const RemoteError& error) {
   CloudSide seen = cloud();
   const int to = target_ ? target_->cut : sides_.cut;

@@ -15,7 +15,7 @@
 
 namespace split::edge {
 
-// With so many tokens out the cut is to be there.
+// A move of the cut once so many tokens are out.
 struct ScheduledMove {
   uint32_t at = 0;
   int cut = 0;
@@ -23,15 +23,15 @@ struct ScheduledMove {
 
 // Where texts are to run.
 struct PlacementRequest {
-  std::optional<int> cut;            // none: default_cut()
-  bool all_on_cloud = false;         // --cut cloud; and auto, which begins so
-  bool auto_cut = false;             // --cut auto: the text goes on here once all weights are
+  std::optional<int> cut;            // nullopt: default_cut()
+  bool all_on_cloud = false;         // --cut cloud, and how --cut auto begins
+  bool auto_cut = false;             // --cut auto: the text moves here once all weights have come
   bool head_on_cloud = false;        // --head cloud
-  bool head_given = false;           // else a large one stays on the cloud
-  std::vector<ScheduledMove> moves;  // of each text
-  bool embed = false;                // hidden states alone are asked for
+  bool head_given = false;           // false: a large head stays on the cloud
+  std::vector<ScheduledMove> moves;  // each text's
+  bool embed = false;                // only hidden states are needed
   // Texts come at any time, several at once: the KV cache has room for some contexts, chats and
-  // embeddings are answered too, and weights that are missing come while no text runs.
+  // embeddings are answered too, and missing weights download while no text runs.
   bool many_texts = false;
 };
 
@@ -39,32 +39,34 @@ struct EngineOptions : PlacementRequest {
   std::string server;
   std::string api_key, ca_cert;
   std::string model;       // empty: the server's first
-  bool any_model = false;  // a request's model is this one, whatever it is called there
+  bool any_model = false;  // every model name in a request means this one
 
-  std::optional<uint64_t> max_weights;  // bytes that come beside a text; none: the default
-  std::string tail;                     // a file of a tail of one's own; empty: none
-  std::optional<int> context;           // positions of a text
-  bool exact = false;                   // none that may change a bit
-  bool stay = false;                    // nor where the cloud is lost
-  DType wire = DType::kF32;             // of hidden states on their way
-  StageFormats formats;                 // to download,
-  bool own_blocks = false;  // but where the server's own weights are blocks, as they are
+  std::optional<uint64_t> max_weights;  // bytes downloaded beside a text; none: the default
+  std::string tail;                     // file of a fine-tuned tail; empty: none
+  std::optional<int> context;           // positions of a text; none: the model's
+  bool exact = false;                   // no move may change a bit
+  bool stay = false;                    // no move at all, even after a loss of the cloud
+  DType wire = DType::kF32;             // format of hidden states on the wire
+  StageFormats formats;                 // format of downloads
+  bool own_blocks = false;  // download the server's block formats as they are, if it has such
   Profile profile = Profile::kF32;
   DeviceOptions device;
-  std::string cache;  // empty: the default place
+  std::string cache;  // empty: the default directory
   std::optional<uint64_t> cache_limit;
-  DraftOptions drafts = {.most = kMostDrafts};  // of texts that run here alone; without a memory
-  Goal goal = Goal::kFast;                      // of a cut that is chosen
-  float pace = 10;                              // tokens/s that offloading keeps
+  DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone, without an n-gram
+                                                // memory
+  Goal goal = Goal::kFast;                      // applies to automatic choices
+  float pace = 10;                              // tokens/s that offloading keeps at least
   unsigned timeout = 60, retry_for = 30;        // seconds
-  uint64_t min_rate = 100;                      // bytes a second
+  uint64_t min_rate = 100;                      // bytes/s
 
-  bool waits_for_cloud = false;  // for `retry_for` at the start too, where it was never heard of
-  bool needs_cloud = false;      // what was last seen of a model does not do in its place
-  bool keeps_turns = true;       // of a chat, for its next one
-  std::string chat_template;     // its text; empty: the model's own
-  uint64_t kv_budget = 0;        // bytes; 0: one whole context, of many texts some
-  int max_tokens = 64;           // that a text has at most
+  bool waits_for_cloud = false;  // up to `retry_for` seconds at start, even if the server was never
+                                 // reached before
+  bool needs_cloud = false;      // no start from the cached description of a model
+  bool keeps_turns = true;       // rows of a chat, for its next turn
+  std::string chat_template;     // the template's text; empty: the model's own
+  uint64_t kv_budget = 0;        // bytes; 0: one whole context, several with many_texts
+  int max_tokens = 64;           // most tokens of a text
 };
 
 }  // namespace split::edge

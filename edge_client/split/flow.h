@@ -1,8 +1,7 @@
-// A flow: work that goes on until it needs something from outside, says what, and goes on when it
-// has that: the cloud's answer, a kernel's result, another time. It is written as a coroutine, so
-// that it reads as what it does, and is a state machine to whoever drives it: a thread that blocks
-// (drive/), the event loop of a browser, a test with a clock of its own. Knows no thread, no socket
-// and no clock.
+// A flow: work that runs until it needs something from outside (the cloud's answer, a kernel's
+// result, another time), says what, and goes on once it has that. Written as a coroutine, so that
+// it reads as what it does; a state machine to its driver: a thread that blocks (drive/) or a test
+// with a clock of its own. Knows no thread, no socket and no clock.
 #pragma once
 
 #include <chrono>
@@ -25,30 +24,29 @@
 namespace split::edge {
 
 class TailSide;
-// All stages are needed here, for a text whose cloud is lost; they stay null where that cannot be.
+// Needs all stages here, for a text whose cloud is lost; *whole stays null if that is impossible.
 struct Rescue {
   std::shared_ptr<TailSide>* whole;
 };
-// The rows of a prompt that other texts leave here: it may wait for these.
+// May wait for a prompt's rows that other texts are computing here.
 struct TakeRows {
   std::function<void()> take;
 };
-// A kernel's result is needed: the job is run.
+// Needs a kernel's result: runs the job.
 struct Compute {
   Batcher* tail;
   Job* job;
-  double* ms;  // its time is added, also where it fails
+  double* ms;  // the job's time is added, also on failure
 };
-// The next token is needed of the stream that was asked for; whatever follows but this and Done
-// ends it.
+// Needs the next token of the open stream. Any other action but Done ends the stream.
 struct NextToken {};
-// A stream's token; or its end, and why.
+// A stream's token, or its end with the reason.
 struct StreamEvent {
   std::optional<ScoredToken> token = {};
   std::string finish_reason = {};
 };
-// Nothing is to be done before that time; or before another flow of the same text went on, or for
-// one that hears of it, either.
+// Waits until that time, or with kOnOthers until another flow of the same text has gone on; with
+// `hears` for either.
 struct Wait {
   static constexpr Moment kOnOthers = Moment::max();
   Moment until = kOnOthers;
@@ -63,17 +61,17 @@ class Task;
 // One thread at a time.
 class Flow {
  public:
-  // Begins with a task; the one before has ended or is given up.
+  // Begins a task; the one before has ended or is dropped.
   void start(Task<void> task);
-  // Goes on, at this time, to the next thing that it needs; Done once it has ended, and Done again.
-  // Throws what the task threw, once.
+  // Runs until the flow needs something, at this time; returns Done once it has ended. Throws what
+  // the task threw, once.
   Action next(Moment now);
-  // Brings what the cloud answered, or why what was asked for failed, before next().
+  // Sets the cloud's answer before next(); fail() sets an error in its place.
   template <typename Answer>
   void give(Answer answer) {
     std::get<Answer>(answers_) = std::move(answer);
   }
-  // And what it said of its load meanwhile, if it did.
+  // Sets the load that came with the answer, if any.
   void hear(const std::optional<CloudHints>& load) {
     if (load) load_ = load;
   }
@@ -91,11 +89,11 @@ class Flow {
   friend struct TaskPromiseBase;
 
   std::optional<Action> asked_;
-  std::tuple<std::vector<float>, StreamEvent> answers_;  // of each kind, the last
+  std::tuple<std::vector<float>, StreamEvent> answers_;  // the last of each kind
   std::optional<CloudHints> load_;
   std::exception_ptr error_;
   Moment now_{};
-  std::coroutine_handle<> at_;        // what goes on next
+  std::coroutine_handle<> at_;        // resumed next
   std::unique_ptr<Task<void>> task_;  // the outermost
 };
 
@@ -145,7 +143,7 @@ struct TaskPromiseBase {
   void unhandled_exception() { error = std::current_exception(); }
 };
 
-// A part of a flow, which another awaits: it begins then. Ends what it waits in when it goes.
+// A part of a flow, which begins when another awaits it. Its destructor ends what it waits in.
 template <typename T>
 class [[nodiscard]] Task {
  public:
@@ -171,7 +169,7 @@ class [[nodiscard]] Task {
     if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
     if constexpr (!std::is_void_v<T>) return std::move(*handle_.promise().value);
   }
-  // Goes on from here at the flow's next turn.
+  // Starts at the flow's next turn; `caller` goes on after it.
   void begin(Flow* flow, std::coroutine_handle<> caller) {
     handle_.promise().flow = flow;
     handle_.promise().caller = caller;

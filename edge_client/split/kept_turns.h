@@ -1,5 +1,5 @@
 // The rows of a text that has ended, for texts that go on from them: the next turn of a chat has
-// the last one's rows on both sides, and only its own are computed and sent. drive/own_turns.h
+// the last one's rows on both sides, and only its own rows are computed and sent. drive/own_turns.h
 // keeps them.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace split::edge {
 
-// In a session of the cloud, in a sequence here, or both.
+// Rows in a session of the cloud, in a sequence here, or both.
 struct KeptTurn {
   CloudSide cloud;
-  std::shared_ptr<TailSide> tail;    // perhaps none
-  SequenceHistory history;           // its rows
+  std::shared_ptr<TailSide> tail;    // may be null
+  SequenceHistory history;           // the tokens of these rows
   int deepest = 0;                   // cut that the session was opened for
-  std::string owner = {};            // whose they are
-  std::shared_ptr<void> keeps = {};  // what the tail is a part of
+  std::string owner = {};            // the tenant that may use them
+  std::shared_ptr<void> keeps = {};  // owner of the tail's batcher
 };
 
 }  // namespace split::edge

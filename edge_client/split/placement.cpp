@@ -98,8 +98,8 @@ Placement place(const PlacementRequest& request, const ModelConfig& config) {
   place.moves = request.moves;
   place.all_on_cloud = request.all_on_cloud;
   place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
-  // A server answers embeddings too: the final norm is a few kilobytes.
-  if (config.encodes()) {  // its last state is what texts are pooled from
+  // A server answers embeddings too, which need the final norm: a few kilobytes.
+  if (config.encodes()) {  // its last hidden states are pooled
     place.range = StageRange::from_block(lowest, layers);
     return place;
   }

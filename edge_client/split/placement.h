@@ -13,15 +13,15 @@
 namespace split::edge {
 
 struct Placement {
-  int cut = 0;                // the cloud runs the first `cut` blocks,
+  int cut = 0;                // the cloud runs so many first blocks,
   bool all_on_cloud = false;  // or everything
   bool head_on_cloud = false;
-  double head_blocks = 0;            // so large it is, where that is why it is there
-  std::vector<ScheduledMove> moves;  // of each text from there on
-  StageRange range;  // what this machine has, unless all is on the cloud: from the lowest cut on
+  double head_blocks = 0;            // the head's cost in blocks, if that put it on the cloud
+  std::vector<ScheduledMove> moves;  // later moves of each text
+  StageRange range;                  // stages on this machine if any: from the lowest cut on
 
   bool local() const { return (!all_on_cloud || !moves.empty()) && !range.empty(); }
-  // The cloud computes nothing.
+  // Whether the cloud computes nothing.
   bool alone() const { return local() && cut == 0 && !head_on_cloud && !all_on_cloud; }
   std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
   std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
@@ -30,14 +30,14 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const PlacementRequest& request, const ModelConfig& config);
-// Leaves what the options do not say to place/begin.h, else as above.
+// Leaves open choices to place/begin.h, else as above.
 Placement place(const PlacementRequest& request, const Model& model,
                 const CloudSessions& sessions = {}, bool cloud_lost = false);
-// The head's multiplications for a row, in those of a block.
+// The head's multiplications for a row, as a multiple of a block's.
 double head_in_blocks(const Model& model);
-// A line that says so, or nothing.
+// A line that says where a large head runs; empty if there is nothing to say.
 std::string head_line(const Placement& place);
-// The same before the model is known, where it is alone().
+// Returns the placement before the model is known, if it is alone().
 std::optional<Placement> place_alone(const PlacementRequest& request);
 
 }  // namespace split::edge

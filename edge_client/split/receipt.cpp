@@ -43,7 +43,7 @@ std::string list(std::span<const int32_t> ids) {
   return out + "]";
 }
 
-// Ms that tokens waited for, by where they went.
+// Milliseconds that tokens waited for, by cause.
 struct Spent {
   double cloud = 0, wire = 0, stream = 0, here = 0;
 };
@@ -59,11 +59,11 @@ Spent spent(const SplitCounts& counts, const SplitCounts& before, double tokens)
           each(counts.edge_ms, counts.beside_edge_ms, before.edge_ms, before.beside_edge_ms)};
 }
 
-// "310 ms: 120 ms cloud + 150 ms wire + 40 ms here", or of a stream "310 ms: 300 ms cloud and line
-// + 10 ms waiting": for something else than these.
+// "310 ms: 120 ms cloud + 150 ms wire + 40 ms here", or for a stream "310 ms: 300 ms cloud and line
+// + 10 ms waiting" (on anything else).
 std::string parts(double all, const Spent& ms) {
   const int digits = all < 100 ? 1 : 0;
-  // Rounded, the parts still make the sum.
+  // Rounded parts add up to the rounded sum.
   const double unit = digits == 1 ? 10 : 1;
   const auto rounded = [&](double value) { return std::floor(value * unit + 0.5) / unit; };
   double sum = 0;
@@ -276,7 +276,7 @@ std::string money_json(const std::optional<AnswerCost>& cost) {
 
 std::string cost_members(const Receipt& r) {
   const Traffic& traffic = r.counts.traffic;
-  // A stream tells nobody which part of its time was the cloud's.
+  // A stream does not tell the cloud's share of its time.
   const bool told = traffic.stream_ms == 0;
   const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
   const std::optional<int> percent = r.cloud_percent();

@@ -1,4 +1,4 @@
-// Tries again for those who can wait in place: a Backoff, a clock and a Waiter.
+// Retries for callers that can block: a Backoff, a clock and a Waiter.
 #pragma once
 
 #include "base/resources/waiter.h"
@@ -11,9 +11,9 @@ class Retry {
  public:
   Retry(const RetryOptions& options, Waiter& waiter) : backoff_(options), waiter_(waiter) {}
 
-  // Something went well: the next failure starts a new budget.
+  // Resets the budget: the next failure starts a new one.
   void succeeded() { backoff_.succeeded(); }
-  // Waits, and returns; or throws `error` when it is none that passes, the budget is spent or the
+  // Waits before the next try. Throws `error` if it is permanent, the budget is spent or the
   // program is interrupted.
   void failed(const RemoteError& error) {
     if (waiter_.interrupted()) throw error;
@@ -27,7 +27,7 @@ class Retry {
   Waiter& waiter_;
 };
 
-// Makes the call until it passes.
+// Repeats the call until it succeeds.
 template <typename Call>
 auto retried(const RetryOptions& options, Waiter& waiter, const Call& call) {
   Retry retry(options, waiter);

@@ -1,6 +1,6 @@
-// The rows of prompts that texts leave on this machine (run/prefix_cache.h), as one text takes them
-// and leaves its own: those of its tail's blocks, among texts that were cut where it is. A row has
-// the bits that its cut gives it, so that a text is the same with them and without.
+// The prompt cache of this machine (run/prefix_cache.h), as one text uses it: rows of its tail's
+// blocks, shared among texts with the same cut. A row has the bits that its cut gives it, so that a
+// text is the same with and without the cache.
 #pragma once
 
 #include <optional>
@@ -15,16 +15,16 @@ class SharedRows {
  public:
   explicit SharedRows(SplitState& sides) : sides_(sides) {}
 
-  std::optional<PrefixRoot> root;  // whose they are, wherever the cut is; none: it shares none
+  std::optional<PrefixRoot> root;  // scope of sharing, whatever the cut; none: nothing is shared
 
-  // Leading rows of a prompt that are here; its last one is always computed.
+  // Leading rows of a prompt that are cached; the last one is always computed.
   uint32_t known(std::span<const int32_t> prompt) const;
-  // The tail gets those of a text's first rows; others wait for the rest of them while `taken`
-  // lives.
+  // Copies cached rows into the tail. While `taken` lives, other texts wait for the rest of the
+  // rows.
   Task<void> take(SequenceRows rows, std::optional<PrefixCache::Taken>& taken) const;
-  // Keeps the whole pages that the tail has; none of its jobs runs.
+  // Caches the tail's whole pages. None of its jobs may run.
   void put() const;
-  // Takes none any more, and nobody else does what it took.
+  // Drops this root from the cache, and stops using it.
   void forget();
 
  private:

@@ -49,7 +49,7 @@ bool CloudSide::heed(const RemoteError& error, int from, int to) {
   } else if (error.code == codes::kDepthMismatch) {
     rows.limit(from, to, error.have.value_or(0));
   } else if (error.code == codes::kSessionConflict || error.code == codes::kDraining) {
-    // A balancer may keep the id at a server that drains, and sends another one elsewhere.
+    // A balancer may keep the old id at a server that drains, and sends a new one elsewhere.
     session = random_session_id();
     open = false;
     rows.cut_back(0);

@@ -1,7 +1,7 @@
-// The two sides of a sequence whose model runs in two places, as this machine knows them: which
-// rows each block has, in a session of the cloud and in a sequence of this machine's device, and
-// where the cut is. What the flow of the text (course.h) and the one that moves the cut (lane.h)
-// both see. Computes and asks nothing.
+// The two sides of a sequence whose model runs in two places, as this machine knows them: the rows
+// that each block has, in a session of the cloud and in a sequence of this machine's device, and
+// where the cut is. Shared by the flow of the text (text_session.h) and the one that moves the cut
+// (cut_mover.h). Computes and requests nothing.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,27 @@
 
 namespace split::edge {
 
-// 32 hex digits that nobody else draws.
+// Returns 32 random hex digits.
 std::string random_session_id();
 
-// Leading rows of a sequence that each of a model's first blocks has.
+// How many leading rows of a sequence each of a model's first blocks has.
 class FilledRows {
  public:
   explicit FilledRows(int layers) : rows_(static_cast<size_t>(layers)) {}
 
-  // A step gave the blocks below `to` the rows [past, end), and all forgot what was behind `past`.
+  // Notes a step: the blocks below `to` got the rows [past, end), and every block dropped rows
+  // behind `past`.
   void step(uint32_t past, uint32_t end, int to);
-  // A fill gave them these rows of those that there are.
+  // Notes a fill of the blocks below `to` with the rows [past, end).
   void fill(uint32_t past, uint32_t end, int to);
   void cut_back(uint32_t rows);
-  // The blocks [from, to) have no more.
+  // Drops rows behind `rows` from the blocks [from, to).
   void limit(int from, int to, uint32_t rows);
-  // Rows that all blocks below `to` have; there is one at least.
+  // Rows that all blocks below `to` have; `to` is at least 1.
   uint32_t below(int to) const;
 
  private:
-  // Blocks below `to`, which may be behind the last.
+  // Blocks below `to`, which may be beyond the last.
   size_t count(int to) const { return std::min(static_cast<size_t>(to), rows_.size()); }
   std::vector<uint32_t> rows_;
 };
@@ -42,20 +43,20 @@ class FilledRows {
 // A session of the cloud.
 struct CloudSide {
   explicit CloudSide(int layers);
-  // Notes what an error says of it: true where it is asked again then, from what it has. Blocks
-  // [from, to) were asked for.
+  // Notes what an error says of the session, in a request for the blocks [from, to). Returns true
+  // if the request is to be repeated, from the rows that the session has.
   bool heed(const RemoteError& error, int from, int to);
 
   std::string session;    // 32 hex digits
   bool open = false;      // on the server, as far as we know
-  bool reachable = true;  // it answered last time
-  FilledRows rows;        // that it surely has
+  bool reachable = true;  // the last request was answered
+  FilledRows rows;        // rows that it has for certain
 };
 
 // A sequence of this machine's device.
 class TailSide {
  public:
-  // `keeps` is held while this lives: what the batcher is a part of.
+  // Keeps `keeps`, the owner of the batcher, alive.
   explicit TailSide(Batcher& batcher, std::shared_ptr<void> keeps = {});
   ~TailSide();
   TailSide(const TailSide&) = delete;
@@ -65,11 +66,11 @@ class TailSide {
   Shard& shard() { return batcher_.shard(); }
   KvPages& pages() { return batcher_.shard().pages(); }
   SequenceId sequence() const { return sequence_; }
-  // Another, for rows that no block here sees.
+  // A second sequence, for rows that no block here sees.
   SequenceId passing() const { return passing_; }
-  // Whether it has the stages from this cut on, by now.
+  // Whether the stages from this cut on are loaded by now.
   bool has(int cut);
-  // Rows that all its blocks from the cut on have; more than any text has where there are none.
+  // Rows that all its blocks from the cut on have; UINT32_MAX if it has no such block.
   uint32_t rows_from(int cut);
   const std::shared_ptr<void>& keeps() const { return keeps_; }
 
@@ -83,26 +84,26 @@ class TailSide {
 struct SplitState {
   SplitState(const Model& model, int cut, int deepest, Batcher* tail, Requester requester);
 
-  // Users say Move::kCloud for the cut behind the last one, where the head is the cloud's too.
+  // Converts Move::kCloud into the cut behind the last block, where the cloud has the head too.
   int cut_named(int name) const { return name == Move::kCloud ? layers() + 1 : name; }
   int name() const { return on_cloud() ? Move::kCloud : cut; }
   bool on_cloud() const { return cut > layers(); }
 
   const Model& model;
-  const Requester requester;  // of the tail's jobs
+  const Requester requester;  // owner of the tail's jobs
   int cut;
   const int deepest;  // cut that sessions are opened for
   CloudSide cloud;
-  std::shared_ptr<TailSide> tail;  // none when there are no stages for this machine
+  std::shared_ptr<TailSide> tail;  // null if this machine has no stages
   SequenceHistory history;
-  uint32_t prompt_rows = 0;  // of it
-  uint32_t guesses = 0;      // its last rows, which may have to go again
+  uint32_t prompt_rows = 0;  // the history's
+  uint32_t guesses = 0;      // last rows of the history, which may be dropped again
   bool interrupted = false;
-  // Changes with everything that a flow may wait for another to do.
+  // Increased by everything that another flow may wait for.
   uint64_t version = 0;
 
-  // Whether what is missing behind so many rows is a lag that the next token's step can bring: few
-  // rows, all generated.
+  // Whether the rows missing behind `rows` are a lag that the next token's step can bring: few, and
+  // all generated.
   static constexpr uint32_t kMostLag = 7;
   uint32_t sure_rows() const { return history.size() - std::min(history.size(), guesses); }
   bool near_end(uint32_t rows, uint32_t lag = kMostLag) const {
@@ -112,7 +113,7 @@ struct SplitState {
   int layers() const { return model.config().layers; }
   size_t channels() const { return static_cast<size_t>(model.config().channels); }
 
-  // Gives these rows behind the cloud's blocks, as a tail from this cut on takes them.
+  // Turns these rows into hidden states for a tail from the cut `at` on.
   SequenceRows behind(int at, SequenceRows rows, std::span<const float> hidden) const {
     rows.range.from = at;
     rows.tokens = {};
@@ -121,7 +122,7 @@ struct SplitState {
     return rows;
   }
 
-  // Holds the tail's sequence, which is in one job at a time.
+  // Marks the tail's sequence as in a job: only one at a time.
   class Hold {
    public:
     explicit Hold(SplitState& sides) : sides_(sides) { sides_.held_ = true; }

@@ -8,8 +8,8 @@ namespace {
 
 bool is_finite(float value) { return std::isfinite(value); }
 
-// The cloud's sessions have to take the deepest of all cuts, where those beyond the last
-// block are its own.
+// The deepest of all cuts, which sessions are opened for; for cuts beyond the last block that is
+// all blocks.
 int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
   const int layers = model.config().layers;
   if (moves == nullptr) return cut == Move::kCloud ? layers : cut;
@@ -49,7 +49,7 @@ Flow& TextSession::run(const SequenceRows& rows) {
   return flow_;
 }
 
-// The rows lead to the text, and this many of their layers are the cloud's.
+// Notes rows that led to the text, with the number of layers that ran on the cloud.
 void TextSession::lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers) {
   sides_.history.append(tokens, phase);
   led_layers_ = static_cast<uint64_t>(cloud_layers);
@@ -57,7 +57,7 @@ void TextSession::lead(std::span<const int32_t> tokens, Phase phase, int cloud_l
   counts_.work.cloud_layer_rows += tokens.size() * led_layers_;
 }
 
-// Those behind these do not; they are the last that lead() was told of.
+// Takes back the rows behind `past`, which the last calls of lead() noted.
 void TextSession::forget_rows(uint32_t past) {
   const uint32_t rows = sides_.history.size() - std::min(sides_.history.size(), past);
   sides_.history.cut_back(past);
@@ -69,7 +69,7 @@ Flow& TextSession::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;
   const uint32_t guesses = sides_.history.size() - std::min(sides_.history.size(), past);
-  // A lane that waits may have rows to bring now.
+  // A mover that waits may have rows to bring now.
   if (std::exchange(sides_.guesses, guesses) != guesses) ++sides_.version;
   flow_.start(meet_lane());
   return flow_;
@@ -84,13 +84,13 @@ Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
   return flow_;
 }
 
-// A token and guesses behind it, or rows of a prompt; at a token the cut may move.
+// Runs a token and its guesses, or rows of a prompt. At a token the cut may move.
 Task<void> TextSession::run_rows(SequenceRows rows) {
   CHECK(!sides_.on_cloud() && !rows.tokens.empty());
   ++counts_.steps;
   const SequenceRows all = rows;
   const int cut = sides_.cut;
-  std::optional<PrefixCache::Taken> known;  // while they are computed
+  std::optional<PrefixCache::Taken> known;  // lives until the rows are computed
   co_await shared_.take(rows, known);
   if (known && known->rows > 0) {
     kept_rows_ = known->rows;
@@ -128,7 +128,8 @@ Task<void> TextSession::run_rows(SequenceRows rows) {
   if (mover_) settle_moves();
 }
 
-// Counts the rows of the prompt that no side computed: the tail had so many, where it has blocks.
+// Counts the rows of the prompt that no side computed: the tail had `here` of them cached, if it
+// has blocks.
 void TextSession::count_cached(uint32_t here, int cut) {
   if (counts_.cached_rows > 0 || sides_.cut != cut) return;
   counts_.cached_rows = cut == 0                 ? here
@@ -137,7 +138,7 @@ void TextSession::count_cached(uint32_t here, int cut) {
   if (cut == sides_.layers()) counts_.spare(counts_.cached_rows, led_layers_);
 }
 
-// The cloud takes the logits of the results, until the text leaves it.
+// Replaces the results by their logits, which the cloud computes until the text leaves it.
 Task<void> TextSession::run_head() {
   const std::vector<float> hidden = std::exchange(results_, {});
   const SequenceRows rows{.range = {sides_.layers(), Point::head()},
@@ -163,13 +164,13 @@ Task<void> TextSession::run_head() {
   co_await run_here(rows, results_.data(), sides_.tail->passing());
 }
 
-// Rows behind these came from guesses that were wrong.
+// Drops the rows behind `past`, which came from wrong guesses.
 void TextSession::forget_guesses(uint32_t past) {
   forget_rows(past);
   sides_.guesses = 0;
 }
 
-// A move, whose cost is all until the next token is there.
+// Notes a move, whose cost lasts until the next token is there.
 void TextSession::note(Move move) {
   if (moves_.empty()) {
     moved_ = flow_.now();
@@ -209,8 +210,7 @@ void TextSession::settle_moves() {
   count_saved(sides_.sure_rows());
 }
 
-// The cut moves where the lane is ready. A target that is due is waited for, as long as it comes
-// nearer.
+// Moves the cut if the mover is ready. Waits for a target that is due while that makes progress.
 Task<void> TextSession::meet_lane() {
   if (!mover_) co_return;
   counts_ += mover_->take_counts();
@@ -222,7 +222,7 @@ Task<void> TextSession::meet_lane() {
   if (mover_->can_switch(out_, flow_.now())) note(mover_->take(out_, flow_.now()));
 }
 
-// The cloud chooses the tokens, until the text ends or goes on elsewhere.
+// Takes the cloud's tokens until the text ends or goes on elsewhere.
 Task<void> TextSession::run_stream(size_t prompt, GenerateOptions options) {
   const size_t end = ids_.size() + static_cast<size_t>(options.max_tokens);
   if (ids_.size() > prompt) {
@@ -250,7 +250,7 @@ Task<void> TextSession::run_stream(size_t prompt, GenerateOptions options) {
   }
 }
 
-// Whether a text that is streamed is to meet its lane.
+// Whether a streamed text is to switch its cut.
 bool TextSession::to_switch() const {
   return mover_ && out_ > 0 &&
          (mover_->can_switch(out_, flow_.now()) || mover_->is_waited_for(out_));
@@ -260,7 +260,7 @@ Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Ba
   ++counts_.trips;
   const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can(),
                      cloud_.is_again()};
-  sides_.cloud.open = true;  // it may be, from now on
+  sides_.cloud.open = true;  // possibly, from now on
   StreamEvent event = co_await asked;
   for (; event.token; event = co_await NextToken{}) {
     backoff.succeeded();
@@ -271,7 +271,7 @@ Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Ba
   finish_reason_ = std::move(event.finish_reason);
 }
 
-// The rows that led to the token are in the session.
+// Notes that the session has the rows that led to the token.
 void TextSession::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.steps;
   SequenceHistory& history = sides_.history;
@@ -284,7 +284,7 @@ void TextSession::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.work.cloud_heads;
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   cloud_.answered();
-  sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
+  sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also rows that it lacked
   counts_.cloud_layer_rows += rows.size() * led_layers_;
   if (past == 0 && flow_.load()) {
     counts_.cached_rows = std::min<uint64_t>(flow_.load()->cached, prompt);
@@ -298,8 +298,8 @@ void TextSession::streamed(const ScoredToken& token, size_t prompt) {
   mover_->token(out_, flow_.now());
 }
 
-// Puts the rows before these that one of the sides lacks at a new cut in front of them; returns how
-// many. A side that lacks more lost them just now: it gets them again as at any token.
+// Puts the rows that one side lacks at a new cut in front of `rows`, and returns their number. A
+// side that lacks more has just lost them, and gets them again as at any token.
 uint32_t TextSession::add_lag(SequenceRows& rows) {
   if (rows.phase != Phase::kGenerate) return 0;
   uint32_t past = rows.past;
@@ -321,13 +321,13 @@ uint32_t TextSession::add_lag(SequenceRows& rows) {
   return lag;
 }
 
-// The tail has no row behind these, and perhaps some less, where others read them: it computes
-// those again. No job has its sequence.
+// Drops the tail's rows behind `past`; returns how many are left, fewer where others read their
+// pages, and these are computed again. The sequence must be in no job.
 uint32_t TextSession::forget_tail(uint32_t past) {
   return sides_.tail ? sides_.tail->pages().own(sides_.tail->sequence(), past) : past;
 }
 
-// The rows pass both sides, and their results are there.
+// Passes the rows through both sides into results_.
 Task<void> TextSession::pass(SequenceRows rows) {
   while (sides_.held()) co_await Wait{};
   const uint32_t lag = mover_ ? add_lag(rows) : 0;
@@ -336,7 +336,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
   const Point to = rows.range.to;
   const bool local = sides_.tail != nullptr && to > sides_.cut;
   const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
-  // Where the tail gets none of these rows it may have some of guesses that were wrong.
+  // A tail that gets none of these rows may have some from wrong guesses.
   forget_tail(keeps_rows ? rows.past : rows.past + lag);
   const size_t width = local ? sides_.tail->shard().width(to) : sides_.channels();
   results_.resize(rows.wanted_count() * width);
@@ -348,7 +348,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
     SequenceRows ours = piece;
     std::vector<float> hidden;
     if (sides_.cut > 0) {
-      // Without blocks of ours only the rows whose result is wanted need to travel.
+      // Without blocks here only the rows whose results are wanted need to travel.
       hidden = co_await cloud_.ask(piece, keeps_rows || rows.wanted == Wanted::kAll);
       ours = sides_.behind(sides_.cut, piece, hidden);
     }
@@ -373,8 +373,8 @@ Task<void> TextSession::pass(SequenceRows rows) {
   results_.erase(results_.begin(), results_.begin() + static_cast<ptrdiff_t>(lag * width));
 }
 
-// The tail computes the rows, and again where it lost what it had of the sequence; in that which
-// passes no block nothing is kept.
+// Computes the rows on the tail, and earlier ones again if it lost them. The passing sequence keeps
+// no rows.
 Task<void> TextSession::run_here(SequenceRows rows, float* out, SequenceId sequence) {
   TailSide& tail = *sides_.tail;
   Job job{sequence, rows, out, sides_.requester};
@@ -388,7 +388,7 @@ Task<void> TextSession::run_here(SequenceRows rows, float* out, SequenceId seque
       co_return;
     } catch (const SequenceLost&) {
     }
-    // The cloud computes the hidden states of those before them once more.
+    // The cloud computes the hidden states of lost rows once more.
     for (uint32_t at; keeps_rows && (at = tail.rows_from(sides_.cut)) < rows.past;) {
       SequenceRows piece = sides_.history.piece(at, rows.past);
       piece.range.to = sides_.layers();

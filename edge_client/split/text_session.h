@@ -1,9 +1,9 @@
 // One sequence of a model that runs in two places: the first `cut` blocks in a session of the
-// cloud, the others here. The edge keeps every token with its phase, so that a lost session,
-// connection or server is answered by opening the session again and sending what it had; with equal
-// phases the bits repeat, and the text is as if nothing had happened. A cut of 0 never talks to the
-// server; in one behind the last block the cloud has the head too, chooses the tokens and streams
-// them. A flow (flow.h): whoever drives it asks the cloud, runs the jobs and waits.
+// cloud, the others here. The edge keeps every token with its phase, so that after the loss of a
+// session, connection or server it opens the session again and sends what that had; with equal
+// phases the bits repeat, and the text is as if nothing had happened. A cut of 0 needs no server;
+// with the cut behind the last block the cloud has the head too, chooses the tokens and streams
+// them. A flow (flow.h): its driver asks the cloud, runs the jobs and waits.
 #pragma once
 
 #include <string>
@@ -19,74 +19,74 @@ namespace split::edge {
 // One thread at a time.
 class TextSession {
  public:
-  // `cut` may be Move::kCloud. `tail` has the stages from it on, with the head, or without it
-  // (perhaps with the norm), and then the head is asked of the cloud; null when there are no stages
-  // for this machine. What it costs is added to `counts` as it comes. With `moves` the cut may
-  // move: then the head is here.
+  // `cut` may be Move::kCloud. `tail` has the stages from the cut on, with the head, or without it
+  // (perhaps with the norm), and then the cloud computes the head; null if this machine has no
+  // stages. Costs are added to `counts` as they come. With `moves` the cut may move: then the head
+  // is here.
   TextSession(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
               SplitCounts& counts, Requester requester = {}, const MoveOptions* moves = nullptr);
   TextSession(const TextSession&) = delete;
   TextSession& operator=(const TextSession&) = delete;
 
-  // Begins to meet the lane, behind so many rows, one token before the next: the cut moves where
-  // that is ready. Asked before each step that brings a generated token.
+  // Begins to switch the cut if the mover is ready, behind `past` rows, one token before the next.
+  // Called before each step that brings a generated token.
   Flow& meet(uint32_t past);
-  // The text has ended with so many rows: those behind them came from guesses.
+  // Ends the text after so many rows; those behind them came from wrong guesses.
   void end(uint32_t rows);
-  // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
-  // the results are there, until the next begin. The flow throws as Forward does.
+  // Begins the work of Forward::run. The rows must stay valid until the flow is done; then
+  // results() are there, until the next begin. The flow throws as Forward does.
   Flow& run(const SequenceRows& rows);
-  // Goes on with a session on which the cloud streamed these ids, the first `prompt` of which were
-  // given: it has the rows of all but the last. Before anything else.
-  // `lost`: the cloud was, meanwhile.
+  // Adopts a session on which the cloud streamed these ids, of which the first `prompt` were given:
+  // it has the rows of all but the last. `lost`: the cloud was lost meanwhile. Call before anything
+  // else.
   void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost);
-  // Takes the rows of prompts that texts of this root left on this machine. Before anything else;
-  // not for a prompt that is scored.
+  // Uses prompt rows that texts of this root left on this machine. Call before anything else; not
+  // for a prompt that is scored.
   void share(PrefixRoot root) { shared_.root = std::move(root); }
-  // Leading rows of an earlier text that this one can go on from: those that both sides have where
-  // they are needed, of the same tokens, in the same phase unless the phases are alike on the cloud
-  // and here; so a text's bits do not depend on what was kept. The prompt's last row is always new.
-  // None where no more are there than others share.
+  // Leading rows of an earlier text that this one can go on from: on each side that needs them, of
+  // the same tokens, in the same phase unless the phases are alike on the cloud and here; so a
+  // text's bits do not depend on what was kept. The prompt's last row is always computed. Zero if
+  // the prompt cache has as many rows.
   uint32_t rows_of(const KeptTurn& turn, std::span<const int32_t> prompt, bool phases_alike) const;
-  // Goes on from so many, of a prompt of which only the last row's result will be wanted. Before
-  // anything else.
+  // Goes on from so many rows, of a prompt of which only the last row's result is needed. Call
+  // before anything else.
   void go_on_from(KeptTurn turn, uint32_t rows);
-  // The text will have so many tokens at most.
+  // Sets the most tokens that the text will have.
   void expect(uint32_t most) {
     if (mover_) mover_->expect(most, answer_before_);
   }
-  // Leaves the rows of a prompt on this machine to texts of its root. Once its text has ended.
+  // Caches the prompt's rows on this machine for texts of its root. Call after the text has ended.
   void leave_rows() { shared_.put(); }
-  // Does that, and gives away the rows of a text that has ended: leave() does not end their
-  // session. After that nothing more is asked of it.
+  // Does that, and gives away the rows of a text that has ended: leave() will not end their
+  // session. The last call.
   KeptTurn keep();
-  // Whether the cloud chooses the tokens: then a text goes on by stream(), else by run().
+  // Whether the cloud chooses the tokens, so that a text goes on by stream(), not by run().
   bool on_cloud() const { return sides_.on_cloud(); }
-  // Begins to have the cloud go on behind these ids, whose first `prompt` were given, for at most
-  // options.max_tokens. Ends with the stream, or where the text is to go on otherwise: then there
-  // is no finish_reason(). Whoever drives it sees the tokens; it is given up where the text ends.
+  // Begins to have the cloud go on behind these ids, of which the first `prompt` were given, for at
+  // most options.max_tokens. Ends with the stream, or without a finish_reason() if the text goes on
+  // otherwise. The driver sees the tokens, and drops the flow when the text ends.
   Flow& stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options);
   const std::string& finish_reason() const { return finish_reason_; }
   int32_t end_of_text() const { return sides_.model.config().end_of_text; }
   std::span<const float> results() const { return results_; }
 
-  // Whether this machine takes the logits of rows that run here.
+  // Whether this machine computes the logits of rows that run here.
   bool head_here() const {
     return sides_.tail != nullptr && sides_.tail->shard().options().range.to == Point::head();
   }
   bool gives_top() const { return head_here() && sides_.tail->shard().host_copy_is_slow(); }
-  // It waits for nothing any more: what fails from now on has failed.
+  // Ends all waiting: errors from now on are final.
   void interrupt() { sides_.interrupted = true; }
-  // The sessions that are to be ended on the server, as far as they can be told; once.
+  // Returns the sessions to end on the server, once.
   std::vector<std::string> leave();
 
-  // The lane, whose flow is driven beside this one; null where the cut stays.
+  // The cut's mover, whose flow is driven beside this one; null if the cut stays.
   CutMover* mover() { return mover_ ? &*mover_ : nullptr; }
   const CutMover* mover() const { return mover_ ? &*mover_ : nullptr; }
   int cut() const { return sides_.name(); }
-  // The tail that there is, if there is one.
+  // Null if there is no tail.
   TailSide* tail() { return sides_.tail.get(); }
-  // How many rows a generated step behind so many may have, so that the cut moves where it is due.
+  // Most rows of a generated step behind `past` rows, so that the cut moves when it is due.
   uint32_t most_rows(uint32_t past) const {
     const uint32_t out = past + 1 - std::min(past, sides_.prompt_rows);
     const uint32_t due = mover_ ? std::max(1u, mover_->tokens_until_due(out)) : UINT32_MAX;
@@ -94,7 +94,7 @@ class TextSession {
   }
   // Tokens out at the last step.
   uint32_t tokens_out() const { return out_; }
-  // Another one where a flow that waits for others should look again.
+  // Changes when a flow that waits for others should look again.
   uint64_t version() const { return sides_.version; }
 
  private:
@@ -124,18 +124,18 @@ class TextSession {
   SplitState sides_;
   CloudRows cloud_;
   SharedRows shared_;
-  Flow flow_;                      // ends before the sides do,
-  std::optional<CutMover> mover_;  // and so does the lane
+  Flow flow_;                      // destroyed before sides_,
+  std::optional<CutMover> mover_;  // destroyed before sides_, too
   uint32_t out_ = 0;
-  uint32_t kept_rows_ = 0;                 // of the prompt, that are there
+  uint32_t kept_rows_ = 0;                 // prompt rows taken from an earlier text
   std::optional<uint32_t> answer_before_;  // tokens of the chat's last answer
-  uint64_t led_layers_ = 0;                // of the cloud, of the last rows that it has
-  std::vector<Move> moves_;                // behind which no token is yet
-  Moment moved_{};                         // the first of these
+  uint64_t led_layers_ = 0;                // layers that ran on the cloud for its last rows
+  std::vector<Move> moves_;                // moves since the last token
+  Moment moved_{};                         // time of the first of these
   uint64_t bytes_before_ = 0;
-  std::vector<int32_t> ids_;  // of a text that is streamed
+  std::vector<int32_t> ids_;  // ids of a streamed text
   std::string finish_reason_;
-  std::vector<int32_t> with_lag_;  // tokens of a step that catches up
+  std::vector<int32_t> with_lag_;  // tokens of a step that brings the lag, too
   std::vector<float> results_;
 };
 

@@ -1,4 +1,4 @@
-// How a course begins with rows that are there, and leaves its own.
+// How a text session begins with rows that are there, and leaves its own.
 #include <algorithm>
 
 #include "edge_client/split/text_session.h"
@@ -6,7 +6,7 @@
 namespace split::edge {
 namespace {
 
-// The last rows, as far as they were generated.
+// Counts the generated rows at the end.
 uint32_t last_answer(const SequenceHistory& history) {
   uint32_t rows = 0;
   for (uint32_t at = 0; at < history.size();) {
@@ -36,7 +36,7 @@ uint32_t TextSession::rows_of(const KeptTurn& turn, std::span<const int32_t> pro
                               bool phases_alike) const {
   if (prompt.empty()) return 0;
   TailSide* const tail = sides_.tail.get();
-  // Nobody knows of a tail that is to come.
+  // A tail that is still to come has unknown phases.
   phases_alike &= tail != nullptr ? tail->shard().same_bits_in_both_phases() : !mover_;
   SequenceHistory own;
   own.append(prompt.first(prompt.size() - 1), Phase::kPrompt);

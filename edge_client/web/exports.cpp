@@ -1,5 +1,5 @@
-// Exports, which the worker calls: the functions of splitcompute.h. Each call begins a fibre and
-// returns; the fibre answers by functions of the page.
+// The functions of splitcompute.h for the worker. Each call starts a fibre and returns; the fibre
+// answers by calling functions of the page.
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -21,7 +21,7 @@ PAGE("ended") void page_ended(int id);
 
 namespace {
 
-std::map<int, sc_answer*> running;  // by the page's number
+std::map<int, sc_answer*> running;  // keyed by the page's number
 
 void answer(int id, sc_answer* asked) {
   page_status(id, sc_status(asked));
@@ -36,7 +36,7 @@ void answer(int id, sc_answer* asked) {
 
 extern "C" {
 
-// Room for what the page hands over, which it frees.
+// Memory for the page's arguments, which it frees.
 EXPORTED("web_take") void* web_take(size_t bytes) { return std::malloc(bytes); }
 EXPORTED("web_give") void web_give(void* at) { std::free(at); }
 

@@ -39,7 +39,7 @@ bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
     below = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
     rows = {.range = {from, blocks}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
   }
-  if (from == Point(blocks)) return true;  // no block is here that could differ
+  if (from == Point(blocks)) return true;  // there is no block to compare
   std::vector<float> here(there.size());
   const SequenceId sequence = shard.pages().open();
   const std::shared_ptr<void> close(nullptr, [&](void*) { shard.pages().close(sequence); });

@@ -1,6 +1,6 @@
-// Whether a text stays the same, bit for bit, where blocks move between the cloud and this machine:
-// both say that their bits depend on the same things (run/bits.h), and rows of fixed tokens pass
-// the blocks here as they pass them there.
+// Whether a text stays the same, bit for bit, when blocks move between the cloud and this machine:
+// both must say that their bits depend on the same things (run/bits.h), and rows of fixed tokens
+// must give the same hidden states on both.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace split::edge {
 
-// Says what the bits of this machine's blocks depend on in these formats, in the cloud's words.
+// Names the inputs of the bits of this machine's blocks in these formats, in the cloud's words.
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats);
 
-// It looks at the blocks that are here by now, up to the highest cut that there may be (none: any).
-// Throws RemoteError and what a step of the tail throws.
+// Compares the blocks that are here by now, up to the highest cut possible (nullopt: any). Throws
+// RemoteError and what a step of the tail throws.
 bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
               std::optional<int> highest = {});
 

@@ -1,5 +1,5 @@
 // The steps in which a part of the model grows while it is used, each with the weights that it
-// needs. growing_tail.h takes them.
+// needs. incremental_shard.h takes them.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@
 
 namespace split::edge {
 
-// Stages that a shard takes at once.
+// Stages that a shard takes together.
 struct GrowthStep {
-  Point floor;                        // where rows can be fed then
+  Point floor;                        // rows can be fed here after it
   std::vector<std::string> stages;    // "norm" and "head", or one
-  std::vector<wire::BlobInfo> blobs;  // that no step before it has
-  uint64_t bytes() const;             // of these
+  std::vector<wire::BlobInfo> blobs;  // not needed by an earlier step
+  uint64_t bytes() const;             // total of blobs
 };
-// Norm and head, the blocks from the last to the first, the embedding; without the head, the norm
-// and the blocks down to the second. Throws Error(kInput) for a format that the server does not
-// have.
+// Returns norm and head, the blocks from the last to the first, the embedding; without the head,
+// the norm and the blocks down to the second. Throws Error(kInput) for a format that the server
+// does not have.
 std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& info,
                                      const StageFormats& formats, bool head = true);
-// The most bytes of weights that a machine takes where nobody says.
+// Bytes of weights that a machine takes by default.
 inline constexpr uint64_t kMaxWeights = 1ull << 30;
 
 }  // namespace split::edge

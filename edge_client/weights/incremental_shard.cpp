@@ -27,7 +27,7 @@ void IncrementalShard::stop() {
   ends_ = true;
   tail_.load().cancel();
   thread_.join();
-  tail_.load().end();  // the model may stay, its weights may come by another load
+  tail_.load().end();  // the model may stay, and its weights come by another load
 }
 
 GrowthNote IncrementalShard::note() const {
@@ -35,11 +35,10 @@ GrowthNote IncrementalShard::note() const {
   return note_;
 }
 
-// Takes the steps in their order. One that there is no room for is tried again whenever another one
-// has come.
+// Takes the steps in order. A step without room is tried again whenever another one has come.
 void IncrementalShard::run() {
   std::string why;
-  size_t come = 0;  // steps that have, or never will
+  size_t come = 0;  // steps that are done, or will never come
   for (size_t next = 0; next < steps_.size() && !ends_;) {
     come = std::max(come, next + 1);
     const Taken taken = take(steps_[next], why);
@@ -76,7 +75,7 @@ bool IncrementalShard::comes(const GrowthStep& step) {
   try {
     return std::ranges::all_of(
         step.blobs, [&](const wire::BlobInfo& blob) { return tail_.load().comes(blob.sha256); });
-  } catch (const Error&) {  // it says so when it is taken
+  } catch (const Error&) {  // reported when the stage is taken
     return false;
   }
 }

@@ -1,6 +1,6 @@
 // A tail that grows on a thread of its own while answers use it, by the steps of growth.h: each is
-// taken once its blobs are here. Its floor only goes down; what stops it is told, and stops nothing
-// else.
+// taken once its blobs are here. Its floor only goes down. An error ends the growth alone, and is
+// reported.
 #pragma once
 
 #include <atomic>
@@ -15,34 +15,34 @@
 
 namespace split::edge {
 
-// How far a tail has grown.
+// The progress of a tail.
 struct GrowthNote {
   Point floor;
-  int layers_here = 0, layers = 0;  // blocks, and of the model
-  bool done = false;                // it grows no further
-  std::string why = {};             // what is in the way of the next stage, if anything is
+  int layers_here = 0, layers = 0;  // layers_here: blocks loaded; layers: the model's
+  bool done = false;                // growth has ended
+  std::string why = {};             // obstacle of the next stage; empty: none
   bool operator==(const GrowthNote&) const = default;
-  // "3/8 layers here", and why no more.
+  // "3/8 layers here", and the obstacle.
   std::string line() const;
 };
-// Called whenever that has changed, by the thread that grows.
+// Called on each change, by the growing thread.
 using OnGrowth = std::function<void(const GrowthNote&)>;
 
 class IncrementalShard {
  public:
-  // `tail` begins empty, its load brings the steps' blobs beside texts, and it outlives this.
-  // `layers`: of the model.
+  // `tail` begins empty, loads the steps' blobs beside texts, and outlives this. `layers`: the
+  // model's.
   IncrementalShard(LocalTail& tail, std::vector<GrowthStep> steps, int layers, OnGrowth told = {});
-  // Ends the tail's load, if it still goes on, and waits for the stage that is on its way.
+  // Ends the tail's load, if it is running, and waits for the stage being loaded.
   ~IncrementalShard();
   IncrementalShard(const IncrementalShard&) = delete;
   IncrementalShard& operator=(const IncrementalShard&) = delete;
 
-  // The same before its end: it grows no further, and tells nobody. Once, or again to no effect.
+  // Ends the growth, without a report. Idempotent.
   void stop();
   GrowthNote note() const;  // any thread
 
-  // While one lives, a text runs, which the download leaves its share of the line. Any thread.
+  // Marks a running text, which gets its share of the line. Any thread.
   class Text {
    public:
     explicit Text(IncrementalShard& tail) : tail_(tail) { tail_.texts(1); }
@@ -59,7 +59,7 @@ class IncrementalShard {
   void run();
   Taken take(const GrowthStep& step, std::string& why);
   bool comes(const GrowthStep& step);
-  // Notes how far it is, and tells it where that is new.
+  // Updates the note, and reports a change.
   void tell(const std::string& why, bool done);
   void texts(int more);
 
@@ -67,7 +67,7 @@ class IncrementalShard {
   const std::vector<GrowthStep> steps_;
   const OnGrowth told_;
   std::atomic<bool> ends_{false};
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards the members below
   GrowthNote note_;
   int texts_ = 0;
   std::thread thread_;

@@ -116,7 +116,7 @@ bool Loader::cloud_lives() const {
   return lives_;
 }
 
-// Gives a server some contexts, but not all of a small machine's memory.
+// Gives a server several contexts, but not all of a small machine's memory.
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = kLazyPages ? 16 : 2, kMost = 1ull << 30;
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
@@ -128,7 +128,7 @@ uint64_t Loader::kv_budget(const Placement& place) const {
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
-// Tested, and fit for the profile.
+// Returns the device, tested and fit for the profile.
 std::unique_ptr<Device> Loader::device() {
   return device_ != nullptr ? std::move(device_) : new_device();
 }
@@ -169,7 +169,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   if (without_server) load.retry.budget = {};
   load.progress = output_.progress;
   try {
-    // Before the download: a device that is not there should not cost one.
+    // Before the download, which an unusable device should not cost.
     load_tail(*split, device(), load, kv_budget(place));
   } catch (const RemoteError& error) {
     if (!without_server) throw;
@@ -204,7 +204,8 @@ std::string base_of(const wire::ModelInfo& info) {
   std::string base;
   for (const wire::StageInfo& stage : info.stages) {
     for (const wire::BlobInfo& blob : stage.blobs) {
-      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head's is the embedding's
+      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head has the embedding's
+                                                                 // blob
       if (blob.format != info.format || base.find(one) != base.npos) continue;
       base += cat(base.empty() ? "" : " ", one);
     }
@@ -212,7 +213,7 @@ std::string base_of(const wire::ModelInfo& info) {
   return base;
 }
 
-// A tail that says which weights it was trained over is for no others.
+// Refuses a tail that was trained over other weights.
 void Loader::expect_base(const wire::ModelInfo& info) const {
   if (!tail_ || tail_->base().empty()) return;
   const std::string base = cat(" ", tail_->base(), " ");
@@ -257,7 +258,7 @@ std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& inf
   };
   try {
     if (has_all(cache(), info)) return info;
-  } catch (const Error&) {  // it names only what was asked for
+  } catch (const Error&) {  // the manifest has only the requested stages
   }
   try {
     const SeenModels models = seen_models();
@@ -265,7 +266,7 @@ std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& inf
     if (seen && same_model(seen->info, info) && has_all(models.cache(), seen->info)) {
       return seen->info;
     }
-  } catch (const Error&) {  // it is of no use
+  } catch (const Error&) {  // no usable record
   }
   return std::nullopt;
 }
@@ -279,7 +280,7 @@ std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) c
   whole->growing.reset();
   LoadOptions load;
   load.retry = {.budget = {}};
-  // As that of any text that moves.
+  // As for any text that moves.
   const uint64_t kv = kv_bytes_for(*model_, whole->place.range, options_.profile, 2);
   load_tail(*whole, new_device(), load, std::max(kv_budget(whole->place), kv));
   return whole;
@@ -317,7 +318,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
     split->place.range = {steps.back().floor, head ? Point::head() : Point::norm()};
     split->place.cut = steps.back().floor.blocks_before(config().layers);
   }
-  split->query = whole_query();  // whatever comes here of it
+  split->query = whole_query();  // the query for any part of it
   split->wire = wire_of(info);
   split->head_blocks = head_in_blocks(*model_);
   if (steps.empty()) return split;
@@ -346,8 +347,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
   return split;
 }
 
-// Bytes of memory that this machine grants to weights that come beside texts; all of a GPU's, which
-// its driver counts.
+// Bytes of memory for weights that come beside texts; on a GPU all of it, which its driver counts.
 uint64_t Loader::granted_to_weights() {
   if (!device_) device_ = device();
   if (device_->is_gpu()) return UINT64_MAX;
@@ -383,7 +383,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
       return missing_of(blobs, cache);
     };
   } catch (const Error&) {
-    // The server has not made that format yet: nothing is known of its bytes.
+    // The server has not made that format yet: its size is unknown.
   }
   shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
   shape.wire = wire_of(info);
@@ -396,7 +396,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
 std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {
   if (info.bits.empty() || bits != info.bits || wire_of(info) != DType::kF32) return false;
   Placement last;
-  const int blocks = highest_cut().value_or(config().layers);  // that may change sides
+  const int blocks = highest_cut().value_or(config().layers);  // blocks that may change sides
   if (blocks == 0) return true;
   last.cut = blocks - 1;
   last.range = {last.cut, blocks};
@@ -407,8 +407,7 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
   return is_exact(*remote_, info, *block->batcher(), blocks);
 }
 
-// Lets texts move that may: those of a server, which can be asked to, and those that have a
-// schedule.
+// Lets texts move if they may: a server's, which can be asked to, and texts with a schedule.
 void Loader::allow_moves(PlacedModel& split) {
   const Placement& place = split.place;
   const bool scheduled = !place.moves.empty();
@@ -421,7 +420,7 @@ void Loader::allow_moves(PlacedModel& split) {
     output_.note(cat("--moves: texts stay at cut ", place.name(), ": ", why));
   };
   split.leaves_lost_cloud = options_.auto_cut || !options_.stay;
-  const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that it can leave
+  const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that the text can leave
   if (place.head_on_cloud || config().encodes()) return;
   if (!(scheduled || options_.many_texts || options_.auto_cut || streams)) return;
   const Constraint bound = bound_of(sessions_of(split.info), into_cloud);

@@ -1,6 +1,6 @@
-// From a server's URL to a model that is split: which model, its config, tokenizer and manifest,
-// and this machine's stages of it, downloaded and loaded. One run of the program and its server
-// both begin here. Knows no text.
+// From a server's URL to a split model: which model, its config, tokenizer and manifest, and this
+// machine's stages, downloaded and loaded. Both a single run and the edge's server begin here.
+// Knows no text.
 #pragma once
 
 #include <atomic>
@@ -25,68 +25,68 @@
 
 namespace split::edge {
 
-// A model cut at one place, ready to run. Immutable but for the tail's own state. Copies share
-// that.
+// A model with a cut, ready to run. Immutable but for the tail's own state, which copies share.
 struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
-  std::string query;                          // that `info` answers (wire::model_query())
-  std::shared_ptr<LocalTail> tail;            // none when nothing runs here
-  std::shared_ptr<IncrementalShard> growing;  // of one that began empty
-  FetchCounts fetched;                        // of one that did not
-  std::string profile;                        // of the tail
-  // The cut that sessions are opened for, so that a text's may move: the cloud knows how, and the
-  // head is here. None: each text stays where it begins.
+  std::string query;                          // the query for `info` (wire::model_query())
+  std::shared_ptr<LocalTail> tail;            // null: nothing runs here
+  std::shared_ptr<IncrementalShard> growing;  // set for a tail that began empty
+  FetchCounts fetched;                        // unless `growing`
+  std::string profile;                        // the tail's
+  // The cut that sessions are opened for, so that a text's cut may move: the cloud supports that,
+  // and the head is here. nullopt: each text stays where it begins.
   std::optional<int> deepest = {};
-  bool leaves_lost_cloud = false;  // a text does, where all stages can be here
-  double pace = 0;                 // of one that offloads (MoveOptions)
-  std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
-  DType wire = DType::kF32;        // of hidden states on their way
+  bool leaves_lost_cloud = false;  // texts go on here after a loss if all stages can be here
+  double pace = 0;                 // tokens/s kept by offloading (MoveOptions)
+  std::optional<bool> exact = {};  // weights/exactness.h; nullopt: not compared
+  DType wire = DType::kF32;        // format of hidden states on the wire
   double head_blocks = 0;          // head_in_blocks()
-  bool personal = false;           // with a tail of one's own
+  bool personal = false;           // uses a fine-tuned tail
 
   // Whether a text's cut can move, or at least leave a lost cloud.
   bool moves() const {
     return deepest || (leaves_lost_cloud && !place.all_on_cloud && !place.alone());
   }
-  // Whether texts that begin here have rounded rows from then on.
+  // Whether texts that begin here get rounded rows.
   bool rounds() const {
     const bool rows_travel = place.head_on_cloud || (!place.all_on_cloud && place.cut > 0);
     return wire != DType::kF32 && rows_travel;
   }
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
-  // The one that computes here now; none where a text has to come here first.
+  // The device that computes here now; null if texts have to move here first.
   const Device* computes() const { return tail && place.local() ? &tail->device() : nullptr; }
   std::string device() const { return computes() != nullptr ? computes()->name() : "none"; }
   bool on_gpu() const { return computes() != nullptr && computes()->is_gpu(); }
-  // The same weights for texts that begin at another cut, or at Move::kCloud.
+  // Returns the same weights for texts that begin at another cut, or at Move::kCloud.
   PlacedModel at(int cut) const;
-  // The lowest point from which on this machine runs all, if any. Any thread.
+  // The lowest point from which on everything is here, if any. Any thread.
   std::optional<Point> floor() const;
   FetchCounts counts() const { return growing ? tail->counts() : fetched; }
 };
 
-// How the cloud is asked for the rows of a text on it. All of these outlive the link.
+// Options of the cloud link of a text. The arguments outlive the link.
 LinkOptions link_options(const PlacedModel& split, const ModelConfig& config,
                          const RetryOptions& retry, Waiter& waiter);
-// The connection, whose requests end when the program, or one request of it, is interrupted.
+// Returns the connection, whose requests end when the program, or one request of it, is
+// interrupted.
 std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> remote);
 
-// How the texts on it move.
+// How texts on the model move.
 MoveOptions move_options(const PlacedModel& split);
 
-// Says what runs where, for a receipt.
+// Adds to a receipt what runs where.
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin);
 
 struct GrowOptions {
-  uint64_t max_weights = kMaxWeights;  // bytes that this machine takes; 0: none
+  uint64_t max_weights = kMaxWeights;  // bytes; 0: no weights
   OnGrowth told = {};
   OnBytes on_bytes = {};
-  Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
+  Forecasts* forecasts = nullptr;  // gets this machine's speed, if it is unmeasured
 };
 
-// What a loader tells people: lines, and how far downloads are.
+// A loader's output for people: lines, and the progress of downloads.
 struct LoaderOutput {
   std::function<void(const std::string& line)> note = [](const std::string&) {};
   ProgressTo progress = {};
@@ -98,7 +98,7 @@ struct Growth {
   std::vector<GrowthStep> steps;
 };
 
-// The blobs of a model in its own formats, by their hashes: what a tail of one's own is on.
+// The blobs of a model in its own formats, by their hashes: a fine-tuned tail's base.
 std::string base_of(const wire::ModelInfo& info);
 
 // A connection to the options' server.
@@ -108,117 +108,119 @@ std::unique_ptr<Remote> connect(const EngineOptions& options, const Flags::Envir
 // One thread at a time.
 class Loader {
  public:
-  // All of these outlive it.
+  // The arguments outlive it.
   Loader(const EngineOptions& options, LoaderOutput output, const Flags::Environment& environment,
          Interrupt& interrupt);
 
-  // Asks which models there are, and for the wanted one's config. Where nobody answers, and this
-  // machine needs nothing of the cloud, it is the model that remember() kept, which one line says.
-  // Throws RemoteError, Error(kRemote) and Error(kInput), as the others do, and Error(kIntegrity)
-  // for a file that is not what the model's description says of it.
+  // Asks for the list of models, and for the wanted one's config. If the server does not answer,
+  // and this machine needs nothing from it, takes the model that remember() kept, and says so in a
+  // line. Throws RemoteError, Error(kRemote) and Error(kInput), as the others do, and
+  // Error(kIntegrity) for a file that does not match the model's description.
   void select_model();
-  // The first part of that, which needs no config: id() is known then.
+  // The part that sets id(), and needs no config.
   void select_id();
-  // With --cut auto, once, behind select_id(): refuses what --device, --cache and --format name and
-  // cannot work with, as load() would, before a text begins without them.
+  // With --cut auto, once, after select_id(): refuses values of --device, --cache and --format that
+  // cannot work, as load() would, before a text begins without them.
   void expect_flags();
   const std::string& id() const { return id_; }
   bool recalled() const { return seen_.has_value(); }
-  bool is_seen_alone() const;  // whether that may be so
-  // Calls `ask`, of a model whose text the server has begun. Where it is lost meanwhile, and the
-  // model was seen to run here alone, that is asked again, of the model as it was then.
+  bool is_seen_alone() const;  // recalled() is possible
+  // Calls `ask`, about a model whose text the server has begun. If the server is lost meanwhile,
+  // and the model was seen to run here alone, repeats that with the model as it was seen.
   void ask_begun(const std::function<void()>& ask);
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
 
-  // Where a text's rows run (split/placement.h). Throws Error(kInput).
+  // Returns where a text's rows run (split/placement.h). Throws Error(kInput).
   Placement place(const PlacementRequest& request, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
-  // The first block of the tail of one's own that is used: no cut is above it. None: no tail is.
+  // The first block of the fine-tuned tail, which no cut may exceed. nullopt: there is no such
+  // tail.
   std::optional<int> highest_cut() const;
-  // With the blobs that `place` needs, or with all that the server has made already.
+  // Returns the manifest with the blobs that `place` needs; null: with all that the server has
+  // made.
   wire::ModelInfo manifest(const Placement* place);
-  // The same of the whole model on this machine. Any thread, over a connection of its own.
+  // Returns the manifest of the whole model on this machine. Any thread, over a connection of its
+  // own.
   wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter, bool patient = true) const;
-  // Where texts begin, and the manifest for that. With --cut auto that is the cloud, unless its
-  // sessions do not let texts go on here, which one line says: then it is the fixed cut
-  // (split/placement.h).
+  // Returns where texts begin, and its manifest. With --cut auto that is the cloud; the fixed cut
+  // (split/placement.h), with a line, if its sessions do not let texts go on here.
   struct Begin {
     Placement place;
     wire::ModelInfo info;
   };
   Begin begin();
   std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
-  // How messages become a prompt: --chat-template, or the model's own; nothing where it has none.
+  // Returns the template of messages: --chat-template, or the model's own; nullopt if it has none.
   std::optional<ChatTemplate> chat(const wire::ModelInfo& info);
-  // How its texts become embeddings.
+  // How the model's texts become embeddings.
   Sentences sentences(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
                                     const OnBytes& on_bytes = {});
-  // Begins to download these, of that description. Throws Error(kIo) too.
+  // Begins to download blobs of this description. Throws Error(kIo) too.
   std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
                                        const std::vector<wire::BlobInfo>& blobs,
                                        LoadOptions load) const;
-  // As much of all of the model as fits into so many bytes and the memory (place/begin.h).
+  // Chooses as much of the model as fits into `max_weights` and the memory (place/begin.h).
   Growth coming(const wire::ModelInfo& info, uint64_t max_weights);
-  // Begins to load that, and returns: stage by stage, in the order in which something can run
-  // first, beside the answers. What goes wrong then is told, and leaves the floor where it is.
-  // Throws Error(kIo, kDevice).
+  // Begins to load these steps beside the answers, stage by stage, in the order in which something
+  // can run first. Later errors are reported, and leave the floor where it is. Throws Error(kIo,
+  // kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, Growth growth,
                                     const GrowOptions& grow);
-  // How the whole model was described, by this description or the last one of the same weights,
-  // where the cache has all of them; else none. Any thread.
+  // Returns the description of the whole model, this one or the last one of the same weights, if
+  // the cache has all of them. Any thread.
   std::optional<wire::ModelInfo> whole_in_cache(const wire::ModelInfo& info) const;
-  // Begins to bring what the cache lacks of it, by this description of all. Throws Error(kIo). Any
-  // thread.
+  // Begins to download what the cache lacks of the whole model. Throws Error(kIo). Any thread.
   std::unique_ptr<BlobLoad> begin_rest(const wire::ModelInfo& whole) const;
-  // Loads it from there alone, for texts that begin on `split`; null where it is not all there.
-  // Throws as load(). Any thread.
+  // Loads the whole model from the cache, for texts that begin on `split`; null if the cache lacks
+  // a part. Throws as load(). Any thread.
   std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
-  // Gives what is known of answers here, and learns from them. It may outlive the loader.
+  // Returns the forecasts of answers here, which learn from them, and may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
-  // They return what the cache holds; forget() first removes all that can go. Any thread.
+  // Return what the cache holds; forget() first removes all that can go. Any thread.
   struct Kept {
     uint64_t bytes = 0;
     size_t files = 0;
   };
   Kept kept() const;
   Kept forget() const;
-  bool has_cache() const;                                           // where that can be kept
-  uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
-  // A line where weights of so many bytes, which all stay in it, are beyond --cache-limit.
+  bool has_cache() const;                                           // there is a cache directory
+  uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // bytes of the steps that the
+                                                                    // cache lacks
+  // Returns a line if weights of so many bytes, which all stay in the cache, exceed --cache-limit.
   std::string over_cache_limit(uint64_t bytes) const;
-  // Whether a text is the same here and there, bit for bit, by what the bits depend on
-  // (own_bits()), by how rows travel, and by a look at the last block, where that is in the cache;
-  // none: it is not. Throws RemoteError.
+  // Whether a text has the same bits here and there, by what the bits depend on (own_bits()), by
+  // the format of rows on the wire, and by comparing the last block, if that is in the cache;
+  // nullopt if it is not. Throws RemoteError.
   std::optional<bool> is_exact_here(const wire::ModelInfo& info, const std::string& bits);
-  // Keeps what the server said of a model that runs here alone, its tokenizer too: load() will do
-  // without the server then. Where the cache cannot be written nothing is kept.
+  // Keeps the description of a model that runs here alone, with its tokenizer: load() then needs no
+  // server. Does nothing if the cache cannot be written.
   void remember(const PlacedModel& split) const;
   void remember(const wire::ModelInfo& info, const std::string& query) const;
-  std::string whole_query() const;  // of the description of all of it
+  std::string whole_query() const;  // the query for the whole model
 
-  // The format that rows travel in: as asked for where the server knows how, else f32, which one
-  // line says.
+  // Returns the format of rows on the wire: the requested one if the server supports it, else f32,
+  // with a line.
   DType wire_of(const wire::ModelInfo& info);
-  // The formats that weights are downloaded in. Any thread.
+  // The formats of weights to download. Any thread.
   StageFormats formats(const wire::ModelInfo& info) const;
   Remote& remote() { return *remote_; }
-  // Gives the connection that there is away, for a text; asks over another one from now on. While
-  // nobody else asks.
+  // Gives the present connection away, for a text, and uses another one from now on. While nobody
+  // uses it.
   std::unique_ptr<Remote> hand_over();
-  // Another connection to the server. Any thread.
+  // Returns another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
-  // Whether the server gives a sign of life within two seconds, or did a moment ago. Any thread.
+  // Whether the server responds within two seconds, or did a moment ago. Any thread.
   bool cloud_lives() const;
   const RetryOptions& retry() const { return retry_; }
-  // Tells what waits for the server from now on, loads and steps (split/backoff.h).
+  // Sets the callbacks of waits for the server, in loads and steps (split/backoff.h).
   void on_waiting(std::function<void(const RemoteError&)> lost, std::function<void(bool)> found) {
     retry_.on_lost = std::move(lost);
     retry_.on_found = std::move(found);
   }
-  // Calls `told` at each retry from now on, of loads and of steps.
+  // Sets the callback of each retry, in loads and steps.
   void on_retry(std::function<void(const RemoteError&)> told) { retry_.on_retry = std::move(told); }
 
  private:
@@ -244,8 +246,7 @@ class Loader {
   void allow_moves(PlacedModel& split);
   void expect_base(const wire::ModelInfo& info) const;
   void expect_below_tail(const Placement& place) const;
-  // Nobody says the cut below a tail: it is 0 where all weights are here, else the tail's first
-  // block.
+  // Whether the cut below a tail is chosen: 0 if all weights are here, else the tail's first block.
   bool tail_chooses_cut() const {
     return !options_.tail.empty() && !options_.cut && options_.moves.empty();
   }
@@ -267,20 +268,20 @@ class Loader {
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
   std::unique_ptr<Remote> remote_;
-  std::optional<Interrupt::Hook> hook_;  // of that
+  std::optional<Interrupt::Hook> hook_;  // ends remote_'s requests
   RetryOptions retry_;
   std::string id_;
-  std::atomic<bool> described_ = false;  // a description was of this config,
-  std::string config_json_;              // that this model was made of:
+  std::atomic<bool> described_ = false;  // a description had this config
+  std::string config_json_;              // model_ was made from it
   std::unique_ptr<Model> model_;
-  std::shared_ptr<const TailWeights> tail_;   // of one's own, over the model's
-  std::map<std::string, std::string> files_;  // text by name
-  std::optional<SeenModel> seen_;             // in the server's place
-  mutable std::once_flag fitted_;             // its context, to this machine
+  std::shared_ptr<const TailWeights> tail_;   // a fine-tuned tail's, over the model's
+  std::map<std::string, std::string> files_;  // text, by name
+  std::optional<SeenModel> seen_;             // replaces the server
+  mutable std::once_flag fitted_;             // the context was fitted to this machine
   bool told_wire_ = false;
   bool expected_flags_ = false;
-  std::unique_ptr<Device> device_;  // that expect_flags() found good
-  mutable std::mutex looking_;      // of:
+  std::unique_ptr<Device> device_;  // checked by expect_flags()
+  mutable std::mutex looking_;      // guards the members below
   mutable std::optional<std::chrono::steady_clock::time_point> looked_;
   mutable bool lives_ = true;
 };

@@ -1,5 +1,5 @@
-// Asks the server, or what was last seen of it, for the loader: the model, its manifest and its
-// files.
+// Requests to the server, or to what was last seen of it, for the loader: the model, its manifest
+// and its files.
 #include <algorithm>
 #include <utility>
 
@@ -39,7 +39,7 @@ Loader::Kept Loader::forget() const {
   return kept();
 }
 
-// The key of a model that was seen to run here alone, where that may be done.
+// The key of a model that was seen to run here alone, if the options allow that.
 std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
   if (options_.auto_cut || tail_chooses_cut()) {
@@ -69,7 +69,7 @@ void Loader::ask_begun(const std::function<void()>& ask) {
     retry_.budget = budget;
     try {
       if (error.status == 0) recall(error, false);
-    } catch (const Error&) {  // it is damaged: the server is waited for
+    } catch (const Error&) {  // damaged: wait for the server
     }
   }
   ask();
@@ -80,7 +80,8 @@ bool Loader::is_seen_alone() const {
   return key && seen_models().has(*key);
 }
 
-// Whether the model is known without the server, which did not answer.
+// Takes the model from the cache in place of a server that did not answer; false if that is
+// impossible.
 bool Loader::recall(const RemoteError& error, bool aloud) {
   const std::optional<SeenModels::Key> key = key_alone();
   if (!key) return false;
@@ -118,26 +119,26 @@ void Loader::remember(const wire::ModelInfo& info, const std::string& query) con
   try {
     seen_models().remember({remote_->origin(), info.id, query}, model);
     if (options_.model.empty()) seen_models().remember({remote_->origin(), "", query}, model);
-  } catch (const Error& error) {  // full, or only read
+  } catch (const Error& error) {  // full, or read-only
     if (error.kind() != ErrorKind::kIo) throw;
   }
 }
 
 std::string Loader::wanted_id() {
-  // Nothing was ever heard of this server: one that was started just before takes a moment, else it
-  // is most likely not there, so nobody is kept waiting, but for a program that serves.
+  // Without any earlier contact: a server that was just started takes a moment, else there is most
+  // likely none, so only a serving edge waits longer.
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
   const auto patience =
       options_.waits_for_cloud ? retry_.budget : std::min(kStarting, retry_.budget);
-  // The error says it all by then; a server that is there and busy is told as ever, and one that
-  // takes what is asked and says nothing.
+  // A server that accepts the request and stays silent counts as waiting. Failures to connect are
+  // left to the final error, unless the engine waits for its cloud.
   if (retry_.on_lost) retry_.on_lost(RemoteError("", 0, kFirstAsk));
   const int errors = std::uncaught_exceptions();
   const std::shared_ptr<void> answered(nullptr, [&](void*) {
     if (retry_.on_found) retry_.on_found(std::uncaught_exceptions() == errors);
   });
-  constexpr int kDamagedAlways = 3;  // requests
+  constexpr int kDamagedAlways = 3;  // consecutive damaged requests
   int damaged = 0;
   RetryOptions start = retry_;
   bool told = false;
@@ -152,7 +153,7 @@ std::string Loader::wanted_id() {
     try {
       return remote_->models();
     } catch (const RemoteError& error) {
-      // A proxy takes the path away, and whoever leaves it there is asked for something else.
+      // Unless a proxy strips the path, the request means another resource.
       const bool below =
           remote_->origin().find('/', remote_->origin().find("//") + 2) != std::string::npos;
       if (error.code == wire::codes::kDamaged && below && ++damaged == kDamagedAlways) {
@@ -163,7 +164,7 @@ std::string Loader::wanted_id() {
         throw Error(ErrorKind::kRemote, cat(error.what(), "; is that a cloud_server?"));
       }
       if (error.status != 0 || interrupt_.signal() != 0) throw;
-      // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
+      // A peer without TLS, or without a good certificate: waiting does not help.
       if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
       if (recall(error, true)) return std::vector{seen_->info.id};
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
@@ -214,7 +215,7 @@ void Loader::select_model() {
   tail_ = std::make_shared<TailWeights>(options_.tail, *model_, tensor_names(config_json_));
 }
 
-// Formats that a server is still making are good ones.
+// Refuses unknown formats; formats that the server is still making are fine.
 void Loader::expect_formats() {
   if (!model_) select_model();
   remote_->set_manifest_query(whole_query());
@@ -237,20 +238,20 @@ Placement Loader::place(const PlacementRequest& request, const CloudSessions& se
     Placement placed = edge::place(pinned, *model_);
     expect_below_tail(placed);
     return placed;
-  } catch (const Error&) {  // perhaps of a model that has other layers than its config said
+  } catch (const Error&) {  // perhaps the model has other layers than its config said
     expect_own_config();
     throw;
   }
 }
 
-// config.json comes before the description that has its hash: a request less to wait for.
+// Fetches config.json before the description with its hash, which saves waiting for one request.
 void Loader::expect_own_config() {
   if (seen_) return;
   remote_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
   expect_config(retried([&] { return remote_->model(id_); }));
 }
 
-// Throws Error(kIntegrity) where the description is not of the config that the model was made of.
+// Throws Error(kIntegrity) if the description is not of the config of model_.
 void Loader::expect_config(const wire::ModelInfo& info) const {
   if (seen_) return;
   std::string why = difference(info, kConfigFile, config_json_);
@@ -262,7 +263,7 @@ void Loader::expect_config(const wire::ModelInfo& info) const {
   refuse_file(kConfigFile, why);
 }
 
-// How a file that came differs from what the description says of it; empty where it does not.
+// Says how a received file differs from its description; empty if it does not.
 std::string Loader::difference(const wire::ModelInfo& info, std::string_view name,
                                std::string_view text) {
   const auto file = std::ranges::find(info.files, name, &wire::FileInfo::name);
@@ -279,7 +280,7 @@ void Loader::refuse_file(std::string_view name, std::string_view why) const {
                                          " of the model ", shown(id_), ": ", why));
 }
 
-// Serves no more positions than the server does, nor, unasked, than this machine has room for.
+// Limits the context to the server's, and by default to what this machine has room for.
 void Loader::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;
   if (most > 0 && most < config().context) {
@@ -298,7 +299,7 @@ void Loader::take_context(const wire::ModelInfo& info) const {
   });
 }
 
-// A server that is still making what is asked for says how far it is, which is no silence.
+// Waits for a server that is still making what is requested: it reports its progress.
 wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) {
     take_context(seen_->info);
@@ -336,7 +337,7 @@ wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter, bool pati
 wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
                                  bool aloud) const {
   Retry retry(options, waiter);
-  RetryOptions told = options;  // it says itself what is waited for
+  RetryOptions told = options;  // reported below
   told.on_lost = {};
   told.on_found = {};
   Retry preparing(told, waiter);
@@ -390,7 +391,7 @@ DType Loader::wire_of(const wire::ModelInfo& info) {
   return DType::kF32;
 }
 
-// Those that can be read: a record has what its run needed.
+// Names of the files that can be read: a record has what its run needed.
 std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
   std::vector<std::string> names;
   for (const wire::FileInfo& file : info.files) {
@@ -409,7 +410,7 @@ std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
   }
 }
 
-// Reads something of the server's files, which are at fault where that fails.
+// Reads something from the server's files; a failure is their fault.
 template <typename Read>
 auto Loader::read_files(const wire::ModelInfo& info, const Read& read) {
   try {

@@ -10,7 +10,7 @@
 namespace split::edge {
 namespace {
 
-// Finds the server's entry for a stage.
+// Returns the server's entry for a stage.
 const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string& name) {
   const auto at = std::ranges::find(info.stages, name, &wire::StageInfo::name);
   if (at != info.stages.end()) return *at;
@@ -28,7 +28,7 @@ std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& i
 std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
                                     const std::vector<std::string>& stages,
                                     const StageFormats& formats) {
-  std::map<std::string, std::string> format_of;  // of the blobs so far, by name
+  std::map<std::string, std::string> format_of;  // format of the blobs so far, by name
   std::vector<StageBlobs> all;
   for (const std::string& stage : stages) {
     const wire::StageInfo& offered = find_stage(info, stage);
@@ -75,8 +75,8 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
 }
 
 TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info) {
-  TextRoom room{.budget = options.kv_budget, .texts = 2};  // as Loader::granted_to_weights() has it
-  // A GPU takes the memory before there is a text, as a tab does.
+  TextRoom room{.budget = options.kv_budget, .texts = 2};  // like Loader::granted_to_weights()
+  // A GPU allocates the memory before there is a text, as a tab does.
   if (!kLazyPages || options.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;
   for (const wire::StageInfo& stage : info.stages) {
     for (const wire::BlobInfo& blob : stage.blobs)
@@ -110,7 +110,7 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   batcher_->keep_prefixes();
 }
 
-// Where the hashes were right and the weights are wrong, the server itself is.
+// Wrong weights with right hashes are the server's fault.
 template <typename Work>
 void LocalTail::checked(const Work& work) {
   try {

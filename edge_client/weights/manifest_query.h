@@ -1,5 +1,5 @@
-// The words of a manifest about places: the query that names what is loaded here, by which the
-// server knows what to make, and the abilities of its sessions.
+// A manifest's words about placement: the query that names what is loaded here, by which the server
+// knows what to make, and the abilities of its sessions.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The download's progress: one total over all files that never goes back. On a terminal a bar with
-// bytes, rate and time left; else one line for every 10 %.
+// The download's progress: one total over all files that never goes back. A bar with bytes, rate
+// and time left on a terminal; else a line for every 10 %.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace split::edge {
 
 struct ProgressTo {
-  std::function<void(std::string_view)> say;  // none for silence
+  std::function<void(std::string_view)> say;  // empty: silent
   bool terminal = false;
 };
 
@@ -26,7 +26,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void add(uint64_t bytes);
-  void more(uint64_t bytes) { total_ += bytes; }  // to come than was known
+  void more(uint64_t bytes) { total_ += bytes; }  // more than was known
   void finish();
 
  private:

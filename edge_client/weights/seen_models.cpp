@@ -15,13 +15,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As much as remote.cpp takes from a server.
+// Limits of remote.cpp, too.
 constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 64 << 20;
 constexpr size_t kDigits = 64, kMostFiles = 16;
 constexpr const char* kNamesFile = "names";
 constexpr size_t kManyNames = 4096;
 constexpr uint64_t kMostNames = 4 << 20;          // bytes of the file of names
-constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
+constexpr int64_t kLastSecond = 253'402'300'799;  // the year 9999's
 
 std::string checked_hash(std::string text) {
   if (!is_lower_hex(text, kDigits)) throw Error(ErrorKind::kInput, "expected a sha256");
@@ -44,12 +44,12 @@ bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
          a.generate_phase == b.generate_phase && own(a) == own(b);
 }
 
-// A record as its file says it.
+// A record as its file has it.
 struct SeenModels::Record {
   Key key;
   std::string model;
   int64_t seconds = 0;
-  std::string manifest;                      // its hash
+  std::string manifest;                      // the manifest's hash
   std::map<std::string, std::string> files;  // hashes by name
 
   std::string text() const {
@@ -80,7 +80,7 @@ fs::path SeenModels::path_of(const Key& key) const {
   return folder() / Sha256::hex_of(as_bytes_of(cat(key.server, "\n", key.asked, "\n", key.query)));
 }
 
-// A file of the cache, where it is what its name says.
+// Returns a file of the cache, if it matches its name.
 std::optional<std::string> SeenModels::kept(const std::string& sha256, uint64_t limit) const {
   const fs::path path = cache_.path_of(sha256);
   std::optional<std::string> text = read_kept(path, limit);
@@ -157,7 +157,7 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
       entry.complete = here(record.manifest);
       for (const auto& [name, sha256] : record.files)
         entry.complete = entry.complete && here(sha256);
-    } catch (const Error&) {  // damaged, or gone meanwhile
+    } catch (const Error&) {  // damaged, or removed meanwhile
       entry.complete = false;
     }
   }
@@ -167,19 +167,19 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
   return entries;
 }
 
-// A line each: sha256, format, stage, model.
 void SeenModels::clear() const {
   cache_.shrink(0, 0, {});
   for (const Entry& seen : entries()) remove_file(seen.path);
   remove_file(cache_.root() / kNamesFile);
 }
 
+// The file has a line each: sha256, format, stage, model.
 SeenModels::Names SeenModels::names() const {
   Names names;
   std::string text;
   try {
     text = read_kept(cache_.root() / kNamesFile, kMostNames).value_or("");
-  } catch (const Error&) {  // no file
+  } catch (const Error&) {  // no regular file
   }
   const auto cut = [](std::string_view& rest, std::string_view ends) {
     const std::string_view part = rest.substr(0, rest.find_first_of(ends));
@@ -199,7 +199,7 @@ SeenModels::Names SeenModels::names() const {
 void SeenModels::add_names(const Names& more) const {
   Names all = names();
   const Names before = all;
-  if (all.size() > kManyNames) {  // forgets what is gone
+  if (all.size() > kManyNames) {  // drops removed files
     std::erase_if(all, [&](const auto& one) { return !here(one.first); });
   }
   for (const auto& [sha256, name] : more) all[sha256] = name;
@@ -210,7 +210,7 @@ void SeenModels::add_names(const Names& more) const {
   }
   try {
     write_kept(cache_.root() / kNamesFile, text);
-  } catch (const Error&) {  // full, or only read
+  } catch (const Error&) {  // full, or read-only
   }
 }
 
@@ -218,7 +218,7 @@ void SeenModels::name_blobs(const wire::ModelInfo& info,
                             const std::vector<wire::BlobInfo>& blobs) const {
   Names names;
   for (const wire::BlobInfo& blob : blobs) {
-    std::string stages;  // some blobs are of two: the vocabulary's matrix
+    std::string stages;  // some blobs have two: the vocabulary's matrix
     for (const wire::StageInfo& stage : info.stages) {
       const auto same = [&](const wire::BlobInfo& other) { return other.sha256 == blob.sha256; };
       if (std::ranges::none_of(stage.blobs, same)) continue;

@@ -3,7 +3,7 @@
 namespace split::edge {
 namespace {
 
-// The rate is that of so long, and known after so much of it.
+// Window of the rate, and the least time before it is known.
 constexpr std::chrono::seconds kWindow{5};
 constexpr std::chrono::milliseconds kKnown{250}, kBetweenMarks{50};
 
@@ -30,7 +30,7 @@ void StageProgress::came(const std::string& sha256, size_t chunk, uint64_t have,
   if (at == blobs_.end() || chunk >= at->second.chunks.size()) return;
   Blob& blob = at->second;
   const uint64_t before = std::exchange(blob.chunks[chunk], have);
-  blob.done += have - before;  // less, where a chunk begins again
+  blob.done += have - before;  // negative when a chunk begins again
   if (!fetched || have <= before) return;
   fetched_ += have - before;
   while (!marks_.empty() && now - marks_.front().first > kWindow) marks_.pop_front();
@@ -45,7 +45,7 @@ OnBytes StageProgress::on_bytes() {
   };
 }
 
-// With the lock held.
+// Call with the lock held.
 std::optional<double> StageProgress::bytes_per_second(Time now) const {
   for (const auto& [time, bytes] : marks_) {
     if (now - time > kWindow) continue;

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::string_view kPeft = "base_model.model.";
 constexpr uint64_t kMostConfig = 1 << 20;
-// Members of PEFT's description that make another sum of the same tensors. `fan_in_fan_out` makes
-// none: PEFT too goes by the matrix, whatever that says.
+// Members of PEFT's description that change the sum. `fan_in_fan_out` does not: PEFT too goes by
+// the matrix.
 constexpr std::array kOtherSums{"alora_invocation_tokens", "alpha_pattern", "rank_pattern",
                                 "use_dora"};
-// Words of `init_lora_weights` that leave the base as it is.
+// Values of `init_lora_weights` that leave the base unchanged.
 constexpr std::array kBaseStays{"gaussian", "eva", "orthogonal"};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
@@ -182,7 +182,7 @@ OwnedTensor TailWeights::weight(const WeightDecl& decl,
   return result;
 }
 
-// The blocks of a tail of one's own run here alone.
+// Refuses cuts within a fine-tuned tail, whose blocks run here alone.
 void Loader::expect_below_tail(const Placement& place) const {
   const auto expect = [&](const char* flag, int cut) {
     if (cut >= 0 && cut <= tail_->first()) return;

@@ -1,5 +1,4 @@
-// A tail as it is used: the tensors of a file that train wrote, or PEFT, over the weights of its
-// model.
+// A fine-tuned tail: the tensors of a file by `train` or PEFT, over the weights of its model.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +14,7 @@ namespace split::edge {
 // Immutable once made.
 class TailWeights {
  public:
-  // Throws Error(kNotFound, kIo), and Error(kInput) for a file that is cut short, names tensors
+  // Throws Error(kNotFound, kIo), and Error(kInput) for a file that is truncated, names tensors
   // that the model's blocks and norm do not have, has other shapes or numbers that are not finite.
   TailWeights(const std::filesystem::path& path, const Model& model, const TensorNames& names);
 
@@ -23,7 +22,7 @@ class TailWeights {
   const std::string& base() const { return base_; }    // hashes of the model's blobs; or empty
   const std::string& model() const { return model_; }  // its name
   bool has(const std::string& weight) const;
-  // The weight as the tail has it, in F32: of a LoRA the base's with the product added.
+  // Returns the tail's weight, in F32: with LoRA, the base's with the product added.
   OwnedTensor weight(const WeightDecl& decl,
                      const std::function<OwnedTensor(const WeightDecl&)>& base) const;
 
@@ -37,7 +36,7 @@ class TailWeights {
                   const std::map<std::string, std::string>& said);
 
   std::map<std::string, OwnedTensor> whole_;
-  std::map<std::string, Lora> lora_;  // by the matrix
+  std::map<std::string, Lora> lora_;  // keyed by matrix
   float scale_ = 1;
   int first_ = 0;
   std::string base_, model_, where_;

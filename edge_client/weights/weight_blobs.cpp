@@ -32,7 +32,7 @@ TensorView WeightBlobs::tensor(const std::string& name, bool with_bytes) {
   return at->second.view;
 }
 
-// Pages of a map come back by themselves, memory of ours does not.
+// Frees memory of ours; the kernel reclaims a map's pages.
 void WeightBlobs::taken(const TensorView& view) {
   const auto is = [&](const TensorView& one) { return one.bytes.data() == view.bytes.data(); };
   {
@@ -65,7 +65,7 @@ OwnedTensor WeightBlobs::floats(const WeightDecl& decl) {
   if (!is_quantised(stored.dtype)) return converted(stored, DType::kF32);
   OwnedTensor rows = dequantised(stored);
   if (decl.product != Product::kInOut) return rows;
-  // Blocks have the outputs as rows, the checkpoint has them as columns.
+  // Blocks have the outputs as rows, the checkpoint as columns.
   const auto outputs = static_cast<size_t>(rows.view.dims[0]),
              inputs = static_cast<size_t>(rows.view.dims[1]);
   OwnedTensor turned = converted(rows.view, DType::kF32);
@@ -87,13 +87,13 @@ TensorView WeightBlobs::named(const std::string& name, bool with_bytes) {
   if (blob == blob_of_.end()) throw missing();
   const std::string& hash = blob->second.sha256;
   Bytes bytes = with_bytes ? load_->whole(hash) : load_->begun(hash);
-  // A header that is longer than the part that is there is waited for.
+  // Waits for a header that is longer than the available part.
   if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
     bytes = load_->whole(hash);
   }
   const std::lock_guard lock(parsing_);
   Parsed& parsed = parsed_[hash];
-  if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
+  if (parsed.from != bytes.data()) {  // a damaged blob goes on in another file
     const std::string& of = blob->second.name;
     const auto stages = std::ranges::count_if(model_.stages(), [&](const Stage& stage) {
       return std::ranges::count(stage.blobs, of) + std::ranges::count(stage.quantised, of) > 0;

@@ -1,5 +1,5 @@
-// The weights of a model's blobs by their names, as the blobs come: what a shard is loaded from,
-// and what a tail is trained from. Knows no server and no device.
+// The weights of a model's blobs by their names, as the blobs arrive: for loading a shard and for
+// training a tail. Knows no server and no device.
 #pragma once
 
 #include <map>
@@ -19,17 +19,17 @@ namespace split::edge {
 // Any thread.
 class WeightBlobs {
  public:
-  // `load` brings `blobs`. `over`: a tail of one's own, whose weights, in F32, lie over these.
+  // `load` brings `blobs`. `over`: a fine-tuned tail, whose weights, in F32, replace the blobs'.
   WeightBlobs(const Model& model, std::span<const wire::BlobInfo> blobs,
               std::unique_ptr<BlobLoad> load, std::shared_ptr<const TailWeights> over = {});
 
-  // A weight as its blob has it, under its own name or, if no blob has that, as what it is a copy
-  // of. Waits for its bytes, or for its blob's first part where only what it is is asked. Throws
-  // Error(kIntegrity) where no blob holds it, and what the load throws.
+  // Returns a weight as its blob has it, under its own name or, if no blob has that, under the name
+  // of which it is a copy. Waits for its bytes, or without `with_bytes` for its blob's first part
+  // alone. Throws Error(kIntegrity) if no blob has it, and what the load throws.
   TensorView tensor(const std::string& name, bool with_bytes);
-  // As floats, of the shape that the checkpoint has.
+  // Returns a weight as floats, in the checkpoint's shape.
   OwnedTensor floats(const WeightDecl& decl);
-  // Whoever read it needs it no more.
+  // Says that the reader is done with the view.
   void taken(const TensorView& view);
   BlobLoad& load() { return *load_; }
   const BlobLoad& load() const { return *load_; }
@@ -39,15 +39,15 @@ class WeightBlobs {
   TensorView named(const std::string& name, bool with_bytes);
 
   const Model& model_;
-  std::unique_ptr<BlobLoad> load_;                 // holds the maps
-  std::map<std::string, wire::BlobInfo> blob_of_;  // by the name of a weight
+  std::unique_ptr<BlobLoad> load_;                 // owns the maps
+  std::map<std::string, wire::BlobInfo> blob_of_;  // keyed by weight
   struct Parsed {
     const std::byte* from = nullptr;
     Safetensors::Tensors tensors;
-    bool shared = false;               // by several stages
-    std::set<const std::byte*> taken;  // of the tensors
+    bool shared = false;               // several stages use it
+    std::set<const std::byte*> taken;  // tensors already read
   };
-  std::mutex parsing_;                    // a device may be loaded again while another part grows
+  std::mutex parsing_;                    // a device may be reloaded while another part grows
   std::map<std::string, Parsed> parsed_;  // by the blob's hash
   const std::shared_ptr<const TailWeights> over_;
   std::mutex making_;

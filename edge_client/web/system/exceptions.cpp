@@ -1,7 +1,7 @@
-// C++ exceptions by WebAssembly's own: Debian's libc++abi was built without them and has only
-// stubs, all of which have to be here, as they would clash otherwise. The calls are those of the
-// Itanium C++ ABI, and of clang for WebAssembly, which asks _Unwind_CallPersonality() at a landing
-// pad which of its handlers the exception is for. There is one thread; fibres exchange its state.
+// C++ exceptions on WebAssembly's own: Debian's libc++abi was built without them and has only
+// stubs, all of which must be replaced here, as they would clash otherwise. Implements the Itanium
+// C++ ABI, and that of clang for WebAssembly, which asks _Unwind_CallPersonality() at a landing pad
+// which of its handlers the exception is for. There is one thread; fibres exchange its state.
 #include "edge_client/web/system/exceptions.h"
 
 #include <cstddef>
@@ -15,17 +15,17 @@ namespace {
 
 using Destroy = void* (*)(void*);  // a destructor returns its object in this ABI
 
-// Before the object that is thrown; or alone, for one that a std::exception_ptr throws again: its
+// Precedes the thrown object; or stands alone, for one that a std::exception_ptr throws again: its
 // object may be in handlers of several fibres at once.
 struct alignas(16) Exception {
   std::type_info* type;
   Destroy destroy;
-  int handlers;         // that run; negative once one of them throws it again
+  int handlers;         // running ones; negative once one of them throws it again
   int holders;          // the throw, and each std::exception_ptr
-  Exception* outer;     // the one whose handler this was thrown in
+  Exception* outer;     // exception whose handler threw this one
   void* adjusted;       // the object as the handler's type
   Exception* original;  // holds the object; null: this
-  uint32_t unwind[3];   // an address that WebAssembly carries; nothing is kept there
+  uint32_t unwind[3];   // an address that WebAssembly carries; unused
 };
 static_assert(sizeof(Exception) % 16 == 0);
 
@@ -38,7 +38,7 @@ Exception* original_of(Exception* exception) {
 }
 void* object_of(Exception* exception) { return original_of(exception) + 1; }
 
-// libc++abi's types of types: whether a handler's takes an object, and where that is as this type.
+// libc++abi's type_info: whether a handler's type takes an object, and where that is as this type.
 struct Catching : std::type_info {
   virtual void unused1() const;
   virtual void unused2() const;
@@ -49,7 +49,7 @@ split::fibres::ExceptionState now;
 
 Exception* caught() { return static_cast<Exception*>(now.caught); }
 
-// A number of the handlers' tables, in LEB128.
+// Reads numbers of the handlers' tables, in LEB128.
 class Table {
  public:
   explicit Table(const uint8_t* at) : at_(at) {}
@@ -80,14 +80,14 @@ class Table {
   const uint8_t* at_;
 };
 
-// The number of the handler in a chain of actions that takes the exception; 0: none does.
+// Returns the number of the handler that takes the exception in a chain of actions; 0: none.
 uintptr_t handler_in(const uint8_t* action, const uint8_t* types, Exception* exception) {
   for (;;) {
     Table table(action);
     const intptr_t type = table.signed_number();
     const uint8_t* const next_at = table.at();
     const intptr_t next = table.signed_number();
-    if (type < 0) std::abort();  // a list of types that a function may throw: no C++ since 2017
+    if (type < 0) std::abort();  // an exception specification: no C++ since 2017
     if (type > 0) {
       const auto* const wanted = reinterpret_cast<const Catching* const*>(types)[-type];
       void* object = object_of(exception);
@@ -133,7 +133,7 @@ ExceptionState exchange_exceptions(const ExceptionState& state) {
 
 extern "C" {
 
-// Filled by a landing pad, but for the selector.
+// Filled by a landing pad, apart from the selector.
 struct LandingPad {
   uintptr_t index;
   const uint8_t* lsda;
@@ -147,18 +147,18 @@ int _Unwind_CallPersonality(void* unwind) {
   pad.selector = 0;
   if (pad.lsda == nullptr) return 0;
   Table head(pad.lsda);
-  if (head.byte() != kNone) std::abort();  // where landing pads begin
+  if (head.byte() != kNone) std::abort();  // start of the landing pads
   const uint8_t* types = nullptr;
   if (head.byte() != kNone) {
     const uintptr_t offset = head.number();
     types = head.at() + offset;
   }
-  head.byte();  // how the sites are written: as numbers
+  head.byte();  // encoding of the sites
   const uintptr_t bytes = head.number();
   const uint8_t* const actions = head.at() + bytes;
   Table sites(head.at());
   for (uintptr_t i = 0; sites.at() < actions; ++i) {
-    sites.number();  // the landing pad, which is its index here
+    sites.number();  // the landing pad, whose number is its index here
     const uintptr_t action = sites.number();
     if (i != pad.index) continue;
     if (action > 0) pad.selector = handler_in(actions + action - 1, types, of_unwind(unwind));
@@ -172,7 +172,7 @@ void _Unwind_DeleteException(void*) {}
 void* __cxa_allocate_exception(size_t bytes) noexcept { return object_of(allocated(bytes)); }
 void __cxa_free_exception(void* object) noexcept { std::free(of_object(object)); }
 
-// By another name here: the library's header declares it with a type of its own.
+// Renamed here: the library's header declares it with a type of its own.
 void* init_primary(void* object, std::type_info* type, Destroy destroy) noexcept
     __asm__("__cxa_init_primary_exception");
 void* init_primary(void* object, std::type_info* type, Destroy destroy) noexcept {
@@ -214,7 +214,7 @@ void __cxa_end_catch() {
   raise(exception);
 }
 
-// std::exception_ptr.
+// Parts of std::exception_ptr.
 void* __cxa_current_primary_exception() noexcept {
   Exception* const exception = caught();
   if (exception == nullptr) return nullptr;

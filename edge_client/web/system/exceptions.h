@@ -1,13 +1,13 @@
-// The part of C++'s exceptions that is a thread's, and so a fibre's.
+// The part of C++'s exception state that belongs to a thread, and so to a fibre.
 #pragma once
 
 namespace split::fibres {
 
 struct ExceptionState {
-  void* caught = nullptr;  // those whose handlers run, the innermost first
-  unsigned uncaught = 0;   // thrown, and not in a handler yet
+  void* caught = nullptr;  // exceptions whose handlers run, the innermost first
+  unsigned uncaught = 0;   // thrown, and not caught yet
 };
-// Puts another state in place of the present one, which it returns.
+// Replaces the present state, and returns it.
 ExceptionState exchange_exceptions(const ExceptionState& state);
 
 }  // namespace split::fibres

@@ -1,6 +1,6 @@
-// Fibres over three functions of the page (page/fibres.js): block, which suspends the WebAssembly
-// stack and is the only one that does, wake, and start. What WebAssembly does not suspend goes with
-// a fibre by itself: its stack in memory, the exceptions in its handlers, and its number.
+// Fibres over three functions of the page (page/fibres.js): block, the only one that suspends the
+// WebAssembly stack, wake, and start. A fibre also switches what WebAssembly does not suspend: its
+// stack in memory, the exceptions in its handlers, and its number.
 #include "edge_client/web/system/fibres.h"
 
 #include <cstdlib>
@@ -14,7 +14,7 @@
 #include "edge_client/web/system/page.h"
 
 extern "C" {
-// Cheaper than a clock of the library, which asks for it in nanoseconds.
+// Cheaper than a clock of the library, which goes through nanoseconds.
 __attribute__((import_module("fibres"), import_name("now"))) double page_now();
 }
 
@@ -22,8 +22,8 @@ namespace split::fibres {
 namespace {
 
 constexpr size_t kStackBytes = 512 << 10;
-// In a stack's last 16 KiB. Whoever overruns it writes over one of these, which are looked at in
-// each switch, before it reaches what lies behind.
+// Fills a stack's last 16 KiB. An overrun changes one of these, checked at each switch, before it
+// reaches what lies behind.
 constexpr uint64_t kGuard = 0x5350'4c49'5421'5350;
 constexpr size_t kGuards = 256, kGuardStep = 64;
 constexpr size_t kMostSpare = 8;
@@ -78,8 +78,8 @@ __attribute__((import_module("fibres"), import_name("wake"))) void page_wake(con
 __attribute__((import_module("fibres"), import_name("start"))) void page_start(void* fibre,
                                                                                char* stack_top);
 
-// The pointer to the stack in memory is a global of the module: a fibre puts its own there while it
-// runs, and meanwhile the page's calls have the one that was there at first.
+// The stack pointer of the module: a global, set to a fibre's own stack while it runs, and to the
+// first stack for the page's calls.
 extern void* page_stack;
 int block_with_stack(const void* key, double until_ms);
 asm(R"(
@@ -136,7 +136,7 @@ void run_fibre(void* given) {
   exchange_exceptions(outside);
   expect_stack(*fibre);
   now = nullptr;
-  spare_stacks.push_back(fibre->stack);  // this one is still on it: freed by the next to begin
+  spare_stacks.push_back(fibre->stack);  // still in use; freed by the next fibre that starts
 }
 
 }  // extern "C"
@@ -171,7 +171,7 @@ void wait_for_wake(const void* key) { block(key); }
 
 void yield() {
   if (now == nullptr || page_now() - turn_began < kTurn.count()) return;
-  block(nullptr, 0);  // nobody wakes this key: the page goes on with it once others had their turn
+  block(nullptr, 0);  // nobody wakes this key: the page resumes it after the others had their turn
 }
 
 }  // namespace split::fibres

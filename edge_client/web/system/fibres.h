@@ -1,6 +1,6 @@
-// Threads of a tab: mutex, condition_variable and thread as the standard has them, which Debian's
-// C++ library for WebAssembly lacks. A thread is a fibre with a stack of its own; the one that runs
-// keeps the processor until it waits. Included before every source of the tab, and by nobody else.
+// Threads of a tab: mutex, condition_variable and thread as in the standard, which Debian's C++
+// library for WebAssembly lacks. A thread is a fibre with a stack of its own; the running one keeps
+// the processor until it waits. Included before every source of the tab, and by nothing else.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,14 @@
 
 namespace split::fibres {
 
-// Milliseconds of the steady clock at which a wait ends; kForever: only a wake does that.
+// Milliseconds of the steady clock at which a wait ends; kForever: only when woken.
 inline constexpr double kForever = -1;
 
-// Ends this fibre's turn until `key` is woken, or the time has come: then false.
+// Suspends this fibre until `key` is woken; returns false if the time came first.
 bool block(const void* key, double until_ms = kForever);
-// The fibres that wait for the key: the first one, or all.
+// Wakes the fibres that wait for the key: the first one, or all.
 void wake(const void* key, bool all);
-// Begins a fibre, which runs once this one waits.
+// Starts a fibre, which runs once this one waits.
 void start(std::function<void()> run);
 uint64_t current();  // number of this fibre; 0: none
 
@@ -126,7 +126,7 @@ class condition_variable {
   template <typename Lock, typename Clock, typename Duration, typename Predicate>
   bool wait_until(Lock& lock, const chrono::time_point<Clock, Duration>& time,
                   Predicate predicate) {
-    // The largest time is what "for ever" is written as: no time can be told from it.
+    // The largest time stands for "for ever", and no difference to it can be computed.
     const bool ever = time == chrono::time_point<Clock, Duration>::max();
     while (!predicate()) {
       const double until = ever ? split::fibres::kForever : split::fibres::ms_of(time);
@@ -165,7 +165,7 @@ class thread {
   requires(!is_same_v<remove_cvref_t<Run>, thread>) explicit thread(Run&& run,
                                                                     Arguments&&... arguments)
       : state_(make_shared<State>()) {
-    // std::function copies what it holds, which may only be moved.
+    // std::function copies its target, which may be move-only.
     auto call = make_shared<tuple<decay_t<Run>, decay_t<Arguments>...>>(
         std::forward<Run>(run), std::forward<Arguments>(arguments)...);
     split::fibres::start([state = state_, call]() mutable {
@@ -209,7 +209,7 @@ inline thread::id get_id() { return {split::fibres::current()}; }
 void yield();
 template <typename Rep, typename Period>
 void sleep_for(const chrono::duration<Rep, Period>& time) {
-  const char key = 0;  // an address that nobody else waits for
+  const char key = 0;  // nobody else waits for this address
   split::fibres::block(&key, split::fibres::ms_of(chrono::steady_clock::now() + time));
 }
 }  // namespace this_thread

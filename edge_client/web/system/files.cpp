@@ -1,6 +1,6 @@
-// base/file.h and the parts of blobs over the page's store (page/store.js), which is a disk or,
-// where the browser grants none, memory. A file is mapped by reading it into memory; a part is
-// there from its first byte on, and each write goes to the store too.
+// Implements base/file.h and part_file.h over the page's store (page/store.js), which is a disk or,
+// if the browser grants none, memory. Mapping reads a file into memory; a part is in memory from
+// its first byte on, and each write goes to the store too.
 #include "base/file.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 namespace split {
 namespace {
 
-// The store's answer to a call: the page fills it and wakes who waits for its address.
+// The store's answer to a call: the page fills it and wakes the one who waits for its address.
 struct alignas(8) Told {
   static constexpr double kNothing = -1e9;
   double result = kNothing;  // negative: -errno
@@ -27,7 +27,7 @@ extern "C" {
 #define STORE(name) __attribute__((import_module("store"), import_name(name)))
 STORE("status") void store_status(Told* told, const char* path, size_t size);
 STORE("status_of") void store_status_of(Told* told, int file);
-// A file that is only read; or one to be written, of `bytes`, which nobody else has (-EBUSY).
+// Opens a file for reading; or one for writing, of `bytes`, which nobody else has (-EBUSY).
 STORE("open") void store_open(Told* told, const char* path, size_t size);
 STORE("take") void store_take(Told* told, const char* path, size_t size, double bytes);
 STORE("read") void store_read(Told* told, int file, double offset, void* out, size_t size);
@@ -39,8 +39,8 @@ STORE("put")
 void store_put(Told* told, const char* path, size_t size, const void* from, size_t bytes);
 STORE("remove") void store_remove(Told* told, const char* path, size_t size);
 STORE("touch") void store_touch(const char* path, size_t size);
-// The bytes of a list of what is below a folder, a line "bytes on_disk identity written_ms path\n"
-// each; and then the list.
+// Returns the bytes of a list of the files below a folder, a line "bytes on_disk identity
+// written_ms path\n" each; `listed` copies it.
 STORE("list") void store_list(Told* told, const char* path, size_t size);
 STORE("listed") void store_listed(Told* told, char* out);
 #undef STORE
@@ -73,13 +73,13 @@ FileStatus Told::status() const {
           .written = file_time_type(std::chrono::duration_cast<file_time_type::duration>(written))};
 }
 
-// Files in memory, by where they are. Each goes with the last that holds it.
+// Files in memory, by address. Each is freed with its last reference.
 struct Block {
   size_t size;
   int holders;
 };
 std::map<const std::byte*, Block> blocks;
-std::map<int, std::byte*> parts;  // what is in memory of the files that were taken
+std::map<int, std::byte*> parts;  // contents of taken files
 
 std::byte* new_block(size_t size, std::string_view what) {
   constexpr size_t kLine = 64;
@@ -166,7 +166,7 @@ std::vector<FoundFile> files_below(const std::filesystem::path& folder) {
   return found;
 }
 
-// A store's folders are what its files' names say.
+// A store's folders follow from its files' names.
 std::error_code make_folders(const std::filesystem::path&) { return {}; }
 void sync_directory(const std::filesystem::path&) {}
 bool may_write_to(const std::filesystem::path&) { return true; }
@@ -174,7 +174,7 @@ bool remove_file(const std::filesystem::path& path) { return ask(store_remove, p
 void touch_file(const std::filesystem::path& path) {
   store_touch(path.native().data(), path.native().size());
 }
-// A disk that fills up leaves the rest to memory.
+// Unknown: what does not fit on the disk stays in memory.
 std::optional<uint64_t> free_bytes(const std::filesystem::path&) { return std::nullopt; }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {

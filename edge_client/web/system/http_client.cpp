@@ -1,6 +1,6 @@
 // http::Client over the page's fetch (page/net.js), which connects, decompresses, and sets Host,
-// Content-Length and User-Agent itself. What is checked of an answer, and how long it may take, is
-// as in common/http/client.cpp.
+// Content-Length and User-Agent itself. Checks and timeouts of answers are those of
+// common/http/client.cpp.
 #include "http/client.h"
 
 #include <algorithm>
@@ -17,18 +17,18 @@ using Time = std::chrono::steady_clock::time_point;
 
 extern "C" {
 #define NET(name) __attribute__((import_module("net"), import_name(name)))
-// Begins a request; `key` is woken whenever something came. Headers: lines "Name: value\n".
+// Begins a request; `key` is woken when something came. Headers: lines "Name: value\n".
 NET("send")
 int net_send(const void* key, const char* method, size_t method_size, const char* url,
              size_t url_size, const char* headers, size_t headers_size, const char* body,
              size_t body_size);
-// The status, 0 while there is none, negative where there will be none.
+// Returns the status; 0: not yet; negative: it failed.
 NET("status") int net_status(int id);
-// Copies the answer's headers, in that form too, and returns how many bytes they have in all.
+// Copies the answer's headers, in the same form, and returns their whole size.
 NET("headers") size_t net_headers(int id, char* out, size_t room);
-// Copies bytes of the body that have come. kWait: none have; 0: the end; kFailed.
+// Copies received bytes of the body. kWait: none yet; 0: the end; kFailed.
 NET("read") int net_read(int id, char* out, size_t room);
-// Ends it, wherever it is.
+// Ends the request in any state.
 NET("close") void net_close(int id);
 #undef NET
 }
@@ -45,17 +45,17 @@ struct Client::Impl {
   }
 
   [[noreturn]] void fail(std::string_view why) {
-    ++connections;  // whoever answers next may be another one
+    ++connections;  // the next answer may come from another server
     throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": ", why));
   }
-  // Returns once something has come, or the request was cancelled. Throws at `end` as `missed`
+  // Returns once something has come, or the request was cancelled. At `end` throws as `missed`
   // says.
   template <typename Missed>
   void wait(Time end, const Missed& missed);
 
   const Options options;
   std::string origin;
-  std::function<bool()> is_lost;  // on_silence
+  std::function<bool()> is_lost;  // set by on_silence()
   uint64_t connections = 1;
   bool cancelled = false;
   bool peer_checks = false;  // an answer had a check value
@@ -65,7 +65,7 @@ namespace {
 
 constexpr int kWait = -1, kNone = 0;
 
-// A request of the page's, ended with this.
+// A request of the page, ended by the destructor.
 struct Exchange {
   int id;
   explicit Exchange(int id) : id(id) {}
@@ -198,7 +198,7 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
   return reply;
 }
 
-// The page's fetch reads every reply.
+// Unsupported: the page's fetch reads every reply.
 bool Client::tell(std::string_view, std::string_view, const Headers&) { return false; }
 
 void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
@@ -211,7 +211,7 @@ void Client::cancel() {
 const std::string& Client::origin() const { return impl_->origin; }
 uint64_t Client::connections() const { return impl_->connections; }
 
-// The browser goes through what its own settings name.
+// The browser uses its own proxies.
 std::optional<Proxy> proxy_for(const Url&, const Environment&) { return std::nullopt; }
 
 }  // namespace split::http

@@ -1,5 +1,4 @@
-// The machine that a tab has: one processor, as much memory as the browser gives, and no more
-// devices than one.
+// The limits of a tab: one processor, the memory that the browser gives, and at most one device.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +11,7 @@
 #include "run/self_test.h"
 
 extern "C" {
-// Pages that a memory may have in this browser.
+// Pages of memory that this browser allows.
 __attribute__((import_module("page"), import_name("room"))) uint32_t page_room();
 }
 
@@ -22,7 +21,7 @@ constexpr uint64_t kPage = 64 << 10;
 }
 
 unsigned granted_processors(const SystemFiles&) { return 1; }
-// Memory of this browser, asked for once: before the first weight comes.
+// Memory of this browser, measured once: before the first weight.
 uint64_t granted_memory(const SystemFiles&) {
   static const uint64_t kGranted = page_room() * kPage;
   return kGranted;
@@ -35,7 +34,7 @@ std::byte* take_pages(size_t bytes) {
   constexpr size_t kLine = 64;
   void* const pages = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
   if (pages == nullptr) return nullptr;
-  constexpr size_t kPiece = 1 << 20;  // a millisecond's, where they were never touched
+  constexpr size_t kPiece = 1 << 20;  // takes a millisecond if untouched before
   auto* const first = static_cast<std::byte*>(pages);
   for (size_t at = 0; at < bytes; at += kPiece) {
     std::memset(first + at, 0, std::min(kPiece, bytes - at));

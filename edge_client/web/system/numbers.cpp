@@ -1,5 +1,5 @@
 // Numbers from text by the C library's functions, as the C++ library reads integers alone. They
-// take more than std::from_chars does, so the text is looked at first.
+// accept more than std::from_chars does, so the text is checked first.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Where the number ends that begins here; `begin`: there is none.
+// Returns the end of the number that begins here; `begin`: there is none.
 const char* end_of_number(const char* begin, const char* end) {
   const char* at = begin;
   if (at < end && *at == '-') ++at;
@@ -46,7 +46,7 @@ std::from_chars_result read(const char* begin, const char* end, Number& value,
   return {stop, std::errc()};
 }
 
-// The fewest digits that are read as the same number: those before the point are `digits[0]` alone,
+// The shortest digits that read back as the same number: `digits[0]` is the one before the point,
 // times 10^exponent.
 struct Decimal {
   std::string digits;
@@ -55,8 +55,8 @@ struct Decimal {
 template <typename Number>
 Decimal decimal_of(Number value, Number (*library)(const char*, char**)) {
   using Limits = std::numeric_limits<Number>;
-  // So many digits always come back as they were, but for subnormal numbers; and with so many more
-  // every number does.
+  // digits10 digits always read back as they were, but for subnormal numbers; max_digits10 digits
+  // identify every number.
   const int safe = value < Limits::min() ? 1 : Limits::digits10, all_of_them = Limits::max_digits10;
   char text[40];
   for (int count = safe;; ++count) {
@@ -78,7 +78,7 @@ std::string fixed_text(const Decimal& decimal, double value) {
   }
   const auto whole = static_cast<size_t>(exponent) + 1;
   if (digits.size() > whole) return digits.substr(0, whole) + "." + digits.substr(whole);
-  std::string text(400, '\0');  // a whole number: all of its digits, not zeros
+  std::string text(400, '\0');  // a whole number has all of its digits, not zeros
   text.resize(static_cast<size_t>(std::snprintf(text.data(), text.size(), "%.0f", value)));
   return text;
 }
@@ -95,7 +95,7 @@ std::to_chars_result put(char* begin, char* end, const std::string& text) {
   return {std::copy(text.begin(), text.end(), begin), std::errc()};
 }
 
-// As std::to_chars: the way that is asked for, or the shorter of the two.
+// Like std::to_chars: the requested form, or the shorter of the two.
 template <typename Number>
 std::to_chars_result write(char* begin, char* end, Number value,
                            Number (*library)(const char*, char**),
@@ -106,7 +106,7 @@ std::to_chars_result write(char* begin, char* end, Number value,
   if (std::isinf(value)) return put(begin, end, sign + "inf");
   const Decimal decimal = decimal_of(size, library);
   const std::string scientific = scientific_text(decimal);
-  // A number with many zeros is not the shorter one.
+  // The plain form of a number with many zeros is longer.
   const bool plain = format ? *format == std::chars_format::fixed : std::abs(decimal.exponent) < 40;
   if (!plain) return put(begin, end, sign + scientific);
   const std::string fixed = fixed_text(decimal, static_cast<double>(size));
@@ -124,7 +124,7 @@ std::from_chars_result parse_real(const char* begin, const char* end, float& val
 
 }  // namespace split
 
-// In place of the library's own.
+// Replaces the library's own.
 _LIBCPP_BEGIN_NAMESPACE_STD
 to_chars_result to_chars(char* begin, char* end, double value) {
   return split::write(begin, end, value, std::strtod);

@@ -10,7 +10,7 @@ __attribute__((import_module("page"), import_name("say"))) void page_say(const c
                                                                          size_t size);
 __attribute__((import_module("page"), import_name("fail"))) void page_fail(const char* line,
                                                                            size_t size);
-// Debian's compiler runtime asks for these where it was built to look after stacks.
+// Debian's compiler runtime refers to these where it was built with stack protection.
 uintptr_t __stack_chk_guard = 0x5350'4c49;
 [[noreturn]] void __stack_chk_fail() { split::page::fail("a stack was overrun"); }
 }

@@ -1,13 +1,13 @@
-// The page as the tab's code asks it, beside fibres, requests and files.
+// The page's functions for the tab's code, beside fibres, requests and files.
 #pragma once
 
 #include <string_view>
 
 namespace split::page {
 
-// Our own bug, or no way to go on: the page hears the line, and this instance ends.
+// Reports a bug of ours, or a fatal error, to the page, and ends this instance.
 [[noreturn]] void fail(std::string_view line);
-// A line for the console.
+// Writes a line to the console.
 void say(std::string_view line);
 
 }  // namespace split::page

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), as there is no OpenSSL here.
+// SHA-256 (FIPS 180-4), in place of OpenSSL.
 #include <algorithm>
 #include <bit>
 
@@ -31,7 +31,7 @@ uint32_t big_endian(const std::byte* from) {
 struct Sha256::Context {
   uint32_t sum[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::byte kept[kBlock];  // of a block that is not whole yet
+  std::byte kept[kBlock];  // an incomplete block
   size_t keeps = 0;
   uint64_t bytes = 0;
 

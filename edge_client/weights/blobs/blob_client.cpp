@@ -7,7 +7,7 @@
 namespace split::edge {
 namespace {
 
-constexpr uint64_t kMostBytes = 1ull << 50;  // on_data counts; as the manifest's own cap
+constexpr uint64_t kMostBytes = 1ull << 50;  // on_data counts; the manifest's own limit
 
 }  // namespace
 

@@ -9,8 +9,8 @@ namespace split::edge {
 namespace {
 
 constexpr int kTries = 2;  // for a chunk that comes whole and wrong
-// Bytes of one answer behind which a server is one that sends: less may come again and again, from
-// one that only drips.
+// Bytes of one answer after which a server counts as working: fewer may come again and again from
+// one that only trickles.
 constexpr uint64_t kSends = 64 << 10;
 
 }  // namespace
@@ -62,7 +62,7 @@ void BlobLoad::Download::run() {
         drop();
         if (load_.stopped_) throw;  // cancelled
       }
-      worker_.retry.failed(error);  // throws unless it may pass
+      worker_.retry.failed(error);  // throws unless the error is transient
       continue;
     }
     measure();
@@ -99,7 +99,7 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
   if (answer_ >= kSends) worker_.retry.succeeded();  // the budget is for silence
   if (!ranges && !streams_ && item_.chunks.size() > 1) {
     const std::lock_guard lock(load_.mutex_);
-    if (item_.streaming) {  // another worker has it all coming
+    if (item_.streaming) {  // another worker streams the whole blob
       item_.chunks[wanted_] = Chunk::kTodo;
       done_ = true;
       return false;
@@ -107,7 +107,7 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
     streams_ = item_.streaming = true;
   }
   while (!bytes.empty()) {
-    if (at >= item_.info.bytes) return false;  // nobody asked for more
+    if (at >= item_.info.bytes) return false;  // more than requested
     const size_t chunk = at / wire::kChunkBytes;
     const uint64_t end = chunk * wire::kChunkBytes + wire::chunk_size(item_.info.bytes, chunk);
     const Bytes piece = bytes.first(std::min<uint64_t>(bytes.size(), end - at));
@@ -124,7 +124,7 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
   return !cut_short_;
 }
 
-// Says how fast an answer's bytes came behind its first ones.
+// Measures how fast an answer's bytes came after the first ones.
 void BlobLoad::Download::measure() {
   const std::lock_guard lock(load_.mutex_);
   if (answer_ > 0) load_.pace_.came(answer_ - first_bytes_, last_came_ - first_came_);
@@ -149,7 +149,7 @@ bool BlobLoad::Download::complete() {
   const bool good = Sha256::hex_of(bytes) == item_.info.chunks[chunk];
   if (!good) {
     if (chunk == wanted_) wrong_ = cat("its sha256 is not ", item_.info.chunks[chunk]);
-    return chunk != wanted_;  // begin() gives another one back
+    return chunk != wanted_;  // begin() gives any other chunk back
   }
   worker_.retry.succeeded();
   item_.part->write(chunk * wire::kChunkBytes, bytes);

@@ -1,12 +1,12 @@
-// Inside of BlobLoad: what one of its threads has, and how it gets a chunk from the server. Nobody
-// else includes this.
+// Internals of BlobLoad: the state of one of its threads, and how it gets a chunk from the server.
+// Included by its own sources alone.
 #pragma once
 
 #include "edge_client/weights/blobs/blob_load.h"
 
 namespace split::edge {
 
-// State of one worker thread: room for one chunk, and a connection once it needs one.
+// State of one worker thread: a buffer for one chunk, and a connection once it needs one.
 struct BlobLoad::Worker {
   explicit Worker(BlobLoad& load)
       : load(load), buffer(wire::kChunkBytes), retry(load.retry_, load.interrupt_) {}
@@ -29,41 +29,41 @@ struct BlobLoad::Worker {
   std::optional<BlobClient> client;
 };
 
-// A chunk's claim to a connection, as long as it is fetched: where there are fewer than chunks,
-// those of the first blobs come first.
+// A chunk's claim to a connection while it is fetched: with too few connections, chunks of the
+// first blobs come first.
 class BlobLoad::Turn {
  public:
   Turn(BlobLoad& load, const Item& item, size_t chunk);
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-  void wait();  // until it has one
+  void wait();  // until it has a connection
 
  private:
   BlobLoad& load_;
   std::multiset<std::pair<size_t, size_t>>::iterator at_;
 };
 
-// One chunk that a server sends, or, from one without ranges, every chunk that is still missing.
+// Fetches one chunk, or every missing chunk if the server has no ranges.
 class BlobLoad::Download {
  public:
   Download(BlobLoad& load, Item& item, size_t chunk, Worker& worker)
       : load_(load), item_(item), wanted_(chunk), worker_(worker) {}
   ~Download();
-  // Returns when the chunk is good and written, or has been left to another worker.
+  // Returns when the chunk is good and written, or left to another worker.
   void run();
 
  private:
-  // How much to ask for of the bytes that are left of a chunk.
+  // Bytes of the next request, of those left of a chunk.
   uint64_t range(uint64_t left);
   bool take(uint64_t at, Bytes bytes, bool ranges);
   void measure();
-  // Whether the byte at `at` is of a chunk that this collects.
+  // Whether to collect the chunk of the byte at `at`.
   bool begin(uint64_t at, size_t chunk);
-  // False when it is the wanted one, and wrong, or when nothing else is missing.
+  // Returns false if the wanted chunk is wrong, or nothing else is missing.
   bool complete();
   bool any_left();
-  // Drops what was collected of a chunk. Takes the lock as held.
+  // Drops the collected bytes of a chunk. Call with the lock held.
   void drop();
 
   BlobLoad& load_;
@@ -71,10 +71,11 @@ class BlobLoad::Download {
   const size_t wanted_;
   Worker& worker_;
   std::optional<size_t> collecting_;
-  uint64_t have_ = 0, came_ = 0, answer_ = 0;  // bytes: of that chunk; over the wire; of one answer
+  uint64_t have_ = 0, came_ = 0, answer_ = 0;  // bytes: of the collected chunk; over the wire; of
+                                               // one answer
   bool done_ = false, streams_ = false;
-  bool with_text_ = false;  // a text ran when the present range was asked for
-  bool cut_short_ = false;  // and the rest of that is asked for again
+  bool with_text_ = false;  // a text ran when the range was requested
+  bool cut_short_ = false;  // the rest of the range is requested again
   Clock::time_point first_came_, last_came_;
   size_t first_bytes_ = 0;
   std::string wrong_;

@@ -51,7 +51,7 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
   start_some(threads_, options.workers, [this](size_t) { work(); });
   if (!threads_.empty()) return;
   if (beside_texts_) no_more_threads();
-  work();  // itself, before anybody waits
+  work();  // runs here, before anybody waits
 }
 
 BlobLoad::~BlobLoad() { end(); }
@@ -74,7 +74,7 @@ void BlobLoad::end() {
   }
 }
 
-// Finds what is missing, and whether there is room for it.
+// Counts what is missing, and checks that there is room for it.
 void BlobLoad::plan(std::optional<uint64_t> limit) {
   uint64_t missing = 0, there = 0;
   std::set<std::string> needed;
@@ -124,10 +124,10 @@ void BlobLoad::work() {
         chunks_ += task->step == Step::kChunk ? 1 : 0;
         lock.unlock();
         beside_texts_ ? run_alone(*task, worker) : run(*task, worker);
-        fibres::yield();  // a chunk was checked, or read
+        fibres::yield();  // after a chunk was checked or read
         lock.lock();
         chunks_ -= task->step == Step::kChunk ? 1 : 0;
-        if (pace_.text_runs()) changed_.notify_all();  // whose turn it is
+        if (pace_.text_runs()) changed_.notify_all();  // another connection's turn
       } else if (std::ranges::all_of(items_, [](const Item& item) {
                    return item.state == State::kKept || item.state == State::kBroken;
                  })) {
@@ -149,8 +149,8 @@ void BlobLoad::work() {
   }
 }
 
-// Chunks in the order of the blobs, all headers first but beside a text; naming what is complete
-// waits until nobody waits for bytes. `again`: when to ask again, if there is nothing now.
+// Returns chunks in the order of the blobs, headers first unless beside a text; naming of complete
+// blobs waits until nobody waits for bytes. `again`: when to call again, if there is nothing now.
 std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
   for (Item& item : items_) {
     if (item.state == State::kBusy && item.again <= Clock::now()) item.state = State::kNew;
@@ -184,7 +184,7 @@ std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
   return std::nullopt;
 }
 
-// Takes what goes wrong as the blob's matter alone.
+// Makes any error the blob's own.
 void BlobLoad::run_alone(const Task& task, Worker& worker) {
   try {
     run(task, worker);
@@ -194,7 +194,7 @@ void BlobLoad::run_alone(const Task& task, Worker& worker) {
     const std::lock_guard lock(mutex_);
     if (stopped_) throw;
     if (item.state == State::kBroken) return;
-    if (item.whole) {  // it was not kept alone
+    if (item.whole) {  // only storing it failed
       log_warning(told.what());
       item.state = State::kKept;
       return;
@@ -206,7 +206,7 @@ void BlobLoad::run_alone(const Task& task, Worker& worker) {
   }
 }
 
-// A chunk that was fetched has told all its bytes.
+// Reports a chunk from the disk; a fetched one has reported all its bytes.
 void BlobLoad::tell_chunk(const Item& item, size_t chunk) const {
   if (on_bytes_) {
     on_bytes_(item.info.sha256, chunk, wire::chunk_size(item.info.bytes, chunk), false);
@@ -219,7 +219,7 @@ void BlobLoad::text_runs(bool runs) {
   changed_.notify_all();
 }
 
-// Whether what was asked for before a text began is to be asked for again in smaller ranges.
+// Whether a range requested before a text began is to be requested again in smaller ones.
 bool BlobLoad::too_much(bool began_with_text) {
   if (!beside_texts_ || began_with_text) return false;
   const std::lock_guard lock(mutex_);
@@ -255,8 +255,8 @@ void BlobLoad::start_pass(Item& item) {
   changed_.notify_all();
 }
 
-// Whether there is a file under the blob's name other than the one that was found before. Throws
-// Error(kIo) where something stands there that is no file.
+// Whether there is another file under the blob's name than was found before. Throws Error(kIo) for
+// something that is no regular file.
 bool BlobLoad::look(Item& item) {
   Fd fd = open_regular_only(item.path, O_RDONLY);
   const auto status = fd ? file_status(fd) : std::nullopt;
@@ -270,7 +270,7 @@ bool BlobLoad::look(Item& item) {
   return true;
 }
 
-// Maps stay: somebody may be reading the one before.
+// Maps it. Earlier maps stay, for somebody may be reading them.
 void BlobLoad::use(Item& item, MappedFile map) {
   const std::lock_guard lock(mutex_);
   item.maps.push_back(std::move(map));
@@ -291,7 +291,7 @@ void BlobLoad::open(Item& item) {
     changed_.notify_all();
     return;
   }
-  if (look(item)) {  // somebody was faster
+  if (look(item)) {  // another process was faster
     part->discard();
     const std::lock_guard lock(mutex_);
     counts_.from_cache -= std::exchange(item.cached, 0);
@@ -307,7 +307,7 @@ void BlobLoad::check(Item& item, size_t chunk, Worker& worker) {
   checked(item, chunk, Sha256::hex_of(bytes) == item.info.chunks[chunk]);
 }
 
-// Less of it, or nothing, where the file is shorter or cannot be read.
+// Returns less, or nothing, if the file is shorter or cannot be read.
 Bytes BlobLoad::read_chunk(const Fd& file, const Item& item, size_t chunk, Worker& worker) {
   try {
     const uint64_t size = wire::chunk_size(item.info.bytes, chunk);
@@ -397,7 +397,7 @@ Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
   std::unique_lock lock(mutex_);
   Item& item = *by_hash_.at(sha256);
   const auto mapped = [&] {
-    if (item.maps.empty()) {  // let go
+    if (item.maps.empty()) {  // unmapped by let_go()
       item.maps.push_back(item.part ? item.part->map() : MappedFile(item.path));
     }
     return item.maps.back().bytes();

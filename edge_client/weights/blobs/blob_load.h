@@ -1,17 +1,17 @@
-// Blobs on their way from the cache and the server to whoever loads them: in parallel, a chunk at a
-// time, each chunk checked once before anybody sees it. A chunk that is missing or not what its
-// hash says is fetched alone; whatever was good in a file that was cut short, damaged or left by a
-// killed process is kept. The reader waits for what it needs next, while the rest goes on.
+// Brings blobs from the cache and the server to their reader: in parallel, by chunks, each checked
+// once before anybody sees it. A chunk that is missing or does not match its hash is fetched alone;
+// good chunks of a file that is truncated, damaged or left by a killed process are kept. The reader
+// waits for what it needs next, while the rest goes on.
 //
 // A file's name is not trusted: its chunks are always checked against this server's manifest. A
 // server that lists wrong chunks for a hash only spoils a file with bytes that it could have sent
 // anyway, and the next download from an honest server mends it.
 //
-// A load beside texts (LoadOptions) brings one blob after the other, leaves the text its
-// share of the line (fetch_pace.h), and a blob that goes wrong is that one's matter alone.
+// A load beside texts (LoadOptions) brings one blob after the other, leaves the text its share of
+// the line (fetch_pace.h), and an error of a blob concerns that blob alone.
 //
-// A blob that is complete under its name is only read. Otherwise it is put together in a part file
-// (part_file.h) that one process holds at a time; others wait for it and then find it complete.
+// A complete blob is only read. Otherwise it is assembled in a part file (part_file.h) that one
+// process holds at a time; others wait for it and then find it complete.
 #pragma once
 
 #include <chrono>
@@ -37,8 +37,8 @@
 
 namespace split::edge {
 
-// So many bytes of a blob's chunk are here by now: `fetched` just now, or from the disk. A chunk
-// that came wrong begins again. From any of a load's threads.
+// Called when so many bytes of a blob's chunk are here: `fetched` just now, or from the disk. A
+// wrong chunk begins again. From any thread of a load.
 using OnBytes =
     std::function<void(const std::string& sha256, size_t chunk, uint64_t have, bool fetched)>;
 
@@ -47,42 +47,43 @@ struct LoadOptions {
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
   OnBytes on_bytes;
-  bool beside_texts = false;   // else all headers come first, and the first error ends everything
+  bool beside_texts = false;   // one blob after the other, each with its own errors; else all
+                               // headers first, and the first error ends everything
   bool text_runs = false;      // at the beginning
-  bool missing_alone = false;  // nobody reads the blobs: one that is there is not looked at
-  unsigned workers = 4;        // each with a connection, if it needs one, and a chunk of memory
+  bool missing_alone = false;  // nobody reads the blobs: skips the ones in the cache
+  unsigned workers = 4;        // threads, each with a connection, if needed, and a chunk of memory
 };
 
-// Used by one thread; works on threads of its own.
+// Used by one thread; has threads of its own.
 class BlobLoad {
  public:
-  // Begins. The blobs are wanted in this order. Throws Error(kIo) when the cache has no room.
+  // Begins to load the blobs in this order. Throws Error(kIo) if the cache has no room.
   BlobLoad(const ShardCache& cache, BlobOrigin from, const std::vector<wire::BlobInfo>& blobs,
            const LoadOptions& options, Interrupt& interrupt);
-  // As end() does.
+  // Calls end().
   ~BlobLoad();
 
-  // The blob with this hash, mapped for the life of this object, once its first chunk, or all of
-  // it, is good. Both throw what went wrong anywhere: Error(kIo) when a blob cannot be stored,
-  // Error(kIntegrity) when the server's bytes are not what it promised, RemoteError.
+  // Return a blob, mapped for the life of this object, once its first chunk, or all of it, is good.
+  // Both throw any error of the load: Error(kIo) if a blob cannot be stored, Error(kIntegrity) if
+  // the server's bytes do not match its manifest, RemoteError.
   Bytes begun(const std::string& sha256);
   Bytes whole(const std::string& sha256);
-  // Ends the map of a blob that is whole, which nobody reads; it is mapped anew when asked for.
+  // Unmaps a whole blob that nobody reads; a later call maps it anew.
   void let_go(const std::string& sha256);
-  // Waits until it is whole; false where the load ends before. Throws why that blob will not come.
+  // Waits until the blob is whole; false if the load ends before. Throws the blob's own error.
   bool comes(const std::string& sha256);
-  // Returns when everything is also durable under its name.
+  // Waits until every blob is durable under its name.
   FetchCounts finish();
   FetchCounts counts() const;                    // so far
-  uint64_t missing() const { return missing_; }  // bytes that were not there at the beginning
+  uint64_t missing() const { return missing_; }  // bytes missing at the beginning
 
-  // Whether a text runs that the load is beside. Any thread.
+  // Says whether a text runs, for a load beside texts. Any thread.
   void text_runs(bool runs);
-  // Ends all that still goes on, as if the program were interrupted. Any thread.
+  // Ends the load, as if the program were interrupted. Any thread.
   void cancel();
-  // The same, and waits for it. Another load may have what is not whole, then; what is stays
-  // mapped. Good chunks of a part stay for the next time, but not on a disk that was full or from a
-  // server that lied.
+  // Cancels and waits. Another load may take incomplete blobs then; whole ones stay mapped. Good
+  // chunks of a part stay for the next time, unless the disk was full or the server sent wrong
+  // ones.
   void end();
 
  private:
@@ -95,21 +96,21 @@ class BlobLoad {
     size_t order = 0;
     std::filesystem::path path;
     State state = State::kNew;
-    Clock::time_point again;  // kBusy: when to look whether another process is done with it
-    bool expected = false;    // in the progress' total
-    Fd found;                 // the file under its name, and which of its chunks are good
+    Clock::time_point again;  // kBusy: when to look again whether another process is done
+    bool expected = false;    // counted in the progress' total
+    Fd found;                 // the file under its name
     uint64_t identity = 0;
     std::vector<bool> good;
-    bool damaged = false;          // what was found will not do: a part is needed
-    std::optional<PartFile> part;  // being filled; until then `found` is checked
-    bool streaming = false;        // one worker takes all of it from a server without ranges
-    std::vector<Chunk> chunks;     // of this pass
+    bool damaged = false;          // `found` will not do: a part is needed
+    std::optional<PartFile> part;  // being filled; before that `found` is checked
+    bool streaming = false;        // one worker streams it from a server without ranges
+    std::vector<Chunk> chunks;     // state of each in this pass
     size_t left = 0;
-    uint64_t cached = 0;           // counted as from_cache
-    std::vector<MappedFile> maps;  // the last one is what the blob will be
+    uint64_t cached = 0;           // bytes counted as from_cache
+    std::vector<MappedFile> maps;  // the last one is the blob's
     bool begun = false, whole = false;
     std::exception_ptr error;  // kBroken
-    bool keep_part = true;     // then
+    bool keep_part = true;     // kBroken
   };
   struct Task {
     Step step;
@@ -149,7 +150,7 @@ class BlobLoad {
   const bool beside_texts_;
   Interrupt& interrupt_;
 
-  mutable std::mutex mutex_;  // of everything below; never held while the Interrupt is asked
+  mutable std::mutex mutex_;  // guards the members below; never held while the Interrupt is asked
   std::condition_variable changed_;
   std::deque<Item> items_;
   std::map<std::string, Item*> by_hash_;
@@ -158,8 +159,8 @@ class BlobLoad {
   uint64_t missing_ = 0;
   FetchCounts counts_;
   FetchPace pace_;
-  unsigned chunks_ = 0;                              // tasks that run
-  std::multiset<std::pair<size_t, size_t>> asking_;  // blobs and chunks that are fetched
+  unsigned chunks_ = 0;                              // running tasks
+  std::multiset<std::pair<size_t, size_t>> asking_;  // blobs and chunks being fetched
   std::exception_ptr error_;
   bool stopped_ = false, keep_parts_ = true;
 

@@ -6,10 +6,10 @@ namespace split::edge {
 namespace {
 
 constexpr double kSeconds = 0.1;                // of a range
-constexpr uint64_t kLeast = 16 << 10;           // bytes: shorter ones are all round trips
-constexpr uint64_t kUnknown = 64 << 10;         // where no rate is known: 0.1 s of 5 Mbit/s
-constexpr uint64_t kTeaches = 8 << 10;          // bytes that say something about the rate
-constexpr double kLatest = 0.3, kFaster = 2.0;  // its weight, and the most that it may claim
+constexpr uint64_t kLeast = 16 << 10;           // bytes: shorter ranges are mostly round trips
+constexpr uint64_t kUnknown = 64 << 10;         // if no rate is known: 0.1 s of 5 Mbit/s
+constexpr uint64_t kTeaches = 8 << 10;          // bytes: fewer say nothing about the rate
+constexpr double kLatest = 0.3, kFaster = 2.0;  // its weight, and the largest step upwards
 
 }  // namespace
 
@@ -22,7 +22,7 @@ uint64_t FetchPace::range(uint64_t left) const {
 void FetchPace::came(uint64_t bytes, std::chrono::duration<double> took) {
   if (bytes < kTeaches || took.count() <= 0) return;
   const double rate = static_cast<double>(bytes) / took.count();
-  // Bytes that waited in this machine's buffers seem to come at once.
+  // Bytes that waited in this machine's buffers seem to arrive at once.
   rate_ = rate_ == 0 ? rate : rate_ + kLatest * (std::min(rate, kFaster * rate_) - rate_);
 }
 

@@ -1,7 +1,7 @@
-// How much of the line a download takes that goes on beside a text: one connection, and a range at
-// a time that is through in a tenth of a second by the rate that was measured, so that no token
-// waits behind it for longer. While no text runs, every connection and whole chunks. Knows no
-// socket and no clock: it is told what came, and how long that took.
+// How much of the line a download takes beside a text: one connection, and a range at a time that
+// takes a tenth of a second at the measured rate, so that no token waits for longer. While no text
+// runs: every connection, and whole chunks. Has no socket and no clock: callers pass what came, and
+// its time.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@ class FetchPace {
   void text_runs(bool runs) { text_runs_ = runs; }
   bool text_runs() const { return text_runs_; }
   unsigned connections() const { return text_runs_ ? 1 : connections_; }
-  // How many of the bytes that are left to ask for at once: all of them while no text runs.
+  // Bytes to request at once, of `left`: all of them while no text runs.
   uint64_t range(uint64_t left) const;
-  // Bytes that came over one connection behind the first ones of an answer, and how long after
-  // these: the wait for the first says nothing about the rate.
+  // Notes bytes of one connection after the first ones of an answer, and the time since these: the
+  // wait for the first says nothing about the rate.
   void came(uint64_t bytes, std::chrono::duration<double> took);
-  double bytes_per_second() const { return rate_; }  // 0: not known
+  double bytes_per_second() const { return rate_; }  // 0: unknown
 
  private:
   const unsigned connections_;

@@ -27,7 +27,7 @@ std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
 
 void write_kept(const fs::path& path, std::string_view text) {
   make_folders(path.parent_path());
-  // Whatever else stands there is replaced by the rename.
+  // The rename replaces anything else there.
   write_file(path, std::as_bytes(std::span(text)));
 }
 

@@ -1,5 +1,4 @@
-// A small text that is kept in the cache beside the weights, where others may put something else in
-// its place.
+// A small text in the cache beside the weights, which other processes may replace.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +8,10 @@
 
 namespace split::edge {
 
-// Nothing when there is none, or it is longer than `limit`. Throws Error(kIo) for what is no file.
+// Returns nullopt if there is none, or it is longer than `limit`. Throws Error(kIo) for something
+// that is no regular file.
 std::optional<std::string> read_kept(const std::filesystem::path& path, uint64_t limit);
-// Replaces whatever stands there. Throws Error(kIo).
+// Replaces whatever is there. Throws Error(kIo).
 void write_kept(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace split::edge

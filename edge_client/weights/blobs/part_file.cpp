@@ -43,7 +43,7 @@ std::optional<PartFile> PartFile::take(const fs::path& path, uint64_t bytes) {
     struct stat ours {
     }, named{};
     if (::fstat(fd.get(), &ours) != 0) throw failed(part);
-    // Between the two calls its last holder may have given it its final name, or removed it.
+    // Between the two calls its last holder may have renamed or removed it.
     if (::lstat(part.c_str(), &named) != 0 || named.st_ino != ours.st_ino) continue;
     const bool resumed = ours.st_size > 0;
     if (static_cast<uint64_t>(ours.st_size) != bytes &&
@@ -68,7 +68,7 @@ void PartFile::write(uint64_t offset, Bytes bytes) {
   }
 }
 
-void PartFile::let_go() {}  // it has none
+void PartFile::let_go() {}  // has no memory of its own
 
 void PartFile::commit() {
   if (::fsync(fd_.get()) != 0 || ::rename(part_of(path_).c_str(), path_.c_str()) != 0) {
@@ -78,7 +78,7 @@ void PartFile::commit() {
   fd_.reset();
 }
 
-// A map keeps the lock beyond the descriptor.
+// A map keeps the lock after the descriptor is closed.
 void PartFile::release() {
   if (fd_) ::flock(fd_.get(), LOCK_UN);
   fd_.reset();

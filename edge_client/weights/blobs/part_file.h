@@ -1,5 +1,5 @@
-// A blob that is being put together: a file beside its final name, of its final size, held by one
-// process at a time. What was written stays when the process is killed; the lock does not.
+// A blob being assembled: a file beside its final name, of its final size, held by one process at a
+// time. What was written stays if the process is killed; the lock does not.
 #pragma once
 
 #include <filesystem>
@@ -12,22 +12,22 @@ namespace split::edge {
 
 class PartFile {
  public:
-  // Takes `path`.part, new or as somebody left it. Nothing while another process (or another
-  // PartFile) has it. Throws Error(kIo).
+  // Takes `path`.part, new or as it was left. nullopt while another process or PartFile has it.
+  // Throws Error(kIo).
   static std::optional<PartFile> take(const std::filesystem::path& path, uint64_t bytes);
 
-  // Something may be in it.
+  // Whether something may be in it.
   bool resumed() const { return resumed_; }
-  // The bytes as they are and as they will be, also after commit().
+  // Maps the file, which shows later writes, also after commit().
   MappedFile map() const;
-  // Keeps no memory of it beside its maps.
+  // Frees memory of its own; maps stay.
   void let_go();
   const Fd& fd() const { return fd_; }
   void write(uint64_t offset, Bytes bytes);
-  // Durable, under its final name.
+  // Makes it durable, under its final name.
   void commit();
   void discard();
-  // Leaves it as it is to whoever takes it next, also while it is mapped here.
+  // Leaves it to the next one who takes it, even while it is mapped here.
   void release();
 
  private:
@@ -41,7 +41,7 @@ class PartFile {
 // Suffixes of a file's name behind a blob's hash.
 inline constexpr std::string_view kPartSuffix = ".part";
 
-// At most out.size() bytes from `offset` on; fewer at the end of the file. Throws Error(kIo).
+// Reads at most out.size() bytes from `offset` on; fewer at the end of the file. Throws Error(kIo).
 Bytes read_at(const Fd& fd, uint64_t offset, std::span<std::byte> out, const std::string& what);
 
 }  // namespace split::edge

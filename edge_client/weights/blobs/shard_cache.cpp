@@ -52,7 +52,7 @@ std::vector<ShardCache::Entry> ShardCache::entries() const {
     entry.path = std::move(file.path);
     entry.sha256 = name.substr(0, kDigits);
     entry.partial = name.size() > kDigits;
-    // A part file takes room only for what was written.
+    // A part file uses disk space only for what was written.
     entry.bytes = entry.partial ? file.status.on_disk : file.status.bytes;
     entry.used = file.status.written;
   }
@@ -69,7 +69,7 @@ bool ShardCache::remove(const Entry& entry) const {
     if (!part) return false;
     part->discard();
     return true;
-  } catch (const Error&) {  // a cache that can only be read
+  } catch (const Error&) {  // a read-only cache
     return false;
   }
 }
@@ -86,7 +86,7 @@ uint64_t ShardCache::shrink(uint64_t limit, uint64_t bytes,
   return kept;
 }
 
-// Not possible in a cache that is only read.
+// Fails silently in a read-only cache.
 void ShardCache::touch(const fs::path& path) const { touch_file(path); }
 
 }  // namespace split::edge

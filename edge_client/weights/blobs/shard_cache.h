@@ -1,6 +1,6 @@
 // Weight blobs on this machine's disk, by their SHA-256: root/sha256/ab/<hex>, and <hex>.part while
-// one is being put together. Nothing half-written ever has a final name; a complete cache is only
-// read; any number of processes may share one. Which bytes are good is for blob_load.h to say.
+// one is being assembled. No half-written file has a final name; a complete cache is only read; any
+// number of processes may share one. blob_load.h checks which bytes are good.
 #pragma once
 
 #include <filesystem>
@@ -15,11 +15,11 @@
 
 namespace split::edge {
 
-// The directory of --cache, or that of base/cache_dir.h. Throws Error(kIo) when there is none.
+// Returns the directory of --cache, or base/cache_dir.h's. Throws Error(kIo) if there is none.
 std::filesystem::path cache_root(const std::string& flag,
                                  const std::function<const char*(const char*)>& environment);
 
-// Explains an error of the cache's disk, with a way out.
+// Returns an error of the cache's disk with a way out.
 Error disk_error(const Error& error);
 
 // Immutable; any thread.
@@ -30,9 +30,9 @@ class ShardCache {
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path path_of(std::string_view sha256) const;
 
-  // Makes the folder where it is not there. Throws Error(kIo) that says a way out.
+  // Creates the folder if needed. Throws Error(kIo) with a way out.
   void make() const;
-  // The same, and throws where nothing is in it and nothing can be put there.
+  // Creates the folder; throws if it is empty and cannot be written.
   void expect_usable() const;
 
   struct Entry {
@@ -42,15 +42,15 @@ class ShardCache {
     uint64_t bytes = 0;                    // on disk
     std::filesystem::file_time_type used;  // last
   };
-  // Those used longest ago first.
+  // Returns the entries, the least recently used first.
   std::vector<Entry> entries() const;
-  // False when it is a part that somebody works on, or cannot be removed.
+  // Returns false for a part that is in use, or a file that cannot be removed.
   bool remove(const Entry& entry) const;
-  // Removes entries, those used longest ago first and none of `needed`, until `bytes` and what is
-  // left are within `limit` or nothing more can go. Returns what is left.
+  // Removes entries, the least recently used first and none of `needed`, until the rest and `bytes`
+  // are within `limit` or nothing more can go. Returns the bytes of the rest.
   uint64_t shrink(uint64_t limit, uint64_t bytes, const std::set<std::string>& needed) const;
 
-  // Says that it was used now, as far as that can be said.
+  // Sets its time of use to now, if possible.
   void touch(const std::filesystem::path& path) const;
 
  private:

@@ -11,12 +11,12 @@ namespace {
 
 constexpr size_t kMostRuns = 15;
 constexpr size_t kFewestRuns = 5;
-constexpr double kMostMs = 20;  // of one figure, but for its first runs
+constexpr double kMostMs = 20;  // measured for each figure, after its first runs
 constexpr uint32_t kFewRows = 8, kPromptRows = 64;
-constexpr uint32_t kPast = 128;            // rows behind which a generated one usually stands
-constexpr uint64_t kMostOther = 32 << 20;  // bytes: more than caches keep
+constexpr uint32_t kPast = 128;            // rows before a typical generated one
+constexpr uint64_t kMostOther = 32 << 20;  // bytes: more than caches hold
 
-// Zeros at the end, in pieces between which others have their turn.
+// Appends zeros in pieces, and lets others run between them.
 template <typename Byte>
 void grow(std::vector<Byte>& bytes, uint64_t size) {
   constexpr size_t kPiece = 1 << 20;
@@ -27,7 +27,7 @@ void grow(std::vector<Byte>& bytes, uint64_t size) {
   }
 }
 
-// Weights of zeros, all in the same memory.
+// Weights of zeros, which all share their memory.
 class Zeros {
  public:
   Zeros(const Model& model, DType stored) : model_(model), stored_(stored) {}
@@ -38,7 +38,7 @@ class Zeros {
     grow(bytes_, bytes);
     return {stored_, dims, std::span(bytes_).first(bytes)};
   }
-  // Before the first view, so that none of them moves.
+  // Call before the first view, so that none moves.
   void reserve(std::span<const Stage> stages) {
     for (const Stage& stage : stages) {
       for (const std::string& blob : stage.blobs) {
@@ -53,8 +53,7 @@ class Zeros {
   std::vector<std::byte> bytes_;
 };
 
-// The rest of the model, whose weights push those of a step out of the caches before it comes
-// again.
+// The rest of the model, whose weights evict a step's weights from the caches before the next step.
 class Others {
  public:
   explicit Others(uint64_t bytes) { grow(bytes_, std::min(bytes, kMostOther)); }
@@ -99,16 +98,16 @@ class Steps {
   double ms(const StageRange& range, Wanted wanted = Wanted::kLast) {
     return in_turn<1>({range}, wanted)[0];
   }
-  // How much longer the first range takes than the second.
+  // Returns how much longer the first range takes than the second.
   double ms_more(const StageRange& longer, const StageRange& shorter) {
     const auto both = in_turn<2>({longer, shorter}, Wanted::kLast);
     return std::max(0.0, both[0] - both[1]);
   }
 
  private:
-  // Gives the lower quartile of some runs of each range, in ms: the others waited for something.
-  // They run in turn, so that a machine that becomes busy slows all. The first ones, which find
-  // nothing ready, do not count.
+  // Returns the lower quartile of some runs of each range, in ms: slower runs waited for something.
+  // The ranges alternate, so that a machine that becomes busy slows all. The first runs, with cold
+  // caches, do not count.
   template <size_t kRanges>
   std::array<double, kRanges> in_turn(const std::array<StageRange, kRanges>& ranges,
                                       Wanted wanted) {
@@ -139,7 +138,7 @@ class Steps {
     return {shard_.options().range.from, shard_.model().config().layers};
   }
   void run(const StageRange& range, Wanted wanted) {
-    const bool keeps = range.from < Point(shard_.model().config().layers);  // keys and values
+    const bool keeps = range.from < Point(shard_.model().config().layers);  // has keys and values
     const SequenceId sequence = keeps ? sequence_ : passing_;
     const uint32_t past = keeps ? past_ : 0;
     shard_.pages().cut_back(sequence, past);
@@ -169,7 +168,7 @@ class Steps {
   std::vector<float> out_;
 };
 
-// Gives the bytes of a block as it is loaded, about; 0 of a model without.
+// Returns the approximate bytes of a loaded block; 0 for a model without blocks.
 uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& formats, int block) {
   if (block < 0) return 0;
   const Stage& stage = model.stages()[static_cast<size_t>(block) + 1];
@@ -194,7 +193,7 @@ Speed calibrate(Device& device, const Model& model, DType stored, const StageFor
   options.profile = profile;
   options.formats = formats;
   const auto context = static_cast<uint32_t>(model.config().context);
-  // Several where the context is short, for all the rows below.
+  // Several for a short context, for all the rows below.
   options.kv_bytes = kv_bytes_for(model, options.range, profile, context < 2 * kPast ? 8 : 2);
   if (is_quantised(stored)) {
     options.formats = StageFormats::parse(format_name(stored));
@@ -207,14 +206,14 @@ Speed calibrate(Device& device, const Model& model, DType stored, const StageFor
 
   if (look) look(shard);
 
-  // As an answer's steps end.
+  // As steps of an answer end.
   const Point end = shard.host_copy_is_slow() ? Point::top() : Point::head();
   const StageRange block_and_head{options.range.from, end}, head{layers, end};
   const uint32_t past = std::min(kPast, context / 2);
   const uint32_t few_rows = std::min(kFewRows, context - past),
                  prompt_rows = std::min(kPromptRows, context);
   const uint64_t block_bytes = weight_bytes(model, stored, formats, layers - 1);
-  // A GPU's caches are another's matter.
+  // A GPU has caches of its own.
   Others others(shard.host_copy_is_slow() ? 0 : block_bytes * static_cast<uint64_t>(layers));
   Steps one(shard, others, Phase::kGenerate, 1, past),
       few(shard, others, Phase::kGenerate, few_rows, past),

@@ -1,5 +1,5 @@
-// Times this machine on weights of zeros, before any are downloaded: what one block and the head
-// would take here, in the formats that they would come in.
+// Measures this machine on weights of zeros, before a download: the time of one block and of the
+// head here, in the formats to download.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 namespace split::edge {
 
 // `stored`: the type of the checkpoint's weights. Takes some tenths of a second, and the memory of
-// one block, the head and a context. `look` sees the shard that it times. Throws Error(kInput) for
-// formats or a profile that the device does not take, Error(kDevice).
+// one block, the head and a context. `look` sees the measured shard. Throws Error(kInput) for
+// formats or a profile that the device does not support, Error(kDevice).
 Speed calibrate(Device& device, const Model& model, DType stored, const StageFormats& formats,
                 Profile profile, const std::function<void(const Shard&)>& look = {});
 

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kPlannedPrompt = 32;           // tokens
 constexpr std::chrono::seconds kKeepAfter{10};  // between two writes of what answers taught
 
-// Speeds that were measured again: one measurement is short, and may have been disturbed.
+// Averages repeated measurements: one is short, and may have been disturbed.
 Speed between(Speed before, const Speed& now) {
   constexpr double kNow = 0.3;
   for (double Speed::*one : {&Speed::block_ms, &Speed::block_row_ms, &Speed::head_ms,
@@ -42,7 +42,7 @@ void Forecasts::measured(const std::optional<Network>& network, const std::optio
   if (network) {
     const Network before = facts_.network.value_or(Network{});
     facts_.network = network;
-    // A rate that nobody measured this time is as it was.
+    // A rate that was not measured this time stays.
     if (facts_.network->down_mbit == 0) facts_.network->down_mbit = before.down_mbit;
     if (facts_.network->up_mbit == 0) facts_.network->up_mbit = before.up_mbit;
   }
@@ -55,7 +55,7 @@ void Forecasts::measured(const std::optional<Network>& network, const std::optio
   keep(true);
 }
 
-// With the lock held.
+// Call with the lock held.
 void Forecasts::keep(bool now) {
   if (!changed_ || (!now && Clock::now() - kept_ < kKeepAfter)) return;
   memory_.remember(facts_);

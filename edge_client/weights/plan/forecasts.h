@@ -1,6 +1,5 @@
-// Keeps what this program expects of its answers, and learns from them, for one model of one
-// server. The facts come from the cache and from whoever measures; each answer that ends is
-// compared with them.
+// The forecasts of this program's answers, for one model of one server, corrected by each answer
+// that ends. The facts come from the cache and from measurements.
 #pragma once
 
 #include <chrono>
@@ -21,31 +20,31 @@ class Forecasts {
   struct Choice {
     Goal goal = Goal::kFast;
     double pace = 10;     // tokens/s
-    bool chosen = false;  // the cut is; else it was asked for
+    bool chosen = false;  // the cut was chosen; else named
   };
-  // The bytes that are missing by cut, as PlanInput has them.
+  // Returns PlanInput's missing_bytes.
   using Missing = std::function<std::vector<uint64_t>()>;
-  // `shape`: plan/plan.h. `missing` says what is missing now; none: what `shape` says.
+  // `shape`: plan/plan.h. `missing`: the bytes missing now; empty: as in `shape`.
   Forecasts(PlanMemory memory, PlanInput shape, Choice choice, Missing missing = {});
-  // Keeps what was learnt last.
+  // Saves what was learnt last.
   ~Forecasts();
   Forecasts(const Forecasts&) = delete;
   Forecasts& operator=(const Forecasts&) = delete;
 
   PlanFacts facts() const;
-  // Takes what was measured just now, as far as it was, and keeps it.
+  // Takes new measurements, where present, and saves them.
   void measured(const std::optional<Network>& network, const std::optional<Speed>& edge,
                 const std::optional<CloudLoad>& cloud);
-  // Says in the receipt of an answer how it was foreseen and what it cost; with `drafts` its steps
-  // could check guesses. Nothing is said where too little is known.
+  // Adds to an answer's receipt its forecast and its cost; with `drafts` its steps could check
+  // guesses. Adds nothing if too little is known.
   void describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const;
-  // Learns from one that has ended. Returns how far off its token was foreseen, as Forecast::error.
+  // Learns from an ended answer. Returns Forecast::error.
   std::optional<double> learn(const Receipt& receipt, const AnswerWatch& watch, bool drafts);
-  // Chooses where texts run that are to be fast, now that the weights from this cut on are here;
-  // none where another goal was asked for, or too little is known.
+  // Chooses where fast texts run, with the weights from this cut on here; nullopt for another goal,
+  // or if too little is known.
   std::optional<FastestCut::Now> choose(int lowest, bool head_on_cloud = false);
-  // A plan for the next one, as far as it is known; the weights may have come meanwhile: those from
-  // the cut `here` on are loaded, also where the disk does not keep them by their names yet.
+  // Returns a plan for the next answer, as far as known. The weights from the cut `here` on are
+  // loaded, even if the disk does not have them under their names yet.
   PlanReport plan(const std::string& model, std::optional<bool> exact,
                   std::optional<int> here = {}) const;
 
@@ -57,15 +56,15 @@ class Forecasts {
   const PlanInput shape_;
   const Choice choice_;
   const Missing missing_;
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards the members below
   PlanFacts facts_;
   FastestCut fast_;
-  bool head_on_cloud_ = false;  // of a text at a cut
-  std::optional<int> lowest_;   // cut from which on the weights are here, where that is of interest
-  std::optional<std::optional<int>> begins_;  // cut of the next text, where that is a free choice
+  bool head_on_cloud_ = false;  // applies to texts at a cut
+  std::optional<int> lowest_;   // the weights from this cut on are here; nullopt: irrelevant
+  std::optional<std::optional<int>> begins_;  // cut of the next text, if that is a free choice
   bool changed_ = false;
   Clock::time_point kept_{};
-  uint64_t charged_ = 0;  // bytes of weights that an answer's cost had
+  uint64_t charged_ = 0;  // bytes of weights already in an answer's cost
 };
 
 }  // namespace split::edge

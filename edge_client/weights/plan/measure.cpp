@@ -77,11 +77,11 @@ Network measure_network(Remote& remote, const wire::ModelInfo& info) {
       return got < bytes;
     });
   };
-  fetch(1);  // opens that connection
+  fetch(1);  // opens the blobs' connection
   got = 0;
   const auto start = Clock::now();
   fetch(count);
-  // A round trip passes before the first byte comes.
+  // A round trip passes before the first byte.
   const double ms = std::max(ms_since(start) - network.rtt_ms, 0.01);
   network.down_mbit = static_cast<double>(got) * 8e-3 / ms;
   return network;

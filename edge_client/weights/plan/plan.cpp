@@ -30,7 +30,7 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
             info.stages, [&](const wire::StageInfo& stage) { return stage.format == format; });
         const StageFormats stages = own ? StageFormats{} : StageFormats::parse(format);
         table += cat(" ", human_bytes(bytes_of(blobs_of(model, info, range, stages))), " |");
-      } catch (const Error&) {  // q4_0 without a q8_0 for the head, or a format of ours to come
+      } catch (const Error&) {  // q4_0 without a q8_0 for the head, or a later format of ours
         table += " - |";
       }
     }

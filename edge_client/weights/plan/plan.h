@@ -12,25 +12,26 @@
 
 namespace split::edge {
 
-// A Markdown table: a line for each of the usual cuts, a column for each format that the server
-// has, in decimal bytes. README.md holds the bundled model's.
+// Returns a Markdown table: a row for each of the usual cuts, a column for each format that the
+// server has, in decimal bytes. README.md holds the bundled model's.
 std::string download_table(const Model& model, const wire::ModelInfo& info);
 
-// By cut, what runs here. Throws Error(kInput) for a format that the server does not have.
+// The blobs that each cut needs here. Throws Error(kInput) for a format that the server does not
+// have.
 using CutBlobs = std::vector<std::vector<wire::BlobInfo>>;
 CutBlobs blobs_by_cut(const Model& model, const wire::ModelInfo& info, const StageFormats& formats);
-// The bytes of each cut that the cache lacks.
+// Bytes of each cut that the cache lacks.
 std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache);
 
-// The facts of a model that a plan needs before anything is measured: its shape, and the bytes that
+// Returns the facts of a model that a plan needs before measurements: its shape, and the bytes that
 // each cut needs here and lacks in the cache. Throws Error(kInput) for a format that the server
 // does not have.
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
                      const ShardCache& cache);
 
-PlanInput plan_shape(const Model& model);  // its shape alone, and no bytes
-// The same manifest with blobs that the server has not made in these formats, as large as they will
-// be within a few per cent, so that a plan has nothing made. They have no hash.
+PlanInput plan_shape(const Model& model);  // the model's shape, without bytes
+// Adds the blobs that the server has not made in these formats, without hashes and with sizes right
+// within a few per cent, so that a plan makes the server build nothing.
 wire::ModelInfo with_blobs_to_come(const Model& model, wire::ModelInfo info,
                                    const StageFormats& formats);
 

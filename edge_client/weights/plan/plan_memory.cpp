@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kMostPlans = 16 << 10;
 constexpr double kMostFigure = 1e9;
 
-// Every figure of a record by name, read and written by one list.
+// Every figure of a record by name: one list for reading and writing.
 constexpr auto kSpeed = [](auto& speed, const auto& visit) {
   wire::visit_costs(speed, visit);
   visit("step_ms", speed.step_ms);

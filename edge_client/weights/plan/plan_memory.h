@@ -1,6 +1,6 @@
-// Keeps what was measured and learnt for plans in the cache, from run to run: one small record for
-// each server, model, device and formats, under root/plans. A record that is damaged, or another
-// one's, is as none.
+// Keeps measurements and corrections for plans in the cache, from run to run: one small record for
+// each server, model, device and formats, under root/plans. Ignores a record that is damaged or for
+// another key.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ namespace split::edge {
 // Immutable; any thread and any number of processes.
 class PlanMemory {
  public:
-  static constexpr size_t kMost = 256;  // records; those written longest ago make room
+  static constexpr size_t kMost = 256;  // records; the oldest make room
 
   struct Key {
     std::string server, model;
-    std::string here;  // this machine's device, threads, profile and formats, as they were asked
+    std::string here;  // this machine's device, threads, profile and formats, as requested
   };
   PlanMemory(const ShardCache& cache, Key key)
       : folder_(cache.root() / "plans"), key_(std::move(key)) {}
 
   PlanFacts recall() const;
-  // Keeps nothing where the file cannot be written.
+  // Does nothing if the file cannot be written.
   void remember(const PlanFacts& facts) const;
 
  private:
