@@ -88,8 +88,9 @@ class TextAnswer {
 
   // A call that was told and not cut.
   std::string reason_of(const Generated& result) const {
-    const bool called = shape_.chats && result.calls > 0 && result.finish_reason == "stop";
-    return called ? "tool_calls" : result.finish_reason;
+    const bool called =
+        shape_.chats && result.calls > 0 && result.finish_reason == FinishReason::kStop;
+    return std::string(name_of(called ? FinishReason::kToolCalls : result.finish_reason));
   }
 
   std::string without_spaces(std::string text) const {
@@ -188,7 +189,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
     made[index] = std::move(choice);
     scores[index] = mean_logprob(result);
     count(index, prompt, cached, result);
-    return result.finish_reason == "cancelled" ? Next::kStop : Next::kGoOn;
+    return result.finish_reason == FinishReason::kCancelled ? Next::kStop : Next::kGoOn;
   };
   choices_.run(choices(), one, [this] { work_->cancel(); });
   Json json = envelope(shape_.object, ranks() ? ranked(std::move(made), scores) : std::move(made));
@@ -233,8 +234,8 @@ class TextAnswer::Events {
     if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
     answer_.count(index_, prompt_, text_->cached(), result);
     text_.reset();
-    const bool wanted = result.finish_reason != "cancelled" && (!at_once_ || send_all(result)) &&
-                        send(nullptr, &result);
+    const bool wanted = result.finish_reason != FinishReason::kCancelled &&
+                        (!at_once_ || send_all(result)) && send(nullptr, &result);
     return wanted ? Next::kGoOn : Next::kStop;
   }
   // It has begun, and keeps what it has computed while it waits.

@@ -196,7 +196,7 @@ bool Loop::answer(const std::string& line) {
     text = begun->take();
   } catch (const RemoteError&) {
     if (!work.cancelled()) throw;
-    text.finish_reason = "cancelled";
+    text.finish_reason = FinishReason::kCancelled;
   }
   Receipt receipt = work.counted();
   receipt.prompt_tokens = prompt.size();

@@ -335,7 +335,7 @@ void Run::say_what_was_kept(Receipt receipt) {
   if (options_.quiet || options_.json) return;
   lines_.end_text();
   if (receipt.tokens == 0) return world_.console.err("\n  nothing was written\n");
-  receipt.finish_reason = "cancelled";
+  receipt.finish_reason = FinishReason::kCancelled;
   const std::string again =
       options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt.seed);
   world_.console.err(cat("\n", told_receipt(to_text(receipt), world_.console), "  ", receipt.tokens,

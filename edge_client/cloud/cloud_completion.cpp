@@ -77,8 +77,8 @@ class CompletionStream {
   // Sends the request, and reads its events. Throws RemoteError, also for a stream that makes no
   // sense.
   void read(Remote& remote, const std::string& path, const std::string& body);
-  // Returns the finish reason; empty if there was none.
-  std::string finish();
+  // Returns kNone if there was no finish reason.
+  FinishReason finish();
   size_t tokens() const { return tokens_; }
   uint64_t cached() const { return cached_; }  // prompt tokens, by the usage
 
@@ -97,7 +97,7 @@ class CompletionStream {
   Clock::time_point last_ = Clock::now();
   size_t events_ = 0, tokens_ = 0;
   uint64_t cached_ = 0;
-  std::string reason_;
+  FinishReason reason_ = FinishReason::kNone;
 };
 
 void CompletionStream::read(Remote& remote, const std::string& path, const std::string& body) {
@@ -123,7 +123,7 @@ bool CompletionStream::take_token(const ScoredToken& token, std::string_view wor
       return wanted = !on_text_ || on_text_(piece, of);
     });
   }
-  if (!wanted) reason_ = "cancelled";
+  if (!wanted) reason_ = FinishReason::kCancelled;
   return wanted;
 }
 
@@ -161,7 +161,7 @@ bool CompletionStream::take(std::string_view text) {
   }
   const Json& choice = choices[0];
   if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
-    reason_ = choice["finish_reason"].text();
+    reason_ = finish_reason_named(choice["finish_reason"].text());
   }
   std::string words;
   if (opened_ != nullptr) {
@@ -175,7 +175,7 @@ bool CompletionStream::take(std::string_view text) {
   if (!choice.contains("token_ids") || choice["token_ids"].is_null() ||
       choice["token_ids"].empty()) {
     if (words.empty() || !on_text_ || on_text_(TextPiece(words), nullptr)) return true;
-    reason_ = "cancelled";
+    reason_ = FinishReason::kCancelled;
     return false;
   }
   size_t index = 0;
@@ -183,7 +183,7 @@ bool CompletionStream::take(std::string_view text) {
     ScoredToken token;
     token.id = value.get<int32_t>();
     if (tokens_ == most_tokens()) {  // more than requested
-      reason_ = "length";
+      reason_ = FinishReason::kLength;
       return false;
     }
     if (token.id < 0) throw Error(ErrorKind::kInput, "a token id below 0");
@@ -206,7 +206,7 @@ bool CompletionStream::take(std::string_view text) {
   return true;
 }
 
-std::string CompletionStream::finish() {
+FinishReason CompletionStream::finish() {
   count_time();
   return reason_;
 }
@@ -263,11 +263,11 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
       retry.failed(error);
       continue;
     }
-    const std::string reason = stream.finish();
+    const FinishReason reason = stream.finish();
     goes_on(std::max<size_t>(1, stream.tokens()));
     counts.cached_rows = std::min<uint64_t>(stream.cached(), prompt.size());
     if (stream.tokens() == 0) ++counts.steps;
-    if (reason.empty()) {
+    if (reason == FinishReason::kNone) {
       throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
                         200, "");
     }
@@ -293,11 +293,11 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
     counts.cached_rows = std::min<uint64_t>(said->cached, opened.prompt.size());
   }
   opened.finish_reason = stream.finish();
-  if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
+  if (opened.finish_reason == FinishReason::kCancelled) opened.finish_reason = FinishReason::kNone;
 }
 
-std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,
-                              const CloudLink::OnToken& on_token) {
+FinishReason stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,
+                               const CloudLink::OnToken& on_token) {
   const std::string path = session_path(model.id, asked.session);
   bool goes_on = true;
   // The caller decodes the ids.
@@ -312,7 +312,7 @@ std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, cons
   CompletionStream stream(nullptr, asked.options, on_text, asked.counts->traffic, steps);
   stream.read(remote, path, body.dump());
   const bool whole = stream.tokens() == static_cast<size_t>(asked.options.max_tokens);
-  return goes_on || whole ? stream.finish() : "";
+  return goes_on || whole ? stream.finish() : FinishReason::kNone;
 }
 
 }  // namespace split::edge

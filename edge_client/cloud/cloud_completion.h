@@ -32,7 +32,7 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
                    const OnText& on_text, EarlyText& opened, SplitCounts& counts);
 
 // Streams as CloudLink::stream does.
-std::string stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,
-                              const CloudLink::OnToken& on_token);
+FinishReason stream_on_session(Remote& remote, const wire::ModelInfo& model, const Stream& asked,
+                               const CloudLink::OnToken& on_token);
 
 }  // namespace split::edge

@@ -61,10 +61,10 @@ std::optional<CloudHints> ModelLink::load() const {
   return CloudHints{said->want, said->draft, said->cached};
 }
 
-std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {
-  std::string ended = room_for_session(
+FinishReason ModelLink::stream(const Stream& stream, const OnToken& on_token) {
+  FinishReason ended = room_for_session(
       [&] { return stream_on_session(*remote_, options_.info, stream, on_token); });
-  if (ended.empty()) expect_same_model();  // the text goes on elsewhere
+  if (ended == FinishReason::kNone) expect_same_model();  // the text goes on elsewhere
   return ended;
 }
 

@@ -36,7 +36,7 @@ class ModelLink : public CloudLink {
 
   // Every request throws `model_mismatch` too, if the server has another model now.
   std::vector<float> ask(const Send& send) override;
-  std::string stream(const Stream& stream, const OnToken& on_token) override;
+  FinishReason stream(const Stream& stream, const OnToken& on_token) override;
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;

@@ -59,9 +59,9 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
     loop.token(token, on_text);
     return !loop.ended();
   });
-  const std::string& reason = text_session_.finish_reason();
-  if (loop.ended() || reason.empty()) return;
-  if (reason != "stop") throw RemoteError("[server] its text ended early", 200, "");
+  const FinishReason reason = text_session_.finish_reason();
+  if (loop.ended() || reason == FinishReason::kNone) return;
+  if (reason != FinishReason::kStop) throw RemoteError("[server] its text ended early", 200, "");
   loop.token({text_session_.end_of_text(), 0, {}}, on_text);
 }
 
@@ -159,7 +159,7 @@ std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& str
   CloudLink& cloud = link();
   std::optional<Action> wanted;
   std::exception_ptr ours, error;
-  std::string reason;
+  FinishReason reason = FinishReason::kNone;
   lock.unlock();
   const auto one = [&](const ScoredToken& token) {
     try {

@@ -54,7 +54,7 @@ void SplitText::take_up(const EarlyText& opened) {
   for (const ScoredToken& token : opened.tokens) {
     if (!loop_->ended()) loop_->token(token, on_text);
   }
-  if (opened.finish_reason == "stop" && !loop_->ended()) {
+  if (opened.finish_reason == FinishReason::kStop && !loop_->ended()) {
     loop_->token({run_.model.config().end_of_text, 0, {}}, on_text);
   }
   count_on_cloud(opened.tokens.size());

@@ -20,9 +20,9 @@ struct EarlyText {
   std::vector<int32_t> prompt;      // as the cloud tokenised it
   std::vector<ScoredToken> tokens;  // streamed since then
   size_t text_bytes = 0;            // bytes of text that the reader has
-  std::string finish_reason;        // set if the text has ended
-  bool lost = false;                // the cloud was lost before the model was known here
-  bool skips_spaces = false;        // the leading spaces of the answer are dropped
+  FinishReason finish_reason = FinishReason::kNone;
+  bool lost = false;          // the cloud was lost before the model was known here
+  bool skips_spaces = false;  // the leading spaces of the answer are dropped
 };
 
 // The parts that a text runs with; all outlive the call.
@@ -51,7 +51,9 @@ class SplitText {
   bool next(const OnText& on_text);
   Generated take();
   // Whether it ends with its last token, for no other reason.
-  bool is_full() const { return loop_ ? loop_->left() == 0 : whole_.finish_reason == "length"; }
+  bool is_full() const {
+    return loop_ ? loop_->left() == 0 : whole_.finish_reason == FinishReason::kLength;
+  }
   // Keeps the rows of an ended text for one that goes on from it. The last call, once.
   void keep();
   // Null for a text that the cloud generates alone. Any thread.

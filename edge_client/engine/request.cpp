@@ -244,7 +244,7 @@ class EngineRequest::OpenedText : public RunningText {
     made.finish_reason = opened_.finish_reason;
     for (const ScoredToken& token : opened_.tokens) made.tokens.push_back(token.id);
     if (options_.logprobs >= 0) made.scored = std::move(opened_.tokens);
-    if (stopped_) made.finish_reason = "cancelled";
+    if (stopped_) made.finish_reason = FinishReason::kCancelled;
     return made;
   }
   std::span<const int32_t> prompt() const override {
@@ -252,7 +252,7 @@ class EngineRequest::OpenedText : public RunningText {
   }
 
  private:
-  bool ended() const { return stopped_ || !opened_.finish_reason.empty(); }
+  bool ended() const { return stopped_ || opened_.finish_reason != FinishReason::kNone; }
   // Begins on the cloud. Tokens from before a loss go on as any other text.
   void open(const OnText& on_text) {
     Engine& engine = work_.engine_;
@@ -275,7 +275,7 @@ class EngineRequest::OpenedText : public RunningText {
       if (work_.cancelled() || opened_.tokens.empty()) throw;
       opened_.lost = error.loses();
     }
-    if (ended()) one_.ends(opened_.finish_reason == "length");
+    if (ended()) one_.ends(opened_.finish_reason == FinishReason::kLength);
     const std::lock_guard lock(work_.mutex_);
     work_.now_.prompt_tokens += opened_.prompt.size();
   }

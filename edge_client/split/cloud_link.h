@@ -79,10 +79,10 @@ class CloudLink {
   virtual ~CloudLink() = default;
 
   virtual std::vector<float> ask(const Send& send) = 0;
-  // Calls on_token with each token until it returns false. Returns the finish reason; empty if
+  // Calls on_token with each token until it returns false. Returns the finish reason; kNone if
   // on_token ended it. Tries once.
   using OnToken = std::function<bool(const ScoredToken& token)>;
-  virtual std::string stream(const Stream& stream, const OnToken& on_token) = 0;
+  virtual FinishReason stream(const Stream& stream, const OnToken& on_token) = 0;
   // Generates a text as generate() does, all of it on the cloud. A retry does not give on_text what
   // it has had.
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

@@ -43,7 +43,7 @@ struct NextToken {};
 // A stream's token, or its end with the reason.
 struct StreamEvent {
   std::optional<ScoredToken> token = {};
-  std::string finish_reason = {};
+  FinishReason finish_reason = FinishReason::kNone;
 };
 // Waits until that time, or with kOnOthers until another flow of the same text has gone on; with
 // `hears` for either.

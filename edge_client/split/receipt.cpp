@@ -99,12 +99,12 @@ std::string spaced(std::string_view name) {
 }
 
 std::string ending(const Receipt& r) {
-  if (r.finish_reason == "length") {
+  if (r.finish_reason == FinishReason::kLength) {
     const bool asked = r.tokens == static_cast<size_t>(r.max_tokens);
     return asked ? ", stopped at --max-tokens" : ", stopped at the end of the context";
   }
-  if (r.finish_reason == "cancelled") return ", stopped early";
-  return r.finish_reason == "stop" ? ", ended by itself" : "";
+  if (r.finish_reason == FinishReason::kCancelled) return ", stopped early";
+  return r.finish_reason == FinishReason::kStop ? ", ended by itself" : "";
 }
 
 // Enough digits for the cents of a million tokens, and for one token's part of them.
@@ -316,7 +316,7 @@ std::string to_json(const Receipt& r, std::span<const int32_t> prompt, const Gen
   std::string out = cat("{\"model\":", json_quote(r.model), ",", split_members(r));
   out += cat(",\"prompt_tokens\":", list(prompt), ",\"tokens\":", list(generated.tokens),
              ",\"text\":", json_quote(generated.text),
-             ",\"finish_reason\":", json_quote(generated.finish_reason));
+             ",\"finish_reason\":", json_quote(name_of(generated.finish_reason)));
   if (logprobs) {
     out += ",\"logprobs\":[";
     for (const ScoredToken& token : generated.scored) {

@@ -41,7 +41,7 @@ struct Receipt {
   size_t new_prompt_tokens() const {
     return prompt_tokens - std::min<size_t>(prompt_tokens, counts.kept_rows);
   }
-  std::string finish_reason;
+  FinishReason finish_reason = FinishReason::kNone;
   uint64_t seed = 0;
   std::optional<Forecast> forecast;  // nullopt: too little was measured to plan
   std::optional<AnswerCost> cost;    // nullopt: the cloud names no prices

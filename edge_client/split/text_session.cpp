@@ -79,7 +79,7 @@ Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
                           const GenerateOptions& options) {
   CHECK(sides_.on_cloud());
   ids_.assign(ids.begin(), ids.end());
-  finish_reason_.clear();
+  finish_reason_ = FinishReason::kNone;
   flow_.start(run_stream(prompt, options));
   return flow_;
 }
@@ -268,7 +268,7 @@ Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Ba
     streamed(*event.token, prompt);
     if (to_switch()) co_return;
   }
-  finish_reason_ = std::move(event.finish_reason);
+  finish_reason_ = event.finish_reason;
 }
 
 // Notes that the session has the rows that led to the token.

@@ -66,7 +66,7 @@ class TextSession {
   // most options.max_tokens. Ends with the stream, or without a finish_reason() if the text goes on
   // otherwise. The driver sees the tokens, and drops the flow when the text ends.
   Flow& stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options);
-  const std::string& finish_reason() const { return finish_reason_; }
+  FinishReason finish_reason() const { return finish_reason_; }
   int32_t end_of_text() const { return sides_.model.config().end_of_text; }
   std::span<const float> results() const { return results_; }
 
@@ -134,7 +134,7 @@ class TextSession {
   Moment moved_{};                         // time of the first of these
   uint64_t bytes_before_ = 0;
   std::vector<int32_t> ids_;  // ids of a streamed text
-  std::string finish_reason_;
+  FinishReason finish_reason_ = FinishReason::kNone;
   std::vector<int32_t> with_lag_;  // tokens of a step that brings the lag, too
   std::vector<float> results_;
 };

@@ -120,7 +120,7 @@ TEST(Endless, AnAnswerEndsAtItsTokensWhateverACloudStreams) {
   const Answer got = answer_to(tokens);
   EXPECT_EQ(got.error, "");
   EXPECT_EQ(got.text.tokens, (std::vector<int32_t>{7, 8, 9, 10, 7, 8}));
-  EXPECT_EQ(got.text.finish_reason, "length");
+  EXPECT_EQ(got.text.finish_reason, FinishReason::kLength);
 
   const EndlessCloud nothing(event(""), "text/event-stream");
   EXPECT_NE(answer_to(nothing).error.find("more than 22 events, for 6 tokens"), std::string::npos)

@@ -387,7 +387,7 @@ TEST(Generation, GivesTheSameTextWithDrafts) {
                                         tokens += token != nullptr;
                                         return tokens < stop_at;
                                       });
-      std::string told = cat(made.text, made.finish_reason, pieces);
+      std::string told = cat(made.text, name_of(made.finish_reason), pieces);
       for (const auto* list : {&made.scored, &made.scored_prompt}) {
         for (const ScoredToken& token : *list) {
           told += cat(" ", token.id, ":", token.logprob);

@@ -54,7 +54,7 @@ TEST_F(TextLoopOf, TwoSourcesInTurnIsThatOfOne) {
   }
   const Generated text = loop.take();
   EXPECT_EQ(text.tokens, expected);
-  EXPECT_EQ(text.finish_reason, "length");
+  EXPECT_EQ(text.finish_reason, FinishReason::kLength);
 }
 
 TEST_F(TextLoopOf, ThatEndsWantsNothingMore) {
@@ -65,13 +65,13 @@ TEST_F(TextLoopOf, ThatEndsWantsNothingMore) {
   TextLoop stopped(config(), nullptr, prompt, options);
   stopped.token({7, 0, {}}, [](std::string_view, const ScoredToken*) { return false; });
   EXPECT_TRUE(stopped.ended());
-  EXPECT_EQ(stopped.take().finish_reason, "cancelled");
+  EXPECT_EQ(stopped.take().finish_reason, FinishReason::kCancelled);
   options.ignore_end = false;
   TextLoop at_end(config(), nullptr, prompt, options);
   at_end.token({config().end_of_text, 0, {}}, {});
   EXPECT_TRUE(at_end.ended());
   const Generated text = at_end.take();
-  EXPECT_EQ(text.finish_reason, "stop");
+  EXPECT_EQ(text.finish_reason, FinishReason::kStop);
   EXPECT_TRUE(text.tokens.empty());
 }
 
@@ -140,7 +140,7 @@ TEST(TextLoopBegun, GoesOnWithinACharacterAndAStopString) {
     }
     EXPECT_EQ(got, text) << given;
     EXPECT_EQ(before + got, " \u65e5 in the ") << given;
-    EXPECT_EQ(loop.take().finish_reason, "stop") << given;
+    EXPECT_EQ(loop.take().finish_reason, FinishReason::kStop) << given;
   }
 }
 
@@ -168,7 +168,7 @@ TEST(TextLoopStops, AreAllThatTheModelNames) {
     EXPECT_TRUE(loop.ended());
     const Generated text = loop.take();
     EXPECT_EQ(text.text, " upon a time");
-    EXPECT_EQ(text.finish_reason, "stop");
+    EXPECT_EQ(text.finish_reason, FinishReason::kStop);
   }
 }
 

@@ -157,8 +157,8 @@ class SplitMoves : public SplitAlone {
                  EXPECT_EQ(token.id, loop.ids().back()) << loop.ids().size();
                  return !loop.ended();
                });
-    if (loop.ended() || text_session.finish_reason().empty()) return;
-    EXPECT_EQ(text_session.finish_reason(), "stop");
+    if (loop.ended() || text_session.finish_reason() == FinishReason::kNone) return;
+    EXPECT_EQ(text_session.finish_reason(), FinishReason::kStop);
     loop.logits(whole.run(loop.wanted()), on_text);
     EXPECT_TRUE(loop.ended());
   }

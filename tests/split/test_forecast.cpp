@@ -353,7 +353,7 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   Receipt receipt;
   receipt.prompt_tokens = 4;
   receipt.tokens = receipt.max_tokens = 10;
-  receipt.finish_reason = "length";
+  receipt.finish_reason = FinishReason::kLength;
   receipt.counts.ms = 6036;
   receipt.first_token_ms = 36;
   receipt.waited_ms = 5100;

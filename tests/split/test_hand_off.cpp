@@ -29,7 +29,7 @@ class StreamingCloud : public edge::CloudLink {
  public:
   StreamingCloud(const Golden& golden, Whole& whole) : golden_(golden), whole_(whole) {}
 
-  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
+  FinishReason stream(const edge::Stream& asked, const OnToken& on_token) override {
     ++streams;
     again += asked.again ? 1 : 0;
     sessions.insert(asked.session);
@@ -44,7 +44,7 @@ class StreamingCloud : public edge::CloudLink {
                                       if (before_token) before_token();
                                       return goes_on = on_token(*token);
                                     });
-    return goes_on ? made.finish_reason : "";
+    return goes_on ? made.finish_reason : FinishReason::kNone;
   }
   std::vector<float> ask(const edge::Send& send) override {
     if (send.call != edge::Send::kClose) throw RemoteError("no rows", 500, "");

@@ -95,17 +95,17 @@ class FakeCloud : public edge::CloudLink {
     const size_t prompt_;
     TextLoop loop_;
   };
-  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
+  FinishReason stream(const edge::Stream& asked, const OnToken& on_token) override {
     return stream(asked, on_token, [](const auto& call) { return call(); });
   }
   // Each token within `locked`.
   template <typename Locked>
-  std::string stream(const edge::Stream& asked, const OnToken& on_token, const Locked& locked) {
+  FinishReason stream(const edge::Stream& asked, const OnToken& on_token, const Locked& locked) {
     auto streaming = locked([&] { return Streaming(*this, asked); });
     for (;;) {
       const edge::StreamEvent event = locked([&] { return streaming.next(); });
       if (!event.token) return event.finish_reason;
-      if (!on_token(*event.token)) return "";
+      if (!on_token(*event.token)) return FinishReason::kNone;
     }
   }
 
@@ -269,7 +269,7 @@ class Way : public edge::CloudLink {
     const std::lock_guard lock(mutex_);
     return cloud_.ask(send);
   }
-  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
+  FinishReason stream(const edge::Stream& asked, const OnToken& on_token) override {
     return cloud_.stream(asked, on_token, [this](const auto& call) {
       const std::lock_guard lock(mutex_);
       return call();

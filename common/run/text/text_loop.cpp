@@ -41,12 +41,12 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
     throw Error(ErrorKind::kInput,
                 "[generate] stop strings need a tokenizer, and the model has none", "stop");
   }
-  result_.finish_reason = "length";
+  result_.finish_reason = FinishReason::kLength;
   CHECK(options.generated < prompt.size());
   if (options.form != nullptr) state_ = options.form->start();
   for (const int32_t id : prompt.last(options.generated)) pieces_of(id);  // that was given before
   const bool stopped = stops_.stopped() || (state_ && state_->over());
-  if (stopped) result_.finish_reason = "stop";
+  if (stopped) result_.finish_reason = FinishReason::kStop;
   ended_ = stopped || (limit_ == 0 && !scores_prompt());
 }
 
@@ -91,7 +91,7 @@ void TextLoop::logits(std::span<const float> logits, const OnText& on_text) {
 void TextLoop::token(ScoredToken token, const OnText& on_text) {
   fed_ = history_.size();
   if (stops_at(token.id)) {
-    result_.finish_reason = "stop";
+    result_.finish_reason = FinishReason::kStop;
     return finish(on_text);
   }
   if (score_) result_.scored.push_back(token);
@@ -100,10 +100,10 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
   const TextForm::Pieces pieces = pieces_of(token.id);
   if (!emit(pieces, &token, on_text)) return;
   if (stops_.stopped()) {
-    result_.finish_reason = "stop";
+    result_.finish_reason = FinishReason::kStop;
     ended_ = true;
   } else if (state_ && state_->over()) {
-    result_.finish_reason = "stop";
+    result_.finish_reason = FinishReason::kStop;
     finish(on_text);
   } else if (result_.tokens.size() >= limit_) {
     finish(on_text);
@@ -185,12 +185,12 @@ bool TextLoop::emit(const TextForm::Pieces& pieces, const ScoredToken* token,
     wanted = wanted && on_text({one.part, one.call, one.bytes}, std::exchange(token, nullptr));
   }
   if (wanted) return true;
-  result_.finish_reason = "cancelled";
+  result_.finish_reason = FinishReason::kCancelled;
   ended_ = true;
   return false;
 }
 
-void TextLoop::end(const std::string& reason, const OnText& on_text) {
+void TextLoop::end(FinishReason reason, const OnText& on_text) {
   if (ended_) return;
   result_.finish_reason = reason;
   finish(on_text);
@@ -207,7 +207,7 @@ void TextLoop::finish(const OnText& on_text) {
   tail += stops_.flush();
   const auto last = static_cast<uint32_t>(part_ > TextPiece::kThought ? result_.calls - 1 : 0);
   if (!tail.empty()) rest.push_back({part_, last, std::move(tail)});
-  if (stops_.stopped()) result_.finish_reason = "stop";
+  if (stops_.stopped()) result_.finish_reason = FinishReason::kStop;
   emit(rest, nullptr, on_text);
 }
 

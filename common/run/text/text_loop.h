@@ -12,6 +12,7 @@
 
 #include "models/model.h"
 #include "run/text/drafts.h"
+#include "run/text/finish_reason.h"
 #include "step/rows.h"
 #include "text/form/text_form.h"
 #include "text/sampler.h"
@@ -54,11 +55,11 @@ struct ScoredToken {
 struct Generated {
   std::vector<int32_t> tokens;
   std::string text;  // its words; valid UTF-8 is not promised: bytes as the tokens give them
-  size_t thought_tokens = 0, calls = 0;    // of a form
-  std::string stopped_by;                  // the stop string, where one ended it
-  std::string finish_reason;               // "length", "stop", or "cancelled" when on_text said so
-  std::vector<ScoredToken> scored;         // of `tokens`, when asked for
-  std::vector<ScoredToken> scored_prompt;  // of prompt[1..], when asked for
+  size_t thought_tokens = 0, calls = 0;              // of a form
+  std::string stopped_by;                            // the stop string, where one ended it
+  FinishReason finish_reason = FinishReason::kNone;  // kCancelled when on_text said so
+  std::vector<ScoredToken> scored;                   // of `tokens`, when asked for
+  std::vector<ScoredToken> scored_prompt;            // of prompt[1..], when asked for
 };
 
 // Called with text as it is certain, and the token that made it so: null for what was held back at
@@ -85,7 +86,7 @@ class TextLoop {
   // Feeds the next token, which somebody else chose from these rows.
   void token(ScoredToken token, const OnText& on_text);
   // Ends it for somebody else's reason, if it has not ended.
-  void end(const std::string& reason, const OnText& on_text);
+  void end(FinishReason reason, const OnText& on_text);
   // The text so far; all of it once it has ended. Once.
   Generated take() { return std::move(result_); }
 
