@@ -1,6 +1,6 @@
 // The Llama family: pre-norm blocks with RMSNorm, rotary positions, grouped queries and a gated
-// MLP; weights [out, in]. What its members differ in is a row of a table each (llama.cpp). Sources:
-// "LLaMA" (2023), "Gemma 2" (2024); names and settings as in Hugging Face transformers'
+// MLP; weights [out, in]. What its members differ in is a row of a table each (llama_config.cpp).
+// Sources: "LLaMA" (2023), "Gemma 2" (2024); names and settings as in Hugging Face transformers'
 // LlamaForCausalLM and its kin.
 #pragma once
 
