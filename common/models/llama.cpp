@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "models/functional.h"
 #include "models/llama_config.h"
@@ -15,7 +16,9 @@ class Llama : public Model {
   explicit Llama(const LlamaConfig& config) : llama_(config) {
     config_ = config;
     const int64_t channels = config.channels;
-    blobs_.push_back({"embed_tokens", {{"embed_tokens.weight", {config.vocab, channels}}}});
+    Blob& table = blobs_.emplace_back(
+        Blob{"embed_tokens", {{"embed_tokens.weight", {config.vocab, channels}}}});
+    if (config.traits.modern_bert) table.weights.push_back({"embed_norm.weight", {channels}});
     stages_.push_back({.name = "embed",
                        .blobs = {"embed_tokens"},
                        .takes = Takes::kTokens,
@@ -30,13 +33,13 @@ class Llama : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    add_head();
+    if (!config.encodes()) add_head();
     add_tables("rope", config.rope);
     if (has_window_rope()) add_tables("window_rope", config.window_rope);
   }
 
   bool is_inside(std::string_view tensor) const override {
-    return std::ranges::any_of(std::array{"layers.", "embed_tokens.", "norm."},
+    return std::ranges::any_of(std::array{"layers.", "embed_tokens.", "embed_norm.", "norm."},
                                [&](const char* prefix) { return tensor.starts_with(prefix); });
   }
 
@@ -54,7 +57,7 @@ class Llama : public Model {
       weights.push_back({cat(name, ".", what, ".weight"), {outputs, inputs}, Product::kOutIn});
       if (bias) weights.push_back({cat(name, ".", what, ".bias"), {outputs}});
     };
-    vector("input_layernorm", channels);
+    if (has_input_norm(layer)) vector("input_layernorm", channels);
     matrix("self_attn.q_proj", width, channels, c.qkv_bias);
     matrix("self_attn.k_proj", kv, channels, c.qkv_bias);
     matrix("self_attn.v_proj", kv, channels, c.qkv_bias);
@@ -71,6 +74,7 @@ class Llama : public Model {
     matrix("mlp.gate_proj", inner, channels, c.mlp_bias);
     matrix("mlp.up_proj", inner, channels, c.mlp_bias);
     matrix("mlp.down_proj", channels, inner, c.mlp_bias);
+    if (c.traits.modern_bert) name_parts(name, weights);
     blobs_.push_back({name, std::move(weights)});
     stages_.push_back(
         {.name = cat("block.", layer),
@@ -79,6 +83,25 @@ class Llama : public Model {
          .width = channels,
          .kv = {c.kv_heads, c.head_dim, c.windows[static_cast<size_t>(layer)]},
          .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
+  }
+
+  bool has_input_norm(int layer) const { return layer > 0 || !llama_.traits.modern_bert; }
+
+  // The matrices that are rows of one of the checkpoint, in its order.
+  static void name_parts(const std::string& block, std::vector<WeightDecl>& weights) {
+    for (const auto& [whole, parts] :
+         {std::pair{".self_attn.qkv_proj", std::vector{"q_proj", "k_proj", "v_proj"}},
+          {".mlp.gate_up_proj", std::vector{"gate_proj", "up_proj"}}}) {
+      int64_t row = 0;
+      for (WeightDecl& decl : weights) {
+        const auto is_part = [&](const char* part) {
+          return decl.name.ends_with(cat(part, ".weight"));
+        };
+        if (!std::ranges::any_of(parts, is_part)) continue;
+        decl.from = cat(block, whole, ".weight");
+        decl.from_row = std::exchange(row, row + decl.dims[0]);
+      }
+    }
   }
 
   // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
@@ -120,6 +143,7 @@ class Llama : public Model {
         gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows}));
     // Times one where it has no scale: a step is to make the rows.
     const double scale = llama_.traits.scaled_embedding ? std::sqrt(double(llama_.channels)) : 1;
+    if (llama_.traits.modern_bert) return {"hidden", norm(rows, "embed_norm.weight", types)};
     return {"hidden", rows * static_cast<float>(scale)};
   }
 
@@ -129,7 +153,8 @@ class Llama : public Model {
     const auto normed = [&](const Tensor& of, const char* by) {
       return norm(of, cat(name, by, ".weight"), types);
     };
-    const Tensor attended = attention_of(layer, normed(x, "input_layernorm"), types);
+    const Tensor attended =
+        attention_of(layer, has_input_norm(layer) ? normed(x, "input_layernorm") : x, types);
     if (!llama_.traits.post_norms) {
       const Tensor x1 = x + attended;
       return {"hidden_out", x1 + mlp(name, normed(x1, "post_attention_layernorm"), types)};
@@ -161,7 +186,8 @@ class Llama : public Model {
                                        .head_dim = llama_.head_dim,
                                        .scale = llama_.attention_scale,
                                        .window = window(layer),
-                                       .cap = llama_.score_cap});
+                                       .cap = llama_.score_cap,
+                                       .causal = !llama_.encodes()});
     return linear(attended, name + "o_proj", llama_.out_bias, types);
   }
 
@@ -193,7 +219,9 @@ class Llama : public Model {
     return bias ? product + stored(name + ".bias", types) : product;
   }
   Tensor norm(const Tensor& x, const std::string& weight, const StageTypes& types) const {
-    return rms_norm(x, stored(weight, types), llama_.norm_eps, llama_.traits.plus_one);
+    const Tensor by = stored(weight, types);
+    if (llama_.traits.modern_bert) return layer_norm(x, by, llama_.norm_eps);
+    return rms_norm(x, by, llama_.norm_eps, llama_.traits.plus_one);
   }
   Tensor normed_rows(const StageTypes& types) const {
     const Tensor x = gather(input("hidden", DType::kF32, {kRows, llama_.channels}),
@@ -230,6 +258,11 @@ std::vector<std::string> llama_examples() {
          5}}.dump());
   }
   return configs;
+}
+
+bool is_beside_modern_bert(std::string_view name) {
+  return name.starts_with("head.") || name.starts_with("decoder.") ||
+         name.starts_with("classifier.") || is_rotary_buffer(name);
 }
 
 bool is_rotary_buffer(std::string_view name) {

@@ -37,7 +37,14 @@ constexpr Traits kTraits[] = {
      .activation_key = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
      .head_dim = 256,
-     .theta = 1e6}};
+     .theta = 1e6},
+    {.model_type = "modernbert",
+     .windows = Windows::kButFirstOfN,
+     .encodes = true,
+     .modern_bert = true,
+     .activation_key = "hidden_activation",
+     .activation = "gelu",
+     .theta = 160000}};
 
 const Traits& traits_of(const ConfigReader& reader) {
   const std::string type = reader.text_or("model_type", "");
@@ -66,6 +73,8 @@ bool has_window(const ConfigReader& reader, const LlamaConfig& config, int layer
       return layer >= reader.integer_or("max_window_layers", 0, kMaxSize, 28);
     case Windows::kEverySecond:
       return layer % 2 == 0;
+    case Windows::kButFirstOfN:
+      return layer % reader.integer_or("global_attn_every_n_layers", 1, kMaxSize, 3) != 0;
     case Windows::kButEveryNth:
       break;
   }
@@ -78,7 +87,11 @@ std::vector<int> windows_of(const ConfigReader& reader, const LlamaConfig& confi
   const bool off =
       config.traits.windows == Windows::kLast && !reader.boolean_or("use_sliding_window", false);
   const bool gemma = config.traits.windows >= Windows::kEverySecond;
-  const int size = off ? 0 : reader.integer_or("sliding_window", 1, 1 << 30, gemma ? 4096 : 0);
+  const bool modern = config.traits.modern_bert;
+  const char* const key = modern ? "local_attention" : "sliding_window";
+  const int usual = modern ? 128 : gemma ? 4096 : 0;
+  int size = off ? 0 : reader.integer_or(key, 1, 1 << 30, usual);
+  if (config.encodes()) size = size / 2 + 1;  // to either side, its own row among them
   std::vector<int> all;
   for (int layer = 0; layer < config.layers; ++layer) {
     all.push_back(size > 0 && has_window(reader, config, layer) ? size : 0);
@@ -111,9 +124,12 @@ void read_heads(const ConfigReader& reader, LlamaConfig& config) {
 
 void read_ropes(const ConfigReader& reader, LlamaConfig& config) {
   const Traits& traits = config.traits;
-  config.rope = read_rope(reader, "full_attention", config.max_positions, traits.theta);
+  const double theta = traits.modern_bert
+                           ? reader.number_or("global_rope_theta", 1, 1e12, traits.theta)
+                           : traits.theta;
+  config.rope = read_rope(reader, "full_attention", config.max_positions, theta);
   config.window_rope = config.rope;
-  if (traits.windows != Windows::kButEveryNth) return;
+  if (traits.windows < Windows::kButEveryNth) return;
   // Blocks with a window have a rope of their own.
   const bool kinds =
       reader.has("rope_parameters") && reader["rope_parameters"].contains("sliding_attention");
@@ -121,7 +137,8 @@ void read_ropes(const ConfigReader& reader, LlamaConfig& config) {
     config.window_rope = read_rope(reader, "sliding_attention", config.max_positions, 10000);
   } else {
     config.window_rope = {};
-    config.window_rope.theta = reader.number_or("rope_local_base_freq", 1, 1e12, 10000);
+    config.window_rope.theta = reader.number_or(
+        traits.modern_bert ? "local_rope_theta" : "rope_local_base_freq", 1, 1e12, 10000);
   }
 }
 
@@ -143,8 +160,14 @@ LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> c
   config.traits = traits_of(reader);
   const Traits& traits = config.traits;
   config.model_type = traits.model_type;
-  if (reader.boolean_or("use_bidirectional_attention", false)) {
+  const bool both = reader.boolean_or("use_bidirectional_attention", false);
+  if (both && traits.windows != Windows::kButEveryNth) {
     reader.refuse("use_bidirectional_attention", "expected false: rows see those before them");
+  }
+  if (both || traits.encodes) {
+    config.kind = ModelKind::kEncoder;
+    config.final_norm = true;
+    config.ranks = traits.modern_bert && reader.ranks();
   }
   config.layers = reader.integer("num_hidden_layers", 1, 1024);
   config.channels = reader.integer("hidden_size", 1, kMaxSize);
@@ -153,7 +176,14 @@ LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> c
   config.max_positions = reader.integer("max_position_embeddings", 1, 1 << 24);
   config.context = served_context(config.max_positions, context);
   read_heads(reader, config);
-  config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6));
+  const bool modern = traits.modern_bert;
+  config.norm_eps = static_cast<float>(
+      reader.number_or(modern ? "norm_eps" : "rms_norm_eps", 1e-12, 1.0, modern ? 1e-5 : 1e-6));
+  for (const char* bias : {"attention_bias", "mlp_bias", "norm_bias"}) {
+    if (modern && reader.boolean_or(bias, false)) {
+      reader.refuse(bias, "expected false: a ModernBERT has none");
+    }
+  }
   const bool has_key = reader.has(traits.activation_key);
   config.activation =
       reader.activation_or(has_key ? traits.activation_key : "hidden_act", traits.activation);

@@ -17,6 +17,7 @@ enum class LlamaWindows : uint8_t {
   kLast,         // from max_window_layers on, with use_sliding_window
   kEverySecond,  // the first, the third, ...
   kButEveryNth,  // all but each sliding_window_pattern-th
+  kButFirstOfN,  // all but the first of global_attn_every_n_layers
 };
 
 // How the members of the family differ.
@@ -30,6 +31,10 @@ struct LlamaTraits {
   bool scaled_embedding = false;  // by sqrt(C)
   bool caps = false;              // of scores and logits, where config.json has them
   bool tied_head = false;         // where config.json does not say
+  bool encodes = false;           // rows see those behind them too, and there is no head
+  // Norms are LayerNorms without a bias, the embedding's among them; the first block's attention
+  // has none. Queries, keys and values are one matrix of the checkpoint, gate and up another.
+  bool modern_bert = false;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   int head_dim = 0;  // where config.json has none; 0: C / heads

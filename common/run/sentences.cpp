@@ -146,7 +146,7 @@ Sentences Sentences::read(Files names, const ReadFile& file, const ModelConfig& 
   Sentences sentences;
   sentences.meant_ = modules || config.encodes();
   sentences.channels_ = static_cast<size_t>(config.channels);
-  sentences.point_ = config.encodes() ? Point(config.layers) : Point::norm();
+  sentences.point_ = Point::pooled(config.layers, config.has_norm());
   if (modules) sentences.read_modules(file("modules.json"), file, names);
   sentences.max_tokens_ = static_cast<uint32_t>(config.context);
   if (!sentences.meant_) return sentences;

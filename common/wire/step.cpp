@@ -85,8 +85,8 @@ Point parse_to(std::string_view text, const ModelConfig& config) {
   if (!to) {
     Fields::refuse("to", cat("expected 0..", config.layers, ", \"norm\" or \"head\""));
   }
-  // The state that leaves the last block is normed.
-  return config.encodes() && *to == Point::norm() ? Point(config.layers) : *to;
+  // Without a final norm the state that leaves the last block is normed.
+  return *to == Point::norm() ? Point::pooled(config.layers, config.has_norm()) : *to;
 }
 
 // A number or a name, and nothing else.
@@ -164,11 +164,11 @@ DType hidden_format(Point to, DType wire) { return to == Point::head() ? DType::
 
 // Where rows end that are pooled.
 Point pooled_at(const ModelConfig& config) {
-  return config.encodes() ? Point(config.layers) : Point::norm();
+  return Point::pooled(config.layers, config.has_norm());
 }
 
 Point last_point(const ModelConfig& config) {
-  return Point::last(config.layers, !config.encodes());
+  return Point::last(config.layers, config.has_norm(), !config.encodes());
 }
 
 // A list of lists of ids.
