@@ -81,19 +81,19 @@ BertConfig read_bert_config(std::string_view config_json, std::optional<int> con
   config.norm_eps = static_cast<float>(reader.number_or("layer_norm_eps", 1e-15, 1.0, 1e-12));
   config.activation = reader.activation_or("hidden_act", "gelu");
   config.ranks = reader.ranks();
-  int unused = 0;  // rows of the table of positions, before the first token's
   if (config.traits.counted) {
     config.marks = Marks::kPositions;
     config.padding = reader.integer_or("pad_token_id", 0, kMaxVocab - 1, 1);
-    unused = config.padding + 1;
-    if (unused >= config.max_positions) {
-      reader.refuse("max_position_embeddings",
-                    cat("expected more than ", unused, ", got ", config.max_positions));
-    }
   } else if (config.ranks && config.token_types > 1) {
     config.marks = Marks::kTypes;
   }
-  config.context = served_context(config.max_positions - unused, context);
+  const int unused = config.padding + 1;  // rows of the table, before the first token's
+  if (unused >= config.max_positions) {
+    reader.refuse("max_position_embeddings",
+                  cat("expected more than ", unused, ", got ", config.max_positions));
+  }
+  config.max_positions -= unused;
+  config.context = served_context(config.max_positions, context);
   const int buckets =
       reader.integer_or("relative_attention_num_buckets", 1, kMaxSize, kBiasBuckets);
   if (config.traits.biased && buckets != kBiasBuckets) {
@@ -121,10 +121,11 @@ class Bert : public Model {
       return std::array{WeightDecl{name + ".weight", {channels}},
                         WeightDecl{name + ".bias", {channels}}};
     };
-    Blob& tables = blobs_.emplace_back(
-        Blob{"embeddings",
-             {{"embeddings.word_embeddings.weight", {config.vocab, channels}},
-              {"embeddings.position_embeddings.weight", {config.max_positions, channels}}}});
+    Blob& tables =
+        blobs_.emplace_back(Blob{"embeddings",
+                                 {{"embeddings.word_embeddings.weight", {config.vocab, channels}},
+                                  {"embeddings.position_embeddings.weight",
+                                   {config.max_positions + config.padding + 1, channels}}}});
     if (config.token_types > 0) {
       tables.weights.push_back({.name = kTypes,
                                 .dims = {config.token_types, channels},
