@@ -13,8 +13,10 @@ struct EmbeddedTexts {
   uint64_t trips = 0;         // to the cloud: one, but for what is larger than a message may be
 };
 
-// Throws RemoteError, and as run_texts() does.
+// `seconds`: of each that is a pair, as SequenceRows has it. Throws RemoteError, and as run_texts()
+// does.
 EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32_t>> texts,
-                          const Sentences& sentences, SplitCounts& counts);
+                          const Sentences& sentences, SplitCounts& counts,
+                          std::span<const uint32_t> seconds = {});
 
 }  // namespace split::edge

@@ -71,8 +71,9 @@ struct Options {
   std::optional<int> logprobs;
   DraftOptions drafts = {.most = kMostDrafts};  // of texts that run here alone; without a memory
 
-  bool jsonl = false;  // with embed: of each line
-  std::string out;     // where these go; empty: stdout
+  bool jsonl = false;                      // with embed: of each line
+  std::optional<std::string> rerank = {};  // what lines are ranked by; embed goes with it
+  std::string out;                         // where these go; empty: stdout
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   bool measure = false;                   // for the plan
   Goal goal = Goal::kFast;                // of a cut that is chosen

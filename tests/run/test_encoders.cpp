@@ -257,6 +257,70 @@ TEST_P(SentenceModels, TextsBecomeTheEmbeddingsOfSentenceTransformers) {
   EXPECT_EQ(spaced.ids, golden.values<int32_t>("strip.embedding_ids"));
 }
 
+class PairModels : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(All, PairModels,
+                         testing::Combine(testing::Values("rerank-bert", "rerank-xlmr",
+                                                          "rerank-modernbert"),
+                                          testing::Values("cpu", "vulkan")),
+                         [](const auto& info) { return device_name_of(info); });
+
+TEST_P(PairModels, PairsHaveTheIdsTypesAndScoresOfSentenceTransformers) {
+  const auto& [name, kind] = GetParam();
+  std::optional<Loaded> loaded;
+  try {
+    loaded.emplace(name, kind);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    GTEST_SKIP() << error.what();
+  }
+  const Golden& golden = loaded->golden;
+  const Sentences sentences = sentences_of(golden);
+  EXPECT_TRUE(sentences.ranks());
+  EXPECT_EQ(sentences.dimensions(), 1u);
+  const auto tokenizer = load_tokenizer(golden.checkpoint.path());
+  const Json prompts = json_of(golden)["prompts"];
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::string of = cat("p", i, ".");
+    const SentenceIds pair =
+        sentences.pair(*tokenizer, tokenizer->encode(prompts[i]["query"].text()),
+                       tokenizer->encode(prompts[i]["text"].text()), true);
+    EXPECT_EQ(pair.ids, golden.values<int32_t>(of + "ids")) << of;
+    const auto types = golden.values<int32_t>(of + "types");
+    for (size_t at = 0; at < types.size() && name == std::string("rerank-bert"); ++at) {
+      EXPECT_EQ(types[at], at >= pair.second ? 1 : 0) << of << at;
+    }
+    const auto rows = loaded->run({pair.ids}, sentences.point(), {pair.second})[0];
+    const auto score = sentences.pool(rows, sentences.normalizes());
+    ASSERT_EQ(score.size(), 1u);
+    EXPECT_NEAR(score[0], golden.values<float>(of + "score")[0], 1e-5) << of;
+  }
+}
+
+// The shorter text keeps all that it may, as the library tokenizers cuts pairs.
+TEST(PairModels, TheLongerTextIsCutFirst) {
+  const Golden golden("models/rerank-xlmr");
+  const Sentences sentences = sentences_of(golden);  // of 64 tokens, four of them added
+  const auto tokenizer = load_tokenizer(golden.checkpoint.path());
+  const auto lengths = [&](size_t query, size_t document) {
+    const std::vector<int32_t> q(query, 10), d(document, 11);
+    const SentenceIds pair = sentences.pair(*tokenizer, q, d, true);
+    EXPECT_EQ(pair.truncated, query + document > 60);
+    EXPECT_LE(pair.ids.size(), 64u);
+    EXPECT_EQ(pair.ids.front(), 0);
+    EXPECT_EQ(pair.ids.back(), 2);
+    return std::pair(std::ranges::count(pair.ids, 10), std::ranges::count(pair.ids, 11));
+  };
+  EXPECT_EQ(lengths(20, 40), std::pair(20L, 40L));
+  EXPECT_EQ(lengths(20, 90), std::pair(20L, 40L));
+  EXPECT_EQ(lengths(50, 8), std::pair(50L, 8L));
+  EXPECT_EQ(lengths(55, 20), std::pair(40L, 20L));
+  EXPECT_EQ(lengths(45, 50), std::pair(30L, 30L));
+  const std::vector<int32_t> longest(60, 10), one(1, 11);
+  EXPECT_THROW(sentences.pair(*tokenizer, longest, one, true), Error) << "no room";
+  const std::vector<int32_t> some(20, 10), many(41, 11);
+  EXPECT_THROW(sentences.pair(*tokenizer, some, many, false), InputTooLong);
+}
+
 // Float64 arithmetic on the weights of a file as llama.cpp's converter writes it, and its pooling.
 TEST(GgufBert, EmbeddingsAreThoseOfTheFilesWeights) {
   const GoldenValues golden("models/gguf");
