@@ -409,7 +409,7 @@ async function compare() {
 }
 
 // Asks for what texts are beside each other, and shows what that took.
-async function compare(event, took, ask) {
+async function show_trip(event, took, ask) {
   event.preventDefault();
   try {
     const usage = await ask(), {bytes_up, bytes_down, wire_ms} = usage.splitcompute;
@@ -425,7 +425,7 @@ async function compare(event, took, ask) {
 }
 
 function embed(event) {
-  return compare(event, 'embed-took', async () => {
+  return show_trip(event, 'embed-took', async () => {
     const {vectors, usage} = await source.embed([$('first').value, $('second').value]);
     const cosine = figures.cosine(...vectors);
     $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${vectors[0].length} channels`;
@@ -435,7 +435,7 @@ function embed(event) {
 }
 
 function rank(event) {
-  return compare(event, 'rank-took', async () => {
+  return show_trip(event, 'rank-took', async () => {
     const lines = $('documents').value.split('\n').filter((line) => line.trim());
     const {results, usage} = await source.rerank($('query').value, lines);
     $('ranked').replaceChildren(...results.map(({index, relevance_score}) => {
