@@ -18,14 +18,15 @@
 #   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (with the libraries that npm
 #                            ships; compiled for CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
-#   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
+#   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base, for peers also mpnet, e5-small, bge-m3,
+#   modernbert-base and embeddinggemma.
 # Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
   kernels | cpu | gpu | http | cloud | split | store | train | pair | web | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,24s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,25s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
   *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then

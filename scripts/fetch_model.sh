@@ -39,6 +39,13 @@ e5-small-v2               intfloat/e5-small-v2
 e5-base-v2                intfloat/e5-base-v2
 gte-small                 thenlper/gte-small
 gte-base                  thenlper/gte-base
+all-mpnet-base-v2         sentence-transformers/all-mpnet-base-v2
+paraphrase-multilingual-minilm-l12-v2 sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2
+multilingual-e5-small     intfloat/multilingual-e5-small
+modernbert-embed-base     nomic-ai/modernbert-embed-base
+embeddinggemma-300m       google/embeddinggemma-300m
+bge-reranker-base         BAAI/bge-reranker-base
+ms-marco-minilm-l6-v2     cross-encoder/ms-marco-MiniLM-L6-v2
 '
 name='' out='' mirror=${HF_ENDPOINT:-https://huggingface.co}
 while [ $# -gt 0 ]; do

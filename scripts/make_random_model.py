@@ -5,11 +5,17 @@
   llama   tiny agent smollm2-135m tinyllama-1.1b llama-3.2-1b
   qwen2   tiny qwen2.5-0.5b
   qwen3   tiny qwen3-0.6b
-  bert    tiny minilm-l6 bge-base       with the files of sentence-transformers
+  bert    tiny minilm-l6 bge-base       with the files of sentence-transformers, as the next ones
+  mpnet   tiny mpnet-base
+  roberta tiny roberta-base
+  xlm-roberta  tiny e5-small bge-m3
+  modernbert   tiny modernbert-base
+  embeddinggemma  tiny 300m
 
 For benchmarks and tests of real shapes without a download. The same arguments give the same bytes on every machine.
 Without --tokenizer the directory has no tokenizer files, and the model takes ids only. --onnx writes the same weights as
-model.onnx too, of gpt2 and bert.
+model.onnx too, of gpt2 and of encoders. --rerank puts a classifier of one label on an encoder (but embeddinggemma), which then
+scores pairs of texts.
 """
 import argparse
 import json
@@ -43,7 +49,17 @@ OTHERS = {
         "minilm-l6": (6, 384, 12, 12, 1536, 30522, 512),
         "bge-base": (12, 768, 12, 12, 3072, 30522, 512),
     },
+    "mpnet": {"tiny": (2, 64, 4, 4, 160, 512, 130), "mpnet-base": (12, 768, 12, 12, 3072, 30527, 514)},
+    "roberta": {"tiny": (2, 64, 4, 4, 160, 512, 130), "roberta-base": (12, 768, 12, 12, 3072, 50265, 514)},
+    "xlm-roberta": {
+        "tiny": (2, 64, 4, 4, 160, 512, 130),
+        "e5-small": (12, 384, 12, 12, 1536, 250037, 514),
+        "bge-m3": (24, 1024, 16, 16, 4096, 250002, 8194),
+    },
+    "modernbert": {"tiny": (4, 64, 4, 4, 96, 512, 128), "modernbert-base": (22, 768, 12, 12, 1152, 50368, 8192)},
+    "embeddinggemma": {"tiny": (4, 64, 4, 1, 96, 512, 128), "300m": (24, 768, 3, 1, 1152, 262144, 2048)},
 }
+ENCODERS = ("bert", "mpnet", "roberta", "xlm-roberta", "modernbert", "embeddinggemma")
 ARCHS = {"gpt2": GPT2, **OTHERS}
 # Settings that a size has beyond its numbers.
 MORE = {
@@ -62,8 +78,25 @@ MORE = {
     "qwen2.5-0.5b": {"rope_theta": 1000000.0},
     "qwen3-0.6b": {"rope_theta": 1000000.0, "head_dim": 128},
 }
-# The text that a size of bert takes, and how it pools.
-SENTENCES = {"tiny": (64, "mean"), "minilm-l6": (256, "mean"), "bge-base": (512, "cls")}
+# The text that a size of an encoder takes, and how it pools.
+SENTENCES = {
+    "tiny": (64, "mean"),
+    "minilm-l6": (256, "mean"),
+    "bge-base": (512, "cls"),
+    "mpnet-base": (384, "mean"),
+    "roberta-base": (512, "mean"),
+    "e5-small": (512, "mean"),
+    "bge-m3": (8192, "cls"),
+    "modernbert-base": (8192, "cls"),
+    "300m": (2048, "mean"),
+}
+CLASSIFIERS = {
+    "bert": "Bert",
+    "mpnet": "MPNet",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "modernbert": "ModernBert",
+}
 TOKENIZER_FILES = ("vocab.json", "merges.txt", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
 CHUNK = 1 << 16  # values at a time: 512 KiB of random words stay in the cache
 TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -125,6 +158,35 @@ def other_config(arch, size, positions, vocab, dtype):
             "layer_norm_eps": 1e-12,
             "pad_token_id": 0,
             "type_vocab_size": 2,
+        }
+    if arch in ("mpnet", "roberta", "xlm-roberta"):
+        more = {"relative_attention_num_buckets": 32} if arch == "mpnet" else {"type_vocab_size": 1}
+        names = {"mpnet": "MPNetModel", "roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel"}
+        common = {"hidden_act": "gelu", "layer_norm_eps": 1e-05, "pad_token_id": 1}
+        return config | common | more | {"architectures": [names[arch]]}
+    if arch == "modernbert":
+        return config | {
+            "architectures": ["ModernBertModel"],
+            "global_attn_every_n_layers": 3,
+            "global_rope_theta": 160000.0,
+            "hidden_activation": "gelu",
+            "local_attention": 128,
+            "local_rope_theta": 10000.0,
+            "norm_eps": 1e-05,
+        }
+    if arch == "embeddinggemma":
+        return config | {
+            "architectures": ["Gemma3TextModel"],
+            "head_dim": 256 if size == "300m" else 16,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "model_type": "gemma3_text",
+            "num_key_value_heads": kv_heads,
+            "query_pre_attn_scalar": 256,
+            "rms_norm_eps": 1e-06,
+            "rope_local_base_freq": 10000.0,
+            "rope_theta": 1000000.0,
+            "sliding_window": 512,
+            "use_bidirectional_attention": True,
         }
     config |= {
         "architectures": [{"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[arch] + "ForCausalLM"],
@@ -194,7 +256,7 @@ def llama_tensors(config):
 
 
 def bert_tensors(config):
-    c, inner = config["hidden_size"], config["intermediate_size"]
+    c, inner, mpnet = config["hidden_size"], config["intermediate_size"], config["model_type"] == "mpnet"
 
     def norm(name):
         return [(name + ".LayerNorm.weight", (c,), 1, 0.05), (name + ".LayerNorm.bias", (c,), 0, STD)]
@@ -202,20 +264,70 @@ def bert_tensors(config):
     out = [
         ("embeddings.word_embeddings.weight", (config["vocab_size"], c), 0, STD),
         ("embeddings.position_embeddings.weight", (config["max_position_embeddings"], c), 0, STD),
-        ("embeddings.token_type_embeddings.weight", (2, c), 0, STD),
         *norm("embeddings"),
     ]
+    if mpnet:
+        out.append(("encoder.relative_attention_bias.weight", (32, config["num_attention_heads"]), 0, 0.5))
+    else:
+        out.append(("embeddings.token_type_embeddings.weight", (config["type_vocab_size"], c), 0, STD))
     for layer in range(config["num_hidden_layers"]):
         h = f"encoder.layer.{layer}."
-        for name in ("query", "key", "value"):
-            out += linear(h + "attention.self." + name, c, c, True)
-        out += linear(h + "attention.output.dense", c, c, True) + norm(h + "attention.output")
+        names = ("attn.q", "attn.k", "attn.v", "attn.o") if mpnet else ("self.query", "self.key", "self.value", "output.dense")
+        for name in names:
+            out += linear(f"{h}attention.{name}", c, c, True)
+        out += norm(h + ("attention" if mpnet else "attention.output"))
         out += linear(h + "intermediate.dense", inner, c, True) + linear(h + "output.dense", c, inner, True)
         out += norm(h + "output")
     return out
 
 
-TENSORS = {"gpt2": gpt2_tensors, "llama": llama_tensors, "qwen2": llama_tensors, "qwen3": llama_tensors, "bert": bert_tensors}
+def modernbert_tensors(config):
+    c, inner = config["hidden_size"], config["intermediate_size"]
+    residual = STD / math.sqrt(2 * config["num_hidden_layers"])
+    out = [("embeddings.tok_embeddings.weight", (config["vocab_size"], c), 0, STD)]
+    norms = ["embeddings.norm", "final_norm"]
+    for layer in range(config["num_hidden_layers"]):
+        h = f"layers.{layer}."
+        norms += [h + "mlp_norm"] + ([h + "attn_norm"] if layer > 0 else [])
+        out += linear(h + "attn.Wqkv", 3 * c, c, False) + linear(h + "attn.Wo", c, c, False, residual)
+        out += linear(h + "mlp.Wi", 2 * inner, c, False) + linear(h + "mlp.Wo", c, inner, False, residual)
+    return out + [(name + ".weight", (c,), 1, 0.05) for name in norms]
+
+
+def embeddinggemma_tensors(config):
+    c, inner, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    width, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+    out = [("embed_tokens.weight", (config["vocab_size"], c), 0, STD), ("norm.weight", (c,), 0, 0.05)]
+    for layer in range(config["num_hidden_layers"]):
+        h = f"layers.{layer}."
+        for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            out.append((f"{h}{norm}_layernorm.weight", (c,), 0, 0.05))
+        out += [(f"{h}self_attn.{norm}.weight", (d,), 0, 0.05) for norm in ("q_norm", "k_norm")]
+        out += linear(h + "self_attn.q_proj", width, c, False) + linear(h + "self_attn.k_proj", kv, c, False)
+        out += linear(h + "self_attn.v_proj", kv, c, False) + linear(h + "self_attn.o_proj", c, width, False)
+        for name, outputs, inputs in (("gate", inner, c), ("up", inner, c), ("down", c, inner)):
+            out += linear(f"{h}mlp.{name}_proj", outputs, inputs, False)
+    return out
+
+
+def classifier_tensors(arch, config):
+    """What a ...ForSequenceClassification with one label has on top of the encoder."""
+    c = config["hidden_size"]
+    if arch == "bert":
+        return linear("pooler.dense", c, c, True) + linear("classifier", 1, c, True)
+    if arch == "modernbert":
+        return [("head.norm.weight", (c,), 1, 0.05), *linear("head.dense", c, c, False), *linear("classifier", 1, c, True)]
+    return linear("classifier.dense", c, c, True) + linear("classifier.out_proj", 1, c, True)
+
+
+TENSORS = {
+    "gpt2": gpt2_tensors,
+    **{arch: llama_tensors for arch in ("llama", "qwen2", "qwen3")},
+    **{arch: bert_tensors for arch in ("bert", "mpnet", "roberta", "xlm-roberta")},
+    "modernbert": modernbert_tensors,
+    "embeddinggemma": embeddinggemma_tensors,
+}
+
 
 
 def normal(bits, count):
@@ -269,10 +381,18 @@ def write_json(folder, name, value):
         out.write("\n")
 
 
-def write_sentence_files(folder, size, channels):
+def write_sentence_files(folder, arch, size, channels, seed):
     """What sentence-transformers reads beside the model."""
     length, pooling = SENTENCES[size]
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if arch == "embeddinggemma":
+        for path, inputs, outputs in (("2_Dense", channels, 4 * channels), ("3_Dense", 4 * channels, channels)):
+            kinds.append((path, "Dense"))
+            dense = {"in_features": inputs, "out_features": outputs, "bias": False}
+            write_json(folder, path + "/config.json", dense | {"activation_function": "torch.nn.modules.linear.Identity"})
+            tensors = [("linear.weight", (outputs, inputs), 0, STD)]
+            write_weights(os.path.join(folder, path, "model.safetensors"), tensors, "f32", seed)
+    kinds.append((f"{len(kinds)}_Normalize", "Normalize"))
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (path, kind) in enumerate(kinds)
@@ -310,7 +430,8 @@ def main():
     parser.add_argument("--n-ctx", type=int, metavar="N", help="positions (default: the model's)")
     parser.add_argument("--vocab", type=int, metavar="N", help="tokens (default: the model's)")
     parser.add_argument("--tokenizer", metavar="DIR", help="copy the tokenizer files of this directory")
-    parser.add_argument("--onnx", action="store_true", help="write model.onnx too (gpt2, bert; needs python3-onnx)")
+    parser.add_argument("--onnx", action="store_true", help="write model.onnx too (gpt2, encoders; needs python3-onnx)")
+    parser.add_argument("--rerank", action="store_true", help="an encoder with a classifier of one label")
     args = parser.parse_args()
     if args.size not in ARCHS[args.arch]:
         parser.error(f"--size: expected one of {', '.join(ARCHS[args.arch])} for {args.arch}, got '{args.size}'")
@@ -319,8 +440,10 @@ def main():
     positions = published[1] if args.n_ctx is None else args.n_ctx
     if args.seed < 0 or positions < 1 or vocab < 2:
         parser.error("--seed is 0 or more, --n-ctx 1 or more, --vocab 2 or more")
-    if args.onnx and (args.arch not in ("gpt2", "bert") or args.dtype != "f32"):
-        parser.error("--onnx: expected gpt2 or bert in f32")
+    if args.onnx and (args.arch not in ("gpt2", *ENCODERS) or args.dtype != "f32"):
+        parser.error("--onnx: expected gpt2 or an encoder in f32")
+    if args.rerank and args.arch not in CLASSIFIERS:
+        parser.error(f"--rerank: expected --arch {', '.join(CLASSIFIERS)}, got {args.arch}")
     global np  # after the command line: --help needs nothing
     try:
         import numpy as np
@@ -342,11 +465,15 @@ def main():
         config = gpt2_config(args.size, positions, vocab, args.dtype)
     else:
         config = other_config(args.arch, args.size, positions, vocab, args.dtype)
+    if args.rerank:
+        config["architectures"] = [CLASSIFIERS[args.arch] + "ForSequenceClassification"]
+        config["id2label"] = {"0": "LABEL_0"}
     write_json(args.out, "config.json", config)
-    if args.arch == "bert":
-        write_sentence_files(args.out, args.size, config["hidden_size"])
+    if args.arch in ENCODERS and not args.rerank:
+        write_sentence_files(args.out, args.arch, args.size, config["hidden_size"], args.seed)
     # Sorted, as the safetensors library saves them.
-    tensors = sorted(TENSORS[args.arch](config))
+    tensors = TENSORS[args.arch](config) + (classifier_tensors(args.arch, config) if args.rerank else [])
+    tensors.sort()
     write_weights(os.path.join(args.out, "model.safetensors"), tensors, args.dtype, args.seed)
     if args.onnx:
         write_onnx(args.out, config)

@@ -1,7 +1,7 @@
-"""The graph of a GPT-2 or BERT directory for ONNX Runtime, made by make_random_model.py --onnx; for benchmarks only.
+"""The graph of a GPT-2's or an encoder's directory for ONNX Runtime, made by make_random_model.py --onnx; for benchmarks only.
 
 gpt2: input_ids [1, T], past.N.key and past.N.value [1, H, P, D] -> logits [1, V] of the last token, present.N.*
-bert: input_ids, attention_mask [B, T] -> last_hidden_state [B, T, C]
+encoders: input_ids, attention_mask [B, T] -> last_hidden_state [B, T, C]; no text names padding
 """
 import json
 import os
@@ -119,18 +119,58 @@ def gpt2(g, config, w):
     return inputs, outputs
 
 
-def bert(g, config, w):
-    heads, c, epsilon = config["num_attention_heads"], config["hidden_size"], config["layer_norm_eps"]
+def text_inputs(g):
+    """The mask of padding [B, 1, 1, T] and the places [T] of a batch of texts."""
     mask = g.op("Sub", g.number(1), g.op("Cast", "attention_mask", to=TensorProto.FLOAT))
     mask = g.op("Mul", g.op("Unsqueeze", mask, g.whole(1, 2)), g.number(-1e9))
-    scalar = g.whole()
-    rows = g.op("Reshape", g.op("Gather", g.op("Shape", "input_ids"), g.whole(1), axis=0), scalar)
+    rows = g.op("Reshape", g.op("Gather", g.op("Shape", "input_ids"), g.whole(1), axis=0), g.whole())
     zero, one = (g.constant(np.array(n, np.int64)) for n in (0, 1))
-    positions = g.op("Range", zero, rows, one)
+    return mask, g.op("Range", zero, rows, one)
+
+
+def text_outputs(g, x, channels):
+    g.give(x, "last_hidden_state")
+    inputs = [tensor(name, TensorProto.INT64, "B", "T") for name in ("input_ids", "attention_mask")]
+    return inputs, [tensor("last_hidden_state", TensorProto.FLOAT, "B", "T", channels)]
+
+
+def apart(g, places):
+    """Of each row and key, by how many places the key is behind the row: [T, T]."""
+    return g.op("Sub", g.op("Unsqueeze", places, g.whole(0)), g.op("Unsqueeze", places, g.whole(1)))
+
+
+def windowed(g, mask, places, reach):
+    """The mask, and of keys that are further away than `reach`."""
+    far = g.op("Greater", g.op("Abs", apart(g, places)), g.constant(np.array(reach, np.int64)))
+    return g.op("Add", mask, g.op("Mul", g.op("Cast", far, to=TensorProto.FLOAT), g.number(-1e9)))
+
+
+def relative_bias(g, places, table):
+    """MPNet's bias of scores, [H, T, T]: a bucket for each distance up to 7, then by its logarithm."""
+    reach = 128
+    steps = np.arange(-reach, reach + 1)
+    near = np.abs(steps)
+    by_log = 8 + np.floor(np.log2(np.maximum(near, 1) / 8) * 2 + 1e-9).astype(np.int64)
+    buckets = np.where(near < 8, near, np.minimum(by_log, 15)) + np.where(steps > 0, 16, 0)
+    within = g.op("Clip", apart(g, places), *(g.constant(np.array(n, np.int64)) for n in (-reach, reach)))
+    index = g.op("Add", within, g.constant(np.array(reach, np.int64)))
+    return g.op("Transpose", g.op("Gather", g.constant(table[buckets]), index), perm=[2, 0, 1])
+
+
+def bert(g, config, w):
+    """BERT, RoBERTa, XLM-R and MPNet."""
+    heads, c, epsilon = config["num_attention_heads"], config["hidden_size"], config["layer_norm_eps"]
+    kind = config["model_type"]
+    mpnet, counted = kind == "mpnet", kind != "bert"
+    mask, places = text_inputs(g)
+    positions = g.op("Add", places, g.constant(np.array(2, np.int64))) if counted else places
+    if mpnet:
+        mask = g.op("Add", mask, relative_bias(g, places, w["encoder.relative_attention_bias.weight"]))
     e = "embeddings."
     x = g.op("Gather", g.constant(w[e + "word_embeddings.weight"]), "input_ids")
     x = g.op("Add", x, g.op("Gather", g.constant(w[e + "position_embeddings.weight"]), positions))
-    x = g.op("Add", x, g.constant(w[e + "token_type_embeddings.weight"][0]))
+    if not mpnet:
+        x = g.op("Add", x, g.constant(w[e + "token_type_embeddings.weight"][0]))
 
     def norm(x, name):
         return g.norm(x, w[name + ".LayerNorm.weight"], w[name + ".LayerNorm.bias"], epsilon)
@@ -138,17 +178,90 @@ def bert(g, config, w):
     def linear(x, name):
         return g.linear(x, w[name + ".weight"].T, w[name + ".bias"])
 
+    names = ("attn.q", "attn.k", "attn.v", "attn.o") if mpnet else ("self.query", "self.key", "self.value", "output.dense")
     x = norm(x, "embeddings")
     for layer in range(config["num_hidden_layers"]):
         h = f"encoder.layer.{layer}."
-        q, k, v = (g.heads(linear(x, h + "attention.self." + name), heads) for name in ("query", "key", "value"))
-        attended = linear(g.attend(q, k, v, mask, c // heads), h + "attention.output.dense")
-        x = norm(g.op("Add", x, attended), h + "attention.output")
+        q, k, v = (g.heads(linear(x, h + "attention." + name), heads) for name in names[:3])
+        attended = linear(g.attend(q, k, v, mask, c // heads), h + "attention." + names[3])
+        x = norm(g.op("Add", x, attended), h + ("attention" if mpnet else "attention.output"))
         inner = gelu_erf(g, linear(x, h + "intermediate.dense"))
         x = norm(g.op("Add", x, linear(inner, h + "output.dense")), h + "output")
-    g.give(x, "last_hidden_state")
-    inputs = [tensor(name, TensorProto.INT64, "B", "T") for name in ("input_ids", "attention_mask")]
-    return inputs, [tensor("last_hidden_state", TensorProto.FLOAT, "B", "T", c)]
+    return text_outputs(g, x, c)
+
+
+def rotation(g, places, depth, theta):
+    """The cosines and sines [T, D / 2] of rotary positions."""
+    waves = g.constant((theta ** (-np.arange(0, depth, 2) / depth)).astype(np.float32))
+    angles = g.op("Mul", g.op("Unsqueeze", g.op("Cast", places, to=TensorProto.FLOAT), g.whole(1)), waves)
+    return g.op("Cos", angles), g.op("Sin", angles)
+
+
+def rotate(g, x, cosines, sines):
+    a, b = g.op("Split", x, axis=-1, outputs=2)
+    left = g.op("Sub", g.op("Mul", a, cosines), g.op("Mul", b, sines))
+    return g.op("Concat", left, g.op("Add", g.op("Mul", b, cosines), g.op("Mul", a, sines)), axis=-1)
+
+
+def modernbert(g, config, w):
+    heads, c, epsilon = config["num_attention_heads"], config["hidden_size"], config["norm_eps"]
+    depth, zeros = c // heads, np.zeros(c, np.float32)
+    mask, places = text_inputs(g)
+    near = windowed(g, mask, places, config["local_attention"] // 2)
+    turns = {name: rotation(g, places, depth, config[name + "_rope_theta"]) for name in ("global", "local")}
+
+    def norm(x, name):
+        return g.norm(x, w[name + ".weight"], zeros, epsilon)
+
+    def linear(x, name):
+        return g.op("MatMul", x, g.constant(w[name + ".weight"].T))
+
+    x = norm(g.op("Gather", g.constant(w["embeddings.tok_embeddings.weight"]), "input_ids"), "embeddings.norm")
+    for layer in range(config["num_hidden_layers"]):
+        h, full = f"layers.{layer}.", layer % config["global_attn_every_n_layers"] == 0
+        parts = g.op("Split", linear(norm(x, h + "attn_norm") if layer else x, h + "attn.Wqkv"), axis=2, outputs=3)
+        q, k, v = (g.heads(part, heads) for part in parts)
+        q, k = (rotate(g, part, *turns["global" if full else "local"]) for part in (q, k))
+        x = g.op("Add", x, linear(g.attend(q, k, v, mask if full else near, depth), h + "attn.Wo"))
+        gate, up = g.op("Split", linear(norm(x, h + "mlp_norm"), h + "mlp.Wi"), axis=2, outputs=2)
+        x = g.op("Add", x, linear(g.op("Mul", gelu_erf(g, gate), up), h + "mlp.Wo"))
+    return text_outputs(g, norm(x, "final_norm"), c)
+
+
+def embeddinggemma(g, config, w):
+    heads, kv, c = config["num_attention_heads"], config["num_key_value_heads"], config["hidden_size"]
+    depth, epsilon = config["head_dim"], config["rms_norm_eps"]
+    mask, places = text_inputs(g)
+    near = windowed(g, mask, places, config["sliding_window"] // 2)
+    thetas = {True: config["rope_theta"], False: config["rope_local_base_freq"]}
+    turns = {full: rotation(g, places, depth, theta) for full, theta in thetas.items()}
+
+    def norm(x, name):
+        mean = g.op("ReduceMean", g.op("Mul", x, x), axes=[-1])
+        scale = g.op("Reciprocal", g.op("Sqrt", g.op("Add", mean, g.number(epsilon))))
+        return g.op("Mul", g.op("Mul", x, scale), g.constant(1 + w[name + ".weight"]))
+
+    def linear(x, name):
+        return g.op("MatMul", x, g.constant(w[name + ".weight"].T))
+
+    x = g.op("Gather", g.constant(w["embed_tokens.weight"]), "input_ids")
+    x = g.op("Mul", x, g.number(c**0.5))
+    for layer in range(config["num_hidden_layers"]):
+        h, full = f"layers.{layer}.", (layer + 1) % 6 == 0
+        a, y = h + "self_attn.", norm(x, h + "input_layernorm")
+        q, k, v = (g.heads(linear(y, a + name), count) for name, count in (("q_proj", heads), ("k_proj", kv), ("v_proj", kv)))
+        q = rotate(g, norm(q, a + "q_norm"), *turns[full])
+        k = rotate(g, norm(k, a + "k_norm"), *turns[full])
+        scale = config["query_pre_attn_scalar"]
+        attended = linear(g.attend(q, k, v, mask if full else near, scale), a + "o_proj")
+        x = g.op("Add", x, norm(attended, h + "post_attention_layernorm"))
+        y = norm(x, h + "pre_feedforward_layernorm")
+        gated = g.op("Mul", gelu_tanh(g, linear(y, h + "mlp.gate_proj")), linear(y, h + "mlp.up_proj"))
+        x = g.op("Add", x, norm(linear(gated, h + "mlp.down_proj"), h + "post_feedforward_layernorm"))
+    return text_outputs(g, norm(x, "norm"), c)
+
+
+BUILD = {"gpt2": gpt2, "modernbert": modernbert, "gemma3_text": embeddinggemma}
 
 
 def read_weights(path):
@@ -166,6 +279,6 @@ def read_weights(path):
 
 def write(folder, config):
     g = Graph()
-    build = gpt2 if config["model_type"] == "gpt2" else bert
+    build = BUILD.get(config["model_type"], bert)
     inputs, outputs = build(g, config, read_weights(os.path.join(folder, "model.safetensors")))
     g.save(os.path.join(folder, "model.onnx"), inputs, outputs)

@@ -34,14 +34,18 @@ std::string curl_lines(const http::Request& request, const ServedModel& model) {
           of_model, "  # stages and their blobs\n", of_model, "/files/config.json\n");
   if (model.config().encodes()) {
     const std::string both = text ? "[\"Once upon\",\"The king\"]" : "[[0,1],[0,2]]";
+    const bool ranks = model.config().ranks;
+    const std::string asked = cat(ranks ? "/v1/rerank -d '{\"query\":\"Who?\",\"documents\":"
+                                        : "/v1/embeddings -d '{\"input\":",
+                                  both);
     const std::string texts = cat(text ? "\"prompt\":" : "\"tokens\":", both);
     return cat(first, of_model, "/stages/block.0 -o block.safetensors  # a stage's weights\n",
                of_model, "/forward -d '{", partial, ",\"to\":", std::min(1, layers),
                "}'  # what enters block ", std::min(1, layers), "\n", of_model, "/forward -d '{",
                texts, "}'  # the last states of two texts\n", of_model, "/forward -d '{", texts,
-               ",\"to\":\"pool\"}'  # their embeddings\n", at,
-               "/v1/embeddings -d '{\"input\":", both, "}'\n", at,
-               "/v1/embeddings -d '{\"input\":", both, ",\"encoding_format\":\"base64\"}'\n");
+               ",\"to\":\"pool\"}'  # their ", ranks ? "scores" : "embeddings", "\n", at, asked,
+               "}'\n", at, asked,
+               ranks ? ",\"top_n\":1}'\n" : ",\"encoding_format\":\"base64\"}'\n");
   }
   return cat(first, of_model, "/stages/norm -o norm.safetensors  # a stage's weights\n",          //
              of_model, "/forward -d '{", partial, ",\"top\":5}'  # the likeliest next tokens\n",  //

@@ -247,6 +247,10 @@ Routes forward_routes(Cloud& cloud) {
            {{"prompt", "", "The text to compute, or a list of texts; give it or tokens."},
             {"tokens", "array",
              "The token ids to compute, or a list of lists; give them or a prompt."},
+            {"seconds", "array",
+             "Beside a list of lists of ids that are pairs of texts: the row at which the second "
+             "of "
+             "each begins, or 0."},
             {"special", "boolean",
              "Whether special tokens in the prompt's text are read as tokens (true) or as text."},
             {"from", "integer", "Only 0 with tokens; hidden states are sent as safetensors."},

@@ -7,6 +7,7 @@
 #include "run/text/texts.h"
 #include "serve/chat.h"
 #include "serve/compat/messages.h"
+#include "serve/compat/rerank.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
@@ -93,20 +94,15 @@ class EmbeddingWork : public serve::TextBackend {
   std::unique_ptr<serve::Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
     serve::refuse_without_head();
   }
-  Embedded embed(Texts texts, const Sentences& sentences) override {
-    std::vector<int32_t> tokens;
-    std::vector<uint32_t> lengths;
-    for (const auto& ids : texts) {
-      tokens.insert(tokens.end(), ids.begin(), ids.end());
-      lengths.push_back(static_cast<uint32_t>(ids.size()));
-    }
-    const TextRows rows{.range = {.to = sentences.point()}, .lengths = lengths, .tokens = tokens};
-    charge_rows(cloud_, request_, model_, {.range = rows.range, .tokens = tokens});
+  Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences) override {
+    const TextTokens owned(texts, seconds);
+    const TextRows rows = owned.to(sentences.point());
+    charge_rows(cloud_, request_, model_, {.range = rows.range, .tokens = rows.tokens});
     const size_t columns = static_cast<size_t>(model_.config().channels);
     Embedded out;
     // Some at a time: a row is larger than a token, an embedding smaller than a text.
-    for (size_t first = 0; first < lengths.size();) {
-      const size_t n = texts_within(lengths, first, kRowsAtOnce);
+    for (size_t first = 0; first < rows.lengths.size();) {
+      const size_t n = texts_within(rows.lengths, first, kRowsAtOnce);
       const TextRows part = rows.slice(first, n);
       request_.memory->take(part.count() * columns * sizeof(float));
       const std::vector<float> states =
@@ -133,10 +129,13 @@ class EmbeddingWork : public serve::TextBackend {
   Forward::Spent spent_;
 };
 
-http::Response embeddings(Cloud& cloud, const http::Request& request) {
+// Embeddings, or scores of pairs.
+http::Response pooled(Cloud& cloud,
+                      http::Response (*answer)(const http::Request&, const serve::FindModel&),
+                      const http::Request& request) {
   cloud.expect_no_drain();
   cloud.keys.expect_rows(request.principal);
-  return serve::embeddings(request, [&](const std::string& id) {
+  return answer(request, [&](const std::string& id) {
     ServedModel& model = cloud.find(id);
     serve::TextModel work{model.id(), &model.config(), model.tokenizer(),
                           [&] { return std::make_unique<EmbeddingWork>(cloud, model, request); }};
@@ -165,7 +164,13 @@ Routes text_routes(Cloud& cloud) {
                     .summary = "Returns an embedding of each text.",
                     .statuses = {200, 404},
                     .body = serve::embedding_fields(),
-                    .handler = std::bind_front(embeddings, std::ref(cloud))}};
+                    .handler = std::bind_front(pooled, std::ref(cloud), serve::embeddings)},
+                   {.method = "POST",
+                    .path = "/v1/rerank",
+                    .summary = "Ranks documents by a query, as Jina's and Cohere's routes do.",
+                    .statuses = {200, 404},
+                    .body = serve::rerank_fields(),
+                    .handler = std::bind_front(pooled, std::ref(cloud), serve::rerank)}};
   std::ranges::move(serve::message_routes(std::bind_front(chat_completions, std::ref(cloud)),
                                           [&cloud](const http::Request& request) {
                                             return serve::count_chat_tokens(

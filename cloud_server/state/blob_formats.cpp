@@ -36,7 +36,7 @@ namespace {
 void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
   std::set<std::string_view> known;
   for (const Blob& blob : model.blobs()) {
-    for (const WeightDecl& decl : blob.weights) known.insert(decl.name);
+    for (const WeightDecl& decl : blob.weights) known.insert({decl.name, decl.from});
   }
   for (const std::string& name : checkpoint.names()) {
     if (model.is_inside(name) && !known.contains(name)) {
@@ -108,7 +108,7 @@ std::vector<BlobFormat> offered_blobs(const Checkpoint& checkpoint, const Model&
 
 const Blob& source_of(const Model& model, const Blob& blob) {
   const std::string& from = blob.weights[0].from;
-  if (from.empty()) return blob;
+  if (from.empty() || blob.weights[0].from_row >= 0) return blob;
   const auto holds = [&](const Blob& other) {
     return std::ranges::any_of(other.weights, [&](const auto& decl) { return decl.name == from; });
   };

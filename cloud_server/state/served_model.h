@@ -49,7 +49,9 @@ class ServedModel {
   uint64_t kv_budget() const { return options_.kv_budget; }
   const Model& model() const { return *model_; }
   // That its rows go to at most: the head, or the end of its blocks where it has none.
-  Point last_point() const { return Point::last(config().layers, !config().encodes()); }
+  Point last_point() const {
+    return Point::last(config().layers, config().has_norm(), !config().encodes());
+  }
   // How its texts become embeddings.
   const Sentences& sentences() const { return sentences_; }
   // How messages become a prompt; null: it has no template.

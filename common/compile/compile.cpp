@@ -68,6 +68,7 @@ class Emitter {
 
   // Makes a kernel's operand: rows, or all of a matrix or a cache.
   Operand kernel_input(const Node& node) {
+    if (node.op == Op::k_constant) return {-1, {Access::kImmediate, -1, node.value}};
     if (node.op == Op::k_transpose) return {leaf_slot(*node.inputs[0], true), {Access::kWhole}};
     if (node.op == Op::k_columns) {
       const auto first = static_cast<int64_t>(node.attributes[0]);

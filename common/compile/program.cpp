@@ -34,7 +34,9 @@ std::optional<size_t> joined_before(const Program& program, size_t i) {
 
 std::vector<int> slots_read(const Step& step) {
   std::vector<int> slots;
-  for (const Operand& input : step.inputs) slots.push_back(input.slot);
+  for (const Operand& input : step.inputs) {
+    if (input.slot >= 0) slots.push_back(input.slot);
+  }
   for (const Operand& operand : step.tape.operands) {
     for (const int slot : {operand.slot, operand.access.index}) {
       if (slot >= 0) slots.push_back(slot);
@@ -179,7 +181,9 @@ class Printer {
            << ", " << rows(step.inputs[inputs::attention::k], heads.kv_width()) << ", "
            << rows(step.inputs[inputs::attention::v], heads.kv_width()) << ", "
            << slot(step.in(inputs::attention::k_cache)) << ", "
-           << slot(step.in(inputs::attention::v_cache)) << "\n";
+           << slot(step.in(inputs::attention::v_cache));
+      if (heads.biased) out_ << ", biased by " << slot(step.in(inputs::attention::bias));
+      out_ << "\n";
     }
     print(step.tape, "    ");
     if (step.twin) out_ << "  + twin\n";

@@ -20,7 +20,7 @@ namespace split {
 
 enum class SlotKind : uint8_t {
   kInput,   // bound at load: hidden states, K and V caches; or a symbol of the step (I32: tokens,
-            // positions, out_rows)
+            // positions, marks, out_rows)
   kWeight,  // bound at load
   kOutput,  // bound at load
   kTemp,    // in the arena
@@ -138,13 +138,17 @@ struct Heads {
       : count(attention.attribute<size_t>(attributes::attention::heads)),
         kv(attention.attribute<size_t>(attributes::attention::kv_heads)),
         dim(attention.attribute<size_t>(attributes::attention::head_dim)),
-        window(attention.attribute<uint32_t>(attributes::attention::window)) {}
+        window(attention.attribute<uint32_t>(attributes::attention::window)),
+        both_ways(attention.attribute<int>(attributes::attention::causal) == 0),
+        biased(attention.in(inputs::attention::bias) >= 0) {}
   size_t width() const { return count * dim; }  // columns of a query, and of the result
   size_t kv_width() const { return kv * dim; }  // of a key or value
   size_t group() const { return count / kv; }   // heads that follow one another and share a key
 
   size_t count, kv, dim;  // of queries, of keys and values, channels of each
   uint32_t window;        // keys that a row sees at most; 0: all
+  bool both_ways;         // and as many behind it
+  bool biased;            // scores, by their keys' places beside the row's
 };
 
 // The operands and numbers of a rotation's step, of heads that are normed first or not.

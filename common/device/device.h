@@ -84,7 +84,8 @@ struct RowBatch {
   Phase phase = Phase::kPrompt;
   uint32_t rows = 0;
   std::span<const int32_t> tokens;      // [rows], or empty when no program gathers by token
-  std::span<const int32_t> positions;   // [rows]
+  std::span<const int32_t> positions;   // [rows], of a row's key in its sequence, too
+  std::span<const int32_t> marks;       // [rows], or empty when no program gathers by it
   std::span<const uint32_t> sequences;  // [rows]: which page table
   // [rows]: the keys that the attention of a row sees, one at least, all stored by this step or an
   // earlier one. Causal: first = 0, end = position + 1.

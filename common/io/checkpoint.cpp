@@ -180,6 +180,11 @@ std::vector<std::string> Checkpoint::files() const {
                            "sentence_bert_config.json", "config_sentence_transformers.json"}) {
     add(name);
   }
+  if (classifier_.empty()) {
+    add(kClassifierFile);  // as `cloud_server quantize` leaves it
+  } else {
+    names.emplace_back(kClassifierFile);
+  }
   if (!add(kModules)) return names;
   for (const std::string& folder : module_folders(text_of(kModules))) {
     add(folder + "/config.json");
@@ -197,6 +202,8 @@ std::string Checkpoint::file(std::string_view name) const {
 }
 
 std::string Checkpoint::text_of(std::string_view name) const {
+  if (name == kClassifierFile && !classifier_.empty())
+    return with_tensors(safetensors_header(classifier_), classifier_);
   return texts_.empty() ? read_file(path_ / name, kMaxFile) : texts_.find(name)->second;
 }
 
@@ -215,7 +222,12 @@ std::set<std::string> Checkpoint::add_file(const std::string& file) {
   const auto read = [&] { return parse_weight_file(maps_.back().bytes(), what); };
   for (const auto& [full_name, view] : read_bytes(read)) {
     const std::string name = tensor_names_.name_of(full_name);
-    if (tensor_names_.ignored(name)) continue;
+    if (tensor_names_.ignored(name)) {
+      const bool head = std::ranges::any_of(std::array{"pooler.", "classifier.", "head."},
+                                            [&](auto prefix) { return name.starts_with(prefix); });
+      if (head && classifies(config_json_)) classifier_.push_back({name, view});
+      continue;
+    }
     if (format_name(view.dtype).empty()) {
       throw Error(
           ErrorKind::kInput,

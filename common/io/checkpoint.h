@@ -14,10 +14,15 @@
 #include <vector>
 
 #include "base/file.h"
+#include "io/safetensors.h"
 #include "models/model.h"
 #include "tensor/shape.h"
 
 namespace split {
+
+// The weights of a classifier on an encoder, as a file of their own that checkpoints of
+// ...ForSequenceClassification have among the others (Checkpoint::files()).
+inline constexpr const char* kClassifierFile = "classifier.safetensors";
 
 // Immutable once made, so any number of threads may read it. Views stay valid for the life of the
 // object, also after a move of it. They may be unaligned (io/safetensors.h).
@@ -68,6 +73,7 @@ class Checkpoint {
   std::vector<OwnedTensor> owned_;                         // of a GGUF file
   std::map<std::string, std::string, std::less<>> texts_;  // of a GGUF file, by file name
   std::map<std::string, TensorView, std::less<>> tensors_;
+  std::vector<NamedTensor> classifier_;  // what stands on the encoder of one that classifies
 };
 
 }  // namespace split

@@ -333,6 +333,14 @@ std::vector<int32_t> Gguf::integers(std::string_view key, uint64_t limit) const 
   return out;
 }
 
+Bytes Gguf::bytes(std::string_view key, uint64_t limit) const {
+  const auto* array = std::get_if<GgufArray>(&value(key));
+  if (array == nullptr || (array->type != kU8 && array->type != kI8) || array->count > limit) {
+    refuse(cat(key, ": expected an array of at most ", limit, " bytes"));
+  }
+  return array->bytes;
+}
+
 std::vector<float> Gguf::floats(std::string_view key, uint64_t limit) const {
   const auto* array = std::get_if<GgufArray>(&value(key));
   if (array == nullptr || array->type != kF32 || array->count > limit) {

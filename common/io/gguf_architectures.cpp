@@ -21,6 +21,7 @@ constexpr Names kGpt2InBlock[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "
                                   {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
                                   {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
 constexpr Names kLlamaOutside[] = {{"token_embd.weight", "embed_tokens.weight"},
+                                   {"token_embd_norm.weight", "embed_norm.weight"},
                                    {"output_norm.weight", "norm.weight"},
                                    {"output.weight", "lm_head.weight"}};
 constexpr Names kLlamaInBlock[] = {
@@ -30,6 +31,8 @@ constexpr Names kLlamaInBlock[] = {
     {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"}};
+constexpr Names kModernInBlock[] = {{"attn_qkv", "self_attn.qkv_proj"},
+                                    {"ffn_up", "mlp.gate_up_proj"}};
 // Gemma's blocks have norms behind attention and MLP too.
 constexpr Names kGemmaInBlock[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                    {"post_attention_norm", "post_attention_layernorm"},
@@ -76,9 +79,24 @@ constexpr GgufArchitecture kArchitectures[] = {
      .what = "a BERT",
      .blocks = "encoder.layer.",
      .embedding = "embeddings.word_embeddings.weight",
+     .encodes = true},
+    {.name = "modern-bert",
+     .what = "a ModernBERT",
+     .blocks = "layers.",
+     .embedding = "embed_tokens.weight",
+     .encodes = true},
+    {.name = "gemma-embedding",
+     .what = "an EmbeddingGemma",
+     .blocks = "layers.",
+     .embedding = "embed_tokens.weight",
+     .norms_plus_one = true,
      .encodes = true}};
 
 bool is_gpt2(const GgufArchitecture& architecture) { return architecture.linear_in_out; }
+bool is_bert(const GgufArchitecture& architecture) { return architecture.name == "bert"; }
+bool is_modern_bert(const GgufArchitecture& architecture) {
+  return architecture.name == "modern-bert";
+}
 
 std::string_view found(std::span<const Names> names, std::string_view gguf) {
   const auto at = std::ranges::find(names, gguf, &Names::gguf);
@@ -87,10 +105,11 @@ std::string_view found(std::span<const Names> names, std::string_view gguf) {
 
 std::string_view name_in_block(const GgufArchitecture& architecture, std::string_view part) {
   if (is_gpt2(architecture)) return found(kGpt2InBlock, part);
-  if (architecture.encodes) return found(kBertInBlock, part);
-  const std::string_view gemmas =
-      architecture.norms_plus_one ? found(kGemmaInBlock, part) : std::string_view();
-  return gemmas.empty() ? found(kLlamaInBlock, part) : gemmas;
+  if (is_bert(architecture)) return found(kBertInBlock, part);
+  const std::string_view own = architecture.norms_plus_one    ? found(kGemmaInBlock, part)
+                               : is_modern_bert(architecture) ? found(kModernInBlock, part)
+                                                              : std::string_view();
+  return own.empty() ? found(kLlamaInBlock, part) : own;
 }
 
 // A float as it was written: 1e-5, not the double nearest to the float.
@@ -154,6 +173,23 @@ Json bert_config(const Keys& keys) {
           {"type_vocab_size", types->second.dims[0]},
           {"layer_norm_eps", keys.number("attention.layer_norm_epsilon", 1e-15, 1)},
           {"hidden_act", "gelu"}};
+}
+
+Json modern_bert_config(const Keys& keys) {
+  const auto theta = [&](const char* key, double usual) {
+    return keys.has(key) ? keys.number(key, 1, 1e12) : Json(usual);
+  };
+  return {{"model_type", "modernbert"},
+          {"num_hidden_layers", keys.size("block_count")},
+          {"hidden_size", keys.size("embedding_length")},
+          {"num_attention_heads", keys.size("attention.head_count")},
+          {"intermediate_size", keys.size("feed_forward_length")},
+          {"max_position_embeddings", keys.size("context_length")},
+          {"norm_eps", keys.number("attention.layer_norm_epsilon", 1e-12, 1)},
+          {"local_attention", keys.size_or("attention.sliding_window", 128)},
+          {"global_attn_every_n_layers", keys.size_or("attention.sliding_window_pattern", 3)},
+          {"global_rope_theta", theta("rope.freq_base", 160000)},
+          {"local_rope_theta", theta("rope.freq_base_swa", 10000)}};
 }
 
 Json rope_parameters(const Keys& keys, double theta) {
@@ -226,7 +262,7 @@ Json llama_config(const Keys& keys, const GgufArchitecture& architecture, bool o
       keys.file().integer(cat(architecture.name, ".expert_count"), 0, kMaxSize) > 0) {
     keys.file().refuse(cat(architecture.name, ".expert_count: expected none"));
   }
-  const bool third = architecture.name == "gemma3";
+  const bool third = architecture.norms_plus_one && architecture.name != "gemma2";
   const auto& tensors = keys.file().tensors();
   Json config = {
       {"model_type", third ? std::string("gemma3_text") : std::string(architecture.name)},
@@ -244,6 +280,7 @@ Json llama_config(const Keys& keys, const GgufArchitecture& architecture, bool o
     config["attention_bias"] = true;
   }
   if (architecture.norms_plus_one) add_gemma(keys, third, config);
+  if (architecture.encodes) config["use_bidirectional_attention"] = true;
   return config;
 }
 
@@ -264,10 +301,13 @@ const GgufArchitecture& gguf_architecture(const Gguf& file) {
 
 std::string hugging_face_name(const Gguf& file, const GgufArchitecture& architecture,
                               std::string_view name) {
-  if (!is_gpt2(architecture) && !architecture.encodes && name == kRopeFactors) return "";
-  const std::string_view outside = is_gpt2(architecture)  ? found(kGpt2Outside, name)
-                                   : architecture.encodes ? found(kBertOutside, name)
-                                                          : found(kLlamaOutside, name);
+  if (!is_gpt2(architecture) && !is_bert(architecture) && name == kRopeFactors) return "";
+  if (architecture.encodes && std::ranges::find(kGgufDense, name) != std::end(kGgufDense)) {
+    return "";
+  }
+  const std::string_view outside = is_gpt2(architecture)   ? found(kGpt2Outside, name)
+                                   : is_bert(architecture) ? found(kBertOutside, name)
+                                                           : found(kLlamaOutside, name);
   if (!outside.empty()) return std::string(outside);
   if (name.starts_with("blk.")) {
     const std::string_view rest = name.substr(4);
@@ -288,9 +328,10 @@ Json gguf_config(const Gguf& file, const GgufArchitecture& architecture, bool ow
   const auto embedding = file.tensors().find("token_embd.weight");
   if (embedding == file.tensors().end()) file.refuse("no tensor 'token_embd.weight'");
   const Keys keys(file, architecture);
-  Json config = is_gpt2(architecture)  ? gpt2_config(keys, own_head)
-                : architecture.encodes ? bert_config(keys)
-                                       : llama_config(keys, architecture, own_head);
+  Json config = is_gpt2(architecture)          ? gpt2_config(keys, own_head)
+                : is_bert(architecture)        ? bert_config(keys)
+                : is_modern_bert(architecture) ? modern_bert_config(keys)
+                                               : llama_config(keys, architecture, own_head);
   config["vocab_size"] = embedding->second.dims[0];
   for (const auto& [key, ours] : {std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"},
                                   std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"}}) {

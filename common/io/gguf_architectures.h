@@ -20,7 +20,7 @@ struct GgufArchitecture {
   bool linear_in_out = false;   // linear weights are [in, out] in Hugging Face's files
   bool turned_heads = false;    // rows of queries and keys lie in pairs
   bool norms_plus_one = false;  // norms' weights are one larger than Hugging Face's
-  bool encodes = false;         // BERT, which has no head
+  bool encodes = false;         // there is no head
 };
 
 // Throws Error(kInput) that lists those that are known.
@@ -34,6 +34,8 @@ Json gguf_config(const Gguf& file, const GgufArchitecture& architecture, bool ow
 // Returns how an encoder's file has its texts pooled, as sentence-transformers calls it; empty
 // where it does not say. Throws Error(kInput) for a way that is not known.
 std::string_view gguf_pooling(const Gguf& file, const GgufArchitecture& architecture);
+// The weights of the Dense modules behind the pooling, in their order, where a file has these.
+inline constexpr std::string_view kGgufDense[] = {"dense_2.weight", "dense_3.weight"};
 // Heads whose rows lie in pairs, of a tensor that has any; else 0.
 uint64_t turned_heads(const Gguf& file, const GgufArchitecture& architecture,
                       std::string_view hugging_face_name);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "io/gguf_architectures.h"
 #include "io/gguf_tokenizer.h"
+#include "io/safetensors.h"
 
 namespace split {
 namespace {
@@ -189,13 +190,36 @@ bool has_own_head(const Gguf& file) {
          !std::ranges::equal(head->second.bytes, embedding->second.bytes);
 }
 
-// Modules as sentence-transformers writes them: pooled, and scaled to length 1 as llama.cpp does.
-std::map<std::string, std::string> modules_of(std::string_view pooling) {
+// Modules as sentence-transformers writes them: pooled, multiplied where there is a Dense, and
+// scaled to length 1 as llama.cpp does.
+std::map<std::string, std::string> modules_of(const Gguf& file, std::string_view pooling) {
   if (pooling.empty()) return {};
-  return {{"modules.json", R"([{"path":"","type":"Transformer"},)"
-                           R"({"path":"1_Pooling","type":"Pooling"},)"
-                           R"({"path":"2_Normalize","type":"Normalize"}])"},
-          {"1_Pooling/config.json", Json{{"pooling_mode", pooling}}.dump()}};
+  std::map<std::string, std::string> files = {
+      {"1_Pooling/config.json", Json{{"pooling_mode", pooling}}.dump()}};
+  Json modules = Json::array();
+  const auto add = [&](const std::string& path, const char* type) {
+    modules.push_back({{"path", path}, {"type", type}});
+  };
+  add("", "Transformer");
+  add("1_Pooling", "Pooling");
+  for (const std::string_view name : kGgufDense) {
+    const auto at = file.tensors().find(name);
+    if (at == file.tensors().end() || at->second.dims.size() != 2) continue;
+    const std::string path = cat(modules.size(), "_Dense");
+    const OwnedTensor weight = floats_of(at->second, DType::kF32);
+    const NamedTensor linear[] = {{"linear.weight", weight.view}};
+    files[path + "/model.safetensors"] = with_tensors(safetensors_header(linear), linear);
+    files[path + "/config.json"] = Json{
+        {"in_features", weight.view.dims[1]},
+        {"out_features", weight.view.dims[0]},
+        {"bias", false},
+        {"activation_function",
+         "Identity"}}.dump();
+    add(path, "Dense");
+  }
+  add(cat(modules.size(), "_Normalize"), "Normalize");
+  files["modules.json"] = modules.dump();
+  return files;
 }
 
 }  // namespace
@@ -207,7 +231,7 @@ GgufModel read_gguf_model(const Gguf& file) {
   model.config_json =
       gguf_json_text(file, gguf_config(file, architecture, own_head), "the metadata");
   model.texts = gguf_text_files(file, architecture.name == "gpt2");
-  model.texts.merge(modules_of(gguf_pooling(file, architecture)));
+  model.texts.merge(modules_of(file, gguf_pooling(file, architecture)));
   TensorAdder adder(file, architecture, model);
   for (const auto& [name, tensor] : file.tensors()) {
     if (name == kOutput && !own_head) continue;

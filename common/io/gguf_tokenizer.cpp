@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/base64.h"
 #include "base/json.h"
 #include "text/pretokenize.h"
 
@@ -18,9 +19,10 @@ constexpr size_t kMaxPairs = 4 << 20;          // of a vocabulary with scores; G
 constexpr std::string_view kSpaceMark = "\u2581";
 constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges",
                      *kTypes = "tokenizer.ggml.token_type", *kScores = "tokenizer.ggml.scores",
-                     *kModel = "tokenizer.ggml.model", *kPre = "tokenizer.ggml.pre";
+                     *kModel = "tokenizer.ggml.model", *kPre = "tokenizer.ggml.pre",
+                     *kCharsmap = "tokenizer.ggml.precompiled_charsmap";
 
-enum class Kind { kBytes, kCharacters, kWords };
+enum class Kind { kBytes, kCharacters, kWords, kPieces };
 
 // A pre-tokeniser by llama.cpp's names for it.
 struct Cutter {
@@ -37,6 +39,7 @@ constexpr Cutter kCutters[] = {
     {"llama-v3", kLlama3Pattern, false, false, true, true},
     {"qwen2", kQwen2Pattern, false, true},
     {"smollm", "", true},
+    {"modern-bert", "", false, true, false, true},
 };
 
 uint64_t total_size(std::span<const std::string_view> texts) {
@@ -59,6 +62,7 @@ class TokenizerWriter {
 
   Json json() {
     Json added = Json::array(), vocab = this->vocab(added);
+    if (kind_ == Kind::kPieces) vocab = pieces();
     Json json = {{"version", "1.0"}, {"model", model()}};
     json["added_tokens"] = std::move(added);
     json["model"]["vocab"] = std::move(vocab);
@@ -147,10 +151,25 @@ class TokenizerWriter {
       const std::string_view name = unknown ? tokens_[*unknown] : "[UNK]";
       return {{"type", "WordPiece"}, {"unk_token", name}, {"continuing_subword_prefix", "##"}};
     }
+    if (kind_ == Kind::kPieces) {
+      const auto unknown = token_id("unknown_token_id");
+      return {{"type", "Unigram"}, {"unk_id", unknown ? Json(*unknown) : Json()}};
+    }
     Json model = {{"type", "BPE"}};
     if (kind_ == Kind::kCharacters) model["byte_fallback"] = true;
     if (cutter_.whole_pieces) model["ignore_merges"] = true;
     return model;
+  }
+
+  // Each token with its score.
+  Json pieces() const {
+    const std::vector<float> scores = file_.floats(kScores, kMaxTokens);
+    if (scores.size() < tokens_.size()) expect_count(kScores, scores.size());
+    Json pieces = Json::array();
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      pieces.push_back(Json::array({tokens_[id], double{scores[id]}}));
+    }
+    return pieces;
   }
 
   Json merges() const {
@@ -200,6 +219,8 @@ class TokenizerWriter {
         return add_byte_cuts(json);
       case Kind::kCharacters:
         return add_marks(json);
+      case Kind::kPieces:
+        return add_piece_cuts(json);
       case Kind::kWords:
         json["normalizer"] = {{"type", "BertNormalizer"}, {"lowercase", !has_capitals()}};
         json["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
@@ -241,6 +262,28 @@ class TokenizerWriter {
     json["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(behind)}};
   }
 
+  // SentencePiece's own: a charsmap, and one mark before each word.
+  void add_piece_cuts(Json& json) const {
+    const bool prefix = file_.flag("tokenizer.ggml.add_space_prefix", true);
+    const Json marks = {{"type", "Metaspace"},
+                        {"replacement", kSpaceMark},
+                        {"prepend_scheme", prefix ? "always" : "never"},
+                        {"split", true}};
+    Json cuts = Json::array();
+    if (file_.flag("tokenizer.ggml.remove_extra_whitespaces", true) && prefix) {
+      cuts.push_back({{"type", "WhitespaceSplit"}});
+    }
+    cuts.push_back(marks);
+    json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(cuts)}};
+    json["decoder"] = marks;
+    if (!file_.has(kCharsmap)) return;
+    std::string text;
+    Base64 base64(text);
+    base64.add(file_.bytes(kCharsmap, kMaxTokenBytes));
+    base64.finish();
+    json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", text}};
+  }
+
   // The file does not say whether case counts: a vocabulary that has none does.
   bool has_capitals() const {
     for (size_t id = 0; id < tokens_.size(); ++id) {
@@ -253,7 +296,7 @@ class TokenizerWriter {
   }
 
   void add_template(Json& json) const {
-    const bool words = kind_ == Kind::kWords;
+    const bool words = kind_ == Kind::kWords || kind_ == Kind::kPieces;
     const bool begins =
         file_.flag("tokenizer.ggml.add_bos_token", kind_ != Kind::kBytes || cutter_.add_bos);
     const bool ends = file_.flag("tokenizer.ggml.add_eos_token", words);
@@ -292,6 +335,7 @@ std::optional<TokenizerWriter> writer_of(const Gguf& file, bool gpt2) {
   }
   if (model == "llama") return TokenizerWriter(file, Kind::kCharacters, kCutters[0]);
   if (model == "bert") return TokenizerWriter(file, Kind::kWords, kCutters[0]);
+  if (model == "t5") return TokenizerWriter(file, Kind::kPieces, kCutters[0]);
   const auto found = std::ranges::find(kCutters, pre, &Cutter::name);
   // A model that says nothing of its cut is GPT-2, or was converted wrongly.
   const bool known = found != std::end(kCutters) && model == "gpt2" &&

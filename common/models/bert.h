@@ -1,6 +1,7 @@
-// BERT: an encoder of post-norm blocks, whose rows see all rows of their text. Names and settings
-// as in Hugging Face transformers' BertModel; of BertForMaskedLM and others the encoder alone.
-// Source: "BERT: Pre-training of Deep Bidirectional Transformers" (2018).
+// BERT and its family: an encoder of post-norm blocks, whose rows see all rows of their text.
+// RoBERTa, XLM-R and MPNet are rows of a table (bert.cpp). Names and settings as in Hugging Face
+// transformers' BertModel and its kin; of BertForMaskedLM and others the encoder alone. Sources:
+// "BERT: Pre-training of Deep Bidirectional Transformers" (2018), "MPNet" (2020).
 #pragma once
 
 #include "models/model.h"
@@ -8,12 +9,12 @@
 namespace split {
 
 std::unique_ptr<Model> make_bert(std::string_view config_json, std::optional<int> context);
-// One for each activation.
+// One for each activation and for each of what has kernels of its own.
 std::vector<std::string> bert_examples();
 
 // Tensors on top of an encoder (pooler, heads of a task), and the buffer of positions.
 bool is_beside_bert(std::string_view name);
-inline constexpr std::string_view kBertPrefixes[] = {"bert.", "model."};
+inline constexpr std::string_view kBertPrefixes[] = {"bert.", "roberta.", "mpnet.", "model."};
 // Names as TensorFlow's checkpoints have them, bert-base-uncased among these.
 inline constexpr TensorNames::Alias kBertAliases[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
 inline constexpr TensorNames kBertNames{.prefixes = kBertPrefixes,

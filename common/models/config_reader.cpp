@@ -81,6 +81,22 @@ std::vector<int> ConfigReader::tokens(const char* key) const {
   return all;
 }
 
+bool ConfigReader::classifies() const {
+  const Json* const named = json_.find("architectures");
+  return named != nullptr && named->is_array() && !named->empty() && (*named)[0].is_string() &&
+         (*named)[0].text().ends_with("ForSequenceClassification");
+}
+
+bool ConfigReader::ranks() const {
+  if (!classifies()) return false;
+  // As transformers does: two labels where nothing is said.
+  const bool listed = has("id2label") && json_["id2label"].is_object();
+  const auto labels = listed ? static_cast<int64_t>(json_["id2label"].size())
+                             : integer_or("num_labels", 0, kMaxSize, 2);
+  if (labels != 1) refuse("num_labels", cat("expected 1, a score, got ", labels));
+  return true;
+}
+
 void ConfigReader::refuse_packed_weights() const {
   if (!has("quantization_config")) return;
   refuse("quantization_config", cat("expected none, got ", shown(json_["quantization_config"]),

@@ -46,6 +46,11 @@ class ConfigReader {
   // A token or a list of them; none where there is none or it is -1.
   std::vector<int> tokens(const char* key) const;
 
+  // Whether a classifier stands on the model; one of pairs, whose one label is a score: throws
+  // where it has another number of labels.
+  bool classifies() const;
+  bool ranks() const;
+
   // Throws where weights are packed by other tools.
   void refuse_packed_weights() const;
   [[noreturn]] static void refuse(const std::string& key, const std::string& why);

@@ -5,13 +5,16 @@
 
 namespace split {
 
-// (x - mean) / sqrt(variance + eps) * weight + bias, over the last axis.
+// (x - mean) / sqrt(variance + eps) * weight, and with a bias + bias, over the last axis.
 //   x [R, C], weight [C], bias [C] -> [R, C]. Source: torch.nn.LayerNorm (biased variance).
-inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+inline Tensor layer_norm(const Tensor& x, const Tensor& weight, float eps) {
   const float per_channel = 1.0f / static_cast<float>(x.dims()[1]);
   const Tensor centred = x - reduce_sum(x) * per_channel;
   const Tensor variance = reduce_sum(square(centred)) * per_channel;
-  return centred * rsqrt(variance + eps) * weight + bias;
+  return centred * rsqrt(variance + eps) * weight;
+}
+inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  return layer_norm(x, weight, eps) + bias;
 }
 
 // x / sqrt(mean x^2 + eps) * weight, over the last axis; `plus_one`: by weight + 1, as Gemma has

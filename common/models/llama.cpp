@@ -3,219 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
-#include "base/error.h"
-#include "models/config_reader.h"
 #include "models/functional.h"
-#include "models/rope.h"
+#include "models/llama_config.h"
 
 namespace split {
 namespace {
-
-// The blocks that have a window, where config.json has no layer_types.
-enum class Windows : uint8_t {
-  kAll,          // where it has a sliding_window
-  kLast,         // from max_window_layers on, with use_sliding_window
-  kEverySecond,  // the first, the third, ...
-  kButEveryNth,  // all but each sliding_window_pattern-th
-};
-
-// How the members of the family differ.
-struct Traits {
-  std::string_view model_type;
-  Windows windows = Windows::kAll;
-  bool qkv_bias = false;          // always, else where attention_bias says so
-  bool head_norms = false;        // of q and k, each head by itself
-  bool plus_one = false;          // norms multiply by weight + 1
-  bool post_norms = false;        // behind attention and MLP too
-  bool scaled_embedding = false;  // by sqrt(C)
-  bool caps = false;              // of scores and logits, where config.json has them
-  bool tied_head = false;         // where config.json does not say
-  const char* activation_key = "hidden_act";
-  const char* activation = "silu";
-  int head_dim = 0;  // where config.json has none; 0: C / heads
-  double theta = 10000;
-};
-constexpr Traits kTraits[] = {
-    {.model_type = "llama"},
-    {.model_type = "mistral"},
-    {.model_type = "qwen2", .windows = Windows::kLast, .qkv_bias = true},
-    {.model_type = "qwen3", .windows = Windows::kLast, .head_norms = true, .head_dim = 128},
-    {.model_type = "gemma2",
-     .windows = Windows::kEverySecond,
-     .plus_one = true,
-     .post_norms = true,
-     .scaled_embedding = true,
-     .caps = true,
-     .tied_head = true,
-     .activation_key = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .head_dim = 256},
-    {.model_type = "gemma3_text",
-     .windows = Windows::kButEveryNth,
-     .head_norms = true,
-     .plus_one = true,
-     .post_norms = true,
-     .scaled_embedding = true,
-     .caps = true,
-     .tied_head = true,
-     .activation_key = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .head_dim = 256,
-     .theta = 1e6}};
-
-struct LlamaConfig : ModelConfig {
-  Traits traits;
-  float norm_eps = 1e-6f;
-  Op activation = Op::k_silu;
-  bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool tied_head = false;
-  float attention_scale = 1;
-  float score_cap = 0, logit_cap = 0;
-  std::vector<int> windows = {};  // by block; 0: none
-  RopeConfig rope = {};           // of blocks without a window where they have one of their own
-  RopeConfig window_rope = {};
-};
-
-const Traits& traits_of(const ConfigReader& reader) {
-  const std::string type = reader.text_or("model_type", "");
-  const auto at = std::ranges::find(kTraits, type, &Traits::model_type);
-  CHECK(at != std::end(kTraits));
-  return *at;
-}
-
-// Whether block `layer` has a window, by layer_types or by what the model type is made like.
-bool has_window(const ConfigReader& reader, const LlamaConfig& config, int layer) {
-  if (reader.has("layer_types")) {
-    const Json& types = reader["layer_types"];
-    if (!types.is_array() || types.size() != static_cast<size_t>(config.layers)) {
-      reader.refuse("layer_types", cat("expected a list of ", config.layers));
-    }
-    const Json& type = types[static_cast<size_t>(layer)];
-    if (type == Json("sliding_attention")) return true;
-    if (type == Json("full_attention")) return false;
-    reader.refuse("layer_types", cat("expected \"full_attention\" or \"sliding_attention\", got ",
-                                     ConfigReader::shown(type)));
-  }
-  switch (config.traits.windows) {
-    case Windows::kAll:
-      return true;
-    case Windows::kLast:
-      return layer >= reader.integer_or("max_window_layers", 0, kMaxSize, 28);
-    case Windows::kEverySecond:
-      return layer % 2 == 0;
-    case Windows::kButEveryNth:
-      break;
-  }
-  const char* const key =
-      reader.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-  return (layer + 1) % reader.integer_or(key, 1, kMaxSize, 6) != 0;
-}
-
-std::vector<int> windows_of(const ConfigReader& reader, const LlamaConfig& config) {
-  const bool off =
-      config.traits.windows == Windows::kLast && !reader.boolean_or("use_sliding_window", false);
-  const bool gemma = config.traits.windows >= Windows::kEverySecond;
-  const int size = off ? 0 : reader.integer_or("sliding_window", 1, 1 << 30, gemma ? 4096 : 0);
-  std::vector<int> all;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    all.push_back(size > 0 && has_window(reader, config, layer) ? size : 0);
-  }
-  return all;
-}
-
-void read_heads(const ConfigReader& reader, LlamaConfig& config) {
-  config.heads = reader.integer("num_attention_heads", 1, kMaxSize);
-  config.kv_heads = reader.integer_or("num_key_value_heads", 1, kMaxSize, config.heads);
-  if (config.heads % config.kv_heads != 0) {
-    reader.refuse("num_key_value_heads", cat("expected a divisor of num_attention_heads ",
-                                             config.heads, ", got ", config.kv_heads));
-  }
-  const int otherwise =
-      config.traits.head_dim > 0 ? config.traits.head_dim : config.channels / config.heads;
-  config.head_dim = reader.integer_or("head_dim", 1, 1 << 14, otherwise);
-  if (config.head_dim < 2 || config.head_dim % 2 != 0) {
-    reader.refuse("head_dim", cat("expected pairs of channels, got ", config.head_dim));
-  }
-  if (int64_t{config.heads} * config.head_dim > kMaxSize) {
-    reader.refuse("head_dim", cat("expected at most ", kMaxSize, " channels of all heads, got ",
-                                  int64_t{config.heads} * config.head_dim));
-  }
-  const double scale = config.traits.caps || config.traits.post_norms
-                           ? reader.number_or("query_pre_attn_scalar", 1e-6, 1e6, 256)
-                           : config.head_dim;
-  config.attention_scale = static_cast<float>(1 / std::sqrt(scale));
-}
-
-void read_ropes(const ConfigReader& reader, LlamaConfig& config) {
-  const Traits& traits = config.traits;
-  config.rope = read_rope(reader, "full_attention", config.max_positions, traits.theta);
-  config.window_rope = config.rope;
-  if (traits.windows != Windows::kButEveryNth) return;
-  // Blocks with a window have a rope of their own.
-  const bool kinds =
-      reader.has("rope_parameters") && reader["rope_parameters"].contains("sliding_attention");
-  if (kinds) {
-    config.window_rope = read_rope(reader, "sliding_attention", config.max_positions, 10000);
-  } else {
-    config.window_rope = {};
-    config.window_rope.theta = reader.number_or("rope_local_base_freq", 1, 1e12, 10000);
-  }
-}
-
-void check_factors(const RopeConfig& rope, int head_dim) {
-  if (rope.type != RopeConfig::Type::kFactors) return;
-  if (rope.factors.size() == static_cast<size_t>(head_dim) / 2) return;
-  ConfigReader::refuse("rope_scaling.factors",
-                       cat("expected ", head_dim / 2, ", got ", rope.factors.size()));
-}
-
-LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> context) {
-  const Json json = parse_json(config_json, 16, "[config.json]");
-  const ConfigReader reader(json);
-  LlamaConfig config;
-  config.traits = traits_of(reader);
-  const Traits& traits = config.traits;
-  config.model_type = traits.model_type;
-  if (reader.boolean_or("use_bidirectional_attention", false)) {
-    reader.refuse("use_bidirectional_attention", "expected false: rows see those before them");
-  }
-  config.layers = reader.integer("num_hidden_layers", 1, 1024);
-  config.channels = reader.integer("hidden_size", 1, kMaxSize);
-  config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
-  config.inner = reader.integer("intermediate_size", 1, kMaxSize);
-  config.max_positions = reader.integer("max_position_embeddings", 1, 1 << 24);
-  config.context = served_context(config.max_positions, context);
-  read_heads(reader, config);
-  config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6));
-  const bool has_key = reader.has(traits.activation_key);
-  config.activation =
-      reader.activation_or(has_key ? traits.activation_key : "hidden_act", traits.activation);
-  const bool bias = reader.boolean_or("attention_bias", false);
-  config.qkv_bias = bias || traits.qkv_bias;
-  config.out_bias = bias;
-  config.mlp_bias = reader.boolean_or("mlp_bias", false);
-  config.tied_head = reader.boolean_or("tie_word_embeddings", traits.tied_head);
-  if (traits.caps) {
-    config.score_cap = static_cast<float>(reader.number_or("attn_logit_softcapping", 1e-6, 1e6, 0));
-    config.logit_cap =
-        static_cast<float>(reader.number_or("final_logit_softcapping", 1e-6, 1e6, 0));
-  }
-  config.windows = windows_of(reader, config);
-  read_ropes(reader, config);
-  check_factors(config.rope, config.head_dim);
-  check_factors(config.window_rope, config.head_dim);
-  config.stops = reader.tokens("eos_token_id");
-  if (!config.stops.empty()) config.end_of_text = config.stops[0];
-  return config;
-}
 
 class Llama : public Model {
  public:
   explicit Llama(const LlamaConfig& config) : llama_(config) {
     config_ = config;
     const int64_t channels = config.channels;
-    blobs_.push_back({"embed_tokens", {{"embed_tokens.weight", {config.vocab, channels}}}});
+    Blob& table = blobs_.emplace_back(
+        Blob{"embed_tokens", {{"embed_tokens.weight", {config.vocab, channels}}}});
+    if (config.traits.modern_bert) table.weights.push_back({"embed_norm.weight", {channels}});
     stages_.push_back({.name = "embed",
                        .blobs = {"embed_tokens"},
                        .takes = Takes::kTokens,
@@ -230,13 +33,13 @@ class Llama : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    add_head();
+    if (!config.encodes()) add_head();
     add_tables("rope", config.rope);
     if (has_window_rope()) add_tables("window_rope", config.window_rope);
   }
 
   bool is_inside(std::string_view tensor) const override {
-    return std::ranges::any_of(std::array{"layers.", "embed_tokens.", "norm."},
+    return std::ranges::any_of(std::array{"layers.", "embed_tokens.", "embed_norm.", "norm."},
                                [&](const char* prefix) { return tensor.starts_with(prefix); });
   }
 
@@ -254,7 +57,7 @@ class Llama : public Model {
       weights.push_back({cat(name, ".", what, ".weight"), {outputs, inputs}, Product::kOutIn});
       if (bias) weights.push_back({cat(name, ".", what, ".bias"), {outputs}});
     };
-    vector("input_layernorm", channels);
+    if (has_input_norm(layer)) vector("input_layernorm", channels);
     matrix("self_attn.q_proj", width, channels, c.qkv_bias);
     matrix("self_attn.k_proj", kv, channels, c.qkv_bias);
     matrix("self_attn.v_proj", kv, channels, c.qkv_bias);
@@ -271,6 +74,7 @@ class Llama : public Model {
     matrix("mlp.gate_proj", inner, channels, c.mlp_bias);
     matrix("mlp.up_proj", inner, channels, c.mlp_bias);
     matrix("mlp.down_proj", channels, inner, c.mlp_bias);
+    if (c.traits.modern_bert) name_parts(name, weights);
     blobs_.push_back({name, std::move(weights)});
     stages_.push_back(
         {.name = cat("block.", layer),
@@ -279,6 +83,25 @@ class Llama : public Model {
          .width = channels,
          .kv = {c.kv_heads, c.head_dim, c.windows[static_cast<size_t>(layer)]},
          .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
+  }
+
+  bool has_input_norm(int layer) const { return layer > 0 || !llama_.traits.modern_bert; }
+
+  // The matrices that are rows of one of the checkpoint, in its order.
+  static void name_parts(const std::string& block, std::vector<WeightDecl>& weights) {
+    for (const auto& [whole, parts] :
+         {std::pair{".self_attn.qkv_proj", std::vector{"q_proj", "k_proj", "v_proj"}},
+          {".mlp.gate_up_proj", std::vector{"gate_proj", "up_proj"}}}) {
+      int64_t row = 0;
+      for (WeightDecl& decl : weights) {
+        const auto is_part = [&](const char* part) {
+          return decl.name.ends_with(cat(part, ".weight"));
+        };
+        if (!std::ranges::any_of(parts, is_part)) continue;
+        decl.from = cat(block, whole, ".weight");
+        decl.from_row = std::exchange(row, row + decl.dims[0]);
+      }
+    }
   }
 
   // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
@@ -320,6 +143,7 @@ class Llama : public Model {
         gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows}));
     // Times one where it has no scale: a step is to make the rows.
     const double scale = llama_.traits.scaled_embedding ? std::sqrt(double(llama_.channels)) : 1;
+    if (llama_.traits.modern_bert) return {"hidden", norm(rows, "embed_norm.weight", types)};
     return {"hidden", rows * static_cast<float>(scale)};
   }
 
@@ -329,7 +153,8 @@ class Llama : public Model {
     const auto normed = [&](const Tensor& of, const char* by) {
       return norm(of, cat(name, by, ".weight"), types);
     };
-    const Tensor attended = attention_of(layer, normed(x, "input_layernorm"), types);
+    const Tensor attended =
+        attention_of(layer, has_input_norm(layer) ? normed(x, "input_layernorm") : x, types);
     if (!llama_.traits.post_norms) {
       const Tensor x1 = x + attended;
       return {"hidden_out", x1 + mlp(name, normed(x1, "post_attention_layernorm"), types)};
@@ -361,7 +186,8 @@ class Llama : public Model {
                                        .head_dim = llama_.head_dim,
                                        .scale = llama_.attention_scale,
                                        .window = window(layer),
-                                       .cap = llama_.score_cap});
+                                       .cap = llama_.score_cap,
+                                       .causal = !llama_.encodes()});
     return linear(attended, name + "o_proj", llama_.out_bias, types);
   }
 
@@ -393,7 +219,9 @@ class Llama : public Model {
     return bias ? product + stored(name + ".bias", types) : product;
   }
   Tensor norm(const Tensor& x, const std::string& weight, const StageTypes& types) const {
-    return rms_norm(x, stored(weight, types), llama_.norm_eps, llama_.traits.plus_one);
+    const Tensor by = stored(weight, types);
+    if (llama_.traits.modern_bert) return layer_norm(x, by, llama_.norm_eps);
+    return rms_norm(x, by, llama_.norm_eps, llama_.traits.plus_one);
   }
   Tensor normed_rows(const StageTypes& types) const {
     const Tensor x = gather(input("hidden", DType::kF32, {kRows, llama_.channels}),
@@ -412,7 +240,7 @@ std::unique_ptr<Model> make_llama(std::string_view config_json, std::optional<in
 
 std::vector<std::string> llama_examples() {
   std::vector<std::string> configs;
-  for (const Traits& traits : kTraits) {
+  for (const LlamaTraits& traits : llama_traits()) {
     configs.push_back(Json{
         {"model_type", traits.model_type},
         {"num_hidden_layers", 2},
@@ -430,6 +258,11 @@ std::vector<std::string> llama_examples() {
          5}}.dump());
   }
   return configs;
+}
+
+bool is_beside_modern_bert(std::string_view name) {
+  return name.starts_with("head.") || name.starts_with("decoder.") ||
+         name.starts_with("classifier.") || is_rotary_buffer(name);
 }
 
 bool is_rotary_buffer(std::string_view name) {

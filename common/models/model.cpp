@@ -22,12 +22,16 @@ struct Entry {
 constexpr Entry kModels[] = {
     {"gpt2", make_gpt2, kGpt2Names, gpt2_examples},
     {"bert", make_bert, kBertNames, bert_examples},
+    {"roberta", make_bert, kBertNames},
+    {"xlm-roberta", make_bert, kBertNames},
+    {"mpnet", make_bert, kBertNames},
     {"llama", make_llama, kLlamaNames, llama_examples},
     {"mistral", make_llama, kLlamaNames},
     {"qwen2", make_llama, kLlamaNames},
     {"qwen3", make_llama, kLlamaNames},
     {"gemma2", make_llama, kLlamaNames},
     {"gemma3_text", make_llama, kLlamaNames},
+    {"modernbert", make_llama, kModernBertNames},
 };
 
 // Throws Error(kInput) for what is no model of the registry.
@@ -62,6 +66,16 @@ const T& find_named(const std::vector<T>& list, std::string_view name, std::stri
 }
 
 }  // namespace
+
+void ModelConfig::add_marks(std::span<const int32_t> tokens, uint32_t second,
+                            std::vector<int32_t>& to) const {
+  int32_t position = padding;
+  for (size_t row = 0; marks != Marks::kNone && row < tokens.size(); ++row) {
+    const bool pads = tokens[row] == padding;
+    const bool behind = second > 0 && row >= second;
+    to.push_back(marks == Marks::kTypes ? (behind ? 1 : 0) : pads ? padding : ++position);
+  }
+}
 
 Dims stored_dims(const WeightDecl& decl, DType dtype) {
   const bool blocks = is_quantised(dtype);
@@ -141,6 +155,11 @@ std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<in
 }
 
 TensorNames tensor_names(std::string_view config_json) { return entry_of(config_json).names; }
+
+bool classifies(std::string_view config_json) {
+  const Json config = parse_json(config_json, 16, "[config.json]");
+  return ConfigReader(config).classifies();
+}
 
 std::vector<std::string> example_configs() {
   std::vector<std::string> all;

@@ -21,6 +21,13 @@ namespace split {
 // step and keeps nothing.
 enum class ModelKind : uint8_t { kDecoder, kEncoder };
 
+// What a row's embedding looks up by its mark, beside its token and its place in the text.
+enum class Marks : uint8_t {
+  kNone,
+  kPositions,  // counts tokens from behind padding's id on; padding itself has that
+  kTypes,      // 0 of a text's first part, 1 of its second
+};
+
 // Facts that all models have. Those of one architecture are in its own file.
 struct ModelConfig {
   ModelKind kind = ModelKind::kDecoder;
@@ -36,8 +43,15 @@ struct ModelConfig {
   int context = 0;              // positions that are served, of these
   int end_of_text = -1;         // the first of eos_token_id; -1 when there is none
   std::vector<int> stops = {};  // all of them
+  Marks marks = Marks::kNone;
+  int padding = -1;         // the token of that, where marks are positions
+  bool final_norm = false;  // of an encoder, behind its last block
+  bool ranks = false;       // it scores pairs: its classifier has one label
 
   bool encodes() const { return kind == ModelKind::kEncoder; }
+  bool has_norm() const { return !encodes() || final_norm; }
+  // The marks of a text whose second part, if any, begins at token `second`. Appends.
+  void add_marks(std::span<const int32_t> tokens, uint32_t second, std::vector<int32_t>& to) const;
 };
 
 // How a weight is multiplied by, which decides whether and how it is quantised.
@@ -51,7 +65,8 @@ struct WeightDecl {
   std::string name;  // as in the checkpoint, without the prefix of TensorNames
   Dims dims;         // there
   Product product = Product::kNone;
-  std::string from = {};   // another tensor of the checkpoint that it is, if not empty
+  std::string from = {};   // another tensor of the checkpoint that it is, if not empty,
+  int64_t from_row = -1;   // or its rows from this one on
   bool first_row = false;  // graphs read its first row alone, as a vector
 };
 // The weight's shape when it is stored as `dtype`: what is quantised has its outputs as rows.
@@ -66,7 +81,7 @@ struct Blob {
 
 // Inputs of a stage's graph besides weights.
 enum class Takes : uint8_t {
-  kTokens,   // "tokens" and "positions"
+  kTokens,   // "tokens", "positions" and "marks"
   kHidden,   // "hidden" [kRows, C]
   kOutRows,  // the same, and "out_rows": its result has a row for each of these
 };
@@ -173,6 +188,8 @@ std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<in
 // Those of the model that config.json describes. Throws Error(kInput) for one that is not known and
 // for weights that other tools packed, before any file of weights is read.
 TensorNames tensor_names(std::string_view config_json);
+// Whether config.json names a classifier on top of the model.
+bool classifies(std::string_view config_json);
 // A config.json of each model and setting that has kernels of its own, as small as can be.
 std::vector<std::string> example_configs();
 

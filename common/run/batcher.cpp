@@ -288,7 +288,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
     });
     (line == lines.end() ? lines.emplace_back() : *line).push_back(ticket);
   }
-  while (!lines.empty() && room.rows > 0) {
+  while (!lines.empty() && room.rows > 0 && !(whole() && shares.size() == kMostTexts)) {
     const auto line =
         std::min_element(lines.begin(), lines.end(), [&](const auto& a, const auto& b) {
           return turns_.given(*owner_of(a.front())) < turns_.given(*owner_of(b.front()));

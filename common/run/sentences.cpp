@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "io/checkpoint.h"
 #include "io/safetensors.h"
 
 namespace split {
@@ -81,6 +82,39 @@ std::vector<float> floats_of(const TensorView& view) {
   return values;
 }
 
+// A file of weights in floats.
+class FloatsFile {
+ public:
+  FloatsFile(const Sentences::ReadFile& file, const std::string& name)
+      : name_(name), bytes_(file(name)), file_(Safetensors::parse(as_bytes_of(bytes_), name)) {}
+
+  bool has(const std::string& tensor) const { return file_.tensors().contains(tensor); }
+  std::vector<float> of(const std::string& tensor, const Dims& dims) const {
+    const auto at = file_.tensors().find(tensor);
+    const bool right = at != file_.tensors().end() && at->second.dims == dims &&
+                       !format_name(at->second.dtype).empty() && !is_quantised(at->second.dtype);
+    if (!right) refuse(name_, cat("expected floats '", tensor, "' ", to_string(dims)));
+    return floats_of(at->second);
+  }
+
+ private:
+  const std::string name_, bytes_;
+  const Safetensors file_;
+};
+
+// (x - mean) / sqrt(variance + eps) * weight.
+void norm(std::span<float> x, std::span<const float> weight, double eps) {
+  const auto n = static_cast<double>(x.size());
+  double sum = 0, squares = 0;
+  for (const float value : x) sum += double{value};
+  const double mean = sum / n;
+  for (const float value : x) squares += (double{value} - mean) * (double{value} - mean);
+  const double scale = 1 / std::sqrt(squares / n + eps);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>((double{x[i]} - mean) * scale * double{weight[i]});
+  }
+}
+
 // The sum of each channel over the rows, each times weight(row), over the sum of `divisor`.
 template <typename Weight>
 std::vector<float> weighted(std::span<const float> rows, size_t channels, double divisor,
@@ -146,8 +180,13 @@ Sentences Sentences::read(Files names, const ReadFile& file, const ModelConfig& 
   Sentences sentences;
   sentences.meant_ = modules || config.encodes();
   sentences.channels_ = static_cast<size_t>(config.channels);
-  sentences.point_ = config.encodes() ? Point(config.layers) : Point::norm();
-  if (modules) sentences.read_modules(file("modules.json"), file, names);
+  sentences.point_ = Point::pooled(config.layers, config.has_norm());
+  sentences.ranks_ = config.ranks;
+  if (config.ranks) {
+    sentences.read_classifier(file, names);
+  } else if (modules) {
+    sentences.read_modules(file("modules.json"), file, names);
+  }
   sentences.max_tokens_ = static_cast<uint32_t>(config.context);
   if (!sentences.meant_) return sentences;
   std::optional<uint32_t> longest;
@@ -157,6 +196,14 @@ Sentences Sentences::read(Files names, const ReadFile& file, const ModelConfig& 
     longest = length_at(object_of(file(name), name), key);
   }
   if (longest) sentences.max_tokens_ = std::min(*longest, sentences.max_tokens_);
+  if (config.marks == Marks::kTypes) {
+    constexpr const char* kName = "tokenizer_config.json";
+    const Json json = is_there(names, kName) ? object_of(file(kName), kName) : Json();
+    const Json* const inputs = json.find("model_input_names");
+    sentences.types_ =
+        inputs == nullptr || !inputs->is_array() ||
+        std::ranges::any_of(*inputs, [](const Json& one) { return one == Json("token_type_ids"); });
+  }
   constexpr const char* kPrompts = "config_sentence_transformers.json";
   if (is_there(names, kPrompts)) sentences.read_prompts(file(kPrompts));
   return sentences;
@@ -263,23 +310,62 @@ Sentences::Dense Sentences::read_dense(const std::string& path, const ReadFile& 
   if (!is_there(names, weights)) {
     refuse(name, cat("expected ", weights, " beside it: a pickle is refused"));
   }
-  const std::string bytes = file(weights);
-  const Safetensors tensors = Safetensors::parse(as_bytes_of(bytes), weights);
-  const auto tensor = [&](const char* tensor_name, const Dims& dims) {
-    const auto at = tensors.tensors().find(tensor_name);
-    const bool right = at != tensors.tensors().end() && at->second.dims == dims &&
-                       !format_name(at->second.dtype).empty() && !is_quantised(at->second.dtype);
-    if (!right) refuse(weights, cat("expected floats '", tensor_name, "' ", to_string(dims)));
-    return floats_of(at->second);
-  };
+  const FloatsFile floats(file, weights);
   const auto inputs = static_cast<int64_t>(dense.inputs);
   const auto outputs = static_cast<int64_t>(dense.outputs);
-  dense.weight = tensor("linear.weight", {outputs, inputs});
+  dense.weight = floats.of("linear.weight", {outputs, inputs});
   const Json* const bias = json.find("bias");
   if (bias == nullptr || !bias->is_boolean() || bias->get<bool>()) {
-    dense.bias = tensor("linear.bias", {outputs});
+    dense.bias = floats.of("linear.bias", {outputs});
   }
   return dense;
+}
+
+// The classifier of a ...ForSequenceClassification: on the first row, or on the mean where
+// config.json says so, a dense layer and one that gives the score. A ModernBERT norms between them.
+void Sentences::read_classifier(const ReadFile& file, Files names) {
+  const Json config = object_of(file("config.json"), "config.json");
+  if (!is_there(names, kClassifierFile)) {
+    refuse("config.json", "architectures: expected a classifier among the weights, got none");
+  }
+  const FloatsFile floats(file, kClassifierFile);
+  const bool modern = floats.has("head.dense.weight");
+  const bool own = floats.has("classifier.out_proj.weight");  // RoBERTa's
+  const std::string last = own ? "classifier.out_proj" : "classifier";
+  const auto dense = [&](const std::string& name, size_t outputs, const char* activation) {
+    const auto rows = static_cast<int64_t>(outputs), columns = static_cast<int64_t>(channels_);
+    Dense made{channels_, outputs, floats.of(name + ".weight", {rows, columns}), {}, activation};
+    if (floats.has(name + ".bias")) made.bias = floats.of(name + ".bias", {rows});
+    modules_.push_back({std::move(made)});
+  };
+  const Json* const pooling = text_at(config, "classifier_pooling");
+  if (pooling != nullptr && pooling->text() != "cls" && pooling->text() != "mean") {
+    refuse("config.json",
+           cat("classifier_pooling: expected cls or mean, got ", shown(pooling->text())));
+  }
+  modes_ = {pooling != nullptr && pooling->text() == "mean" ? PoolMode::kMean : PoolMode::kCls};
+  const Json* const head = text_at(config, "classifier_activation");
+  if (modern && head != nullptr && head->text() != "gelu") {
+    refuse("config.json", cat("classifier_activation: expected gelu, got ", shown(head->text())));
+  }
+  dense(modern ? "head.dense"
+        : own  ? "classifier.dense"
+               : "pooler.dense",
+        channels_, modern ? "GELU" : "Tanh");
+  if (modern) {
+    const Json* const eps = config.find("norm_eps");
+    modules_.push_back({.norm = floats.of("head.norm.weight", {static_cast<int64_t>(channels_)}),
+                        .eps = eps != nullptr && eps->is_number() ? eps->get<double>() : 1e-5});
+  }
+  const Json* const made_by = config.find("sentence_transformers");
+  const Json* const activation = made_by == nullptr ? nullptr : text_at(*made_by, "activation_fn");
+  const std::string word = activation == nullptr ? "Sigmoid" : last_word(activation->text());
+  if (word != "Sigmoid" && word != "Identity") {
+    refuse("config.json", cat("sentence_transformers.activation_fn: expected Sigmoid or Identity, ",
+                              "got ", shown(word)));
+  }
+  dense(last, 1, word == "Sigmoid" ? "Sigmoid" : "Identity");
+  normalizes_ = false;
 }
 
 void Sentences::read_prompts(const std::string& text) {
@@ -340,6 +426,37 @@ SentenceIds Sentences::bounded(std::vector<int32_t> ids, bool truncate, size_t c
   return {std::move(ids), true};
 }
 
+SentenceIds Sentences::pair(const Tokenizer& tokenizer, std::span<const int32_t> query,
+                            std::span<const int32_t> document, bool truncate) const {
+  const auto before = tokenizer.before(), between = tokenizer.between(),
+             behind = tokenizer.behind();
+  const size_t added = before.size() + between.size() + behind.size();
+  if (query.size() + added >= max_tokens_) {
+    throw Error(ErrorKind::kInput,
+                cat("expected fewer than ", max_tokens_ - std::min<size_t>(added, max_tokens_),
+                    " tokens, so that there is room for a document, got ", query.size()),
+                "query");
+  }
+  const size_t most = max_tokens_ - added;
+  // As the library tokenizers cuts: the shorter one keeps all that it may.
+  size_t shorter = std::min(query.size(), document.size());
+  size_t longer = std::max(query.size(), document.size());
+  SentenceIds made;
+  if (shorter + longer > most) {
+    if (!truncate) throw InputTooLong(max_tokens_, shorter + longer + added);
+    made.truncated = true;
+    longer = shorter > most ? shorter : std::max(shorter, most - shorter);
+    if (shorter + longer > most) shorter = most / 2, longer = most - shorter;
+    const bool query_is_longer = query.size() > document.size();
+    query = query.first(query_is_longer ? longer : shorter);
+    document = document.first(query_is_longer ? shorter : longer);
+  }
+  const std::span<const int32_t> parts[] = {before, query, between, document, behind};
+  for (const auto part : parts) made.ids.insert(made.ids.end(), part.begin(), part.end());
+  if (types_) made.second = static_cast<uint32_t>(before.size() + query.size() + between.size());
+  return made;
+}
+
 std::vector<float> Sentences::pool(std::span<const float> rows, bool normalize) const {
   CHECK(!rows.empty() && rows.size() % channels_ == 0);
   std::vector<float> x;
@@ -349,7 +466,7 @@ std::vector<float> Sentences::pool(std::span<const float> rows, bool normalize) 
   }
   for (const Module& module : modules_) {
     if (!module.dense) {
-      to_unit_length(x);
+      module.norm.empty() ? to_unit_length(x) : norm(x, module.norm, module.eps);
       continue;
     }
     const Dense& dense = *module.dense;
@@ -374,6 +491,7 @@ std::string Sentences::describe() const {
     if (module.dense) dense.push_back(module.dense->outputs);
   }
   Json json = {{"normalize", normalizes_}};
+  if (ranks_) json["ranks"] = true;
   json["modes"] = std::move(modes);
   json["dense"] = std::move(dense);
   return json.dump();

@@ -1,7 +1,8 @@
 // How a model makes one embedding of a text: what stands before the text, how many tokens it may
 // have, and how the final states of its tokens are pooled, multiplied (Dense) and scaled to unit
-// length. Read from the files that sentence-transformers writes (modules.json, 1_Pooling ...).
-// Computed on the host, sums in doubles. Knows no device and no socket.
+// length. Read from the files that sentence-transformers writes (modules.json, 1_Pooling ...). A
+// reranker makes one score of a query and a document likewise, by its classifier. Computed on the
+// host, sums in doubles. Knows no device and no socket.
 #pragma once
 
 #include <functional>
@@ -27,10 +28,12 @@ void to_unit_length(std::span<float> values);
 // The mean over the rows of [rows, C].
 std::vector<float> mean_row(std::span<const float> rows, size_t channels);
 
-// The ids of a text, and whether it lost some.
+// The ids of a text, and whether it lost some; of a pair where its second text begins, if that has
+// a type of its own.
 struct SentenceIds {
   std::vector<int32_t> ids;
   bool truncated = false;
+  uint32_t second = 0;
 };
 
 // A text that has more tokens than the model takes, and is not to be cut.
@@ -50,6 +53,8 @@ class Sentences {
   static Sentences read(Files names, const ReadFile& file, const ModelConfig& config);
   // Whether the model was made for this: an encoder, or one with modules.json.
   bool meant() const { return meant_; }
+  // Whether what it makes is the score of a pair.
+  bool ranks() const { return ranks_; }
 
   // Numbers in an embedding.
   size_t dimensions() const;
@@ -66,6 +71,11 @@ class Sentences {
   // closing tokens kept, or else refused by InputTooLong.
   SentenceIds encode(const Tokenizer* tokenizer, std::string_view text, bool truncate,
                      MemoryShare* memory = nullptr) const;
+  // The ids of a query and a document, which are without added tokens: a pair that is too long
+  // loses tokens of the longer one until both are as long, then of both, or is refused likewise.
+  // Throws Error(kInput) where the query leaves no room for a document.
+  SentenceIds pair(const Tokenizer& tokenizer, std::span<const int32_t> query,
+                   std::span<const int32_t> document, bool truncate) const;
   // Bounds ids that somebody made.
   SentenceIds bounded(std::vector<int32_t> ids, bool truncate, size_t closing = 1) const;
 
@@ -83,16 +93,19 @@ class Sentences {
     std::vector<float> weight, bias;  // [outputs, inputs]; bias may be empty
     std::string activation;           // "Identity", "Tanh" ...
   };
-  // Behind the pooling; without a Dense: a scaling.
+  // Behind the pooling: one of these, else a scaling.
   struct Module {
-    std::optional<Dense> dense;
+    std::optional<Dense> dense = {};
+    std::vector<float> norm = {};  // the weight of a LayerNorm without a bias
+    double eps = 0;
   };
   void read_modules(const std::string& text, const ReadFile& file, Files names);
+  void read_classifier(const ReadFile& file, Files names);
   void read_pooling(const std::string& name, const std::string& text);
   static Dense read_dense(const std::string& path, const ReadFile& file, Files names);
   void read_prompts(const std::string& text);
 
-  bool meant_ = false;
+  bool meant_ = false, ranks_ = false, types_ = false;
   size_t channels_ = 0;
   Point point_;
   std::vector<PoolMode> modes_{PoolMode::kMean};

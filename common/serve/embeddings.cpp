@@ -68,6 +68,12 @@ EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model
     throw http::HttpError(501, wire::codes::kNotSupported, "this server has no embeddings");
   }
   const Sentences& sentences = *model.sentences;
+  if (sentences.ranks()) {
+    throw http::HttpError(400, "no_pool",
+                          cat("the model ", shown(model.id), " scores pairs and makes no ",
+                              "embeddings: expected POST /v1/rerank"),
+                          "model");
+  }
   EmbeddingsRequest request;
   const auto& input = fields.raw("input");
   if (input == "") Fields::refuse("input", "expected text that is not empty");
@@ -118,7 +124,7 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
   const Watch watch(http.client_gone, [&] { work->cancel(); });
   std::string data;
   size_t tokens = 0;
-  const TextBackend::Embedded embedded = work->embed(request.inputs, *model.sentences);
+  const TextBackend::Embedded embedded = work->embed(request.inputs, {}, *model.sentences);
   const size_t width = model.sentences->dimensions();
   for (size_t i = 0; i < request.inputs.size() && !watch.gone(); ++i) {
     const auto whole = std::span(embedded.values).subspan(i * width, request.dimensions);

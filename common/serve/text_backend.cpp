@@ -101,7 +101,7 @@ std::vector<float> TextBackend::states(std::span<const int32_t>) {
   throw http::HttpError(501, wire::codes::kNotSupported, "this server has no embeddings");
 }
 
-TextBackend::Embedded TextBackend::embed(Texts texts, const Sentences& sentences) {
+TextBackend::Embedded TextBackend::embed(Texts texts, Seconds, const Sentences& sentences) {
   Embedded out;
   for (const std::vector<int32_t>& ids : texts) {
     const std::vector<float> one = sentences.pool(states(ids), false);

@@ -47,13 +47,15 @@ class TextBackend {
   // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
   // The embeddings of texts [texts, dimensions], not scaled at the end, and how often the other
-  // machine was asked for them. Text after text, unless a backend knows better.
+  // machine was asked for them. Text after text, unless a backend knows better. Of pairs their
+  // scores; `seconds` as SequenceRows has them, or none.
   struct Embedded {
     std::vector<float> values;
     uint64_t trips = 0;
   };
   using Texts = std::span<const std::vector<int32_t>>;
-  virtual Embedded embed(Texts texts, const Sentences& sentences);
+  using Seconds = std::span<const uint32_t>;
+  virtual Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences);
   // When nobody waits for it any more: what runs ends soon, by an Error or as
   // "cancelled", and so does what is asked for later.
   virtual void cancel() noexcept {}

@@ -22,9 +22,12 @@ class Point {
   static constexpr Point norm() { return {kBehind + 1}; }
   static constexpr Point head() { return {kBehind + 2}; }
   static constexpr Point top() { return {kBehind + 3}; }  // the largest logits and whose they are
-  // The last one of a model of so many blocks, but for the top; one without a head, and so without
-  // a final norm, ends behind its blocks.
-  static constexpr Point last(int layers, bool has_head) { return has_head ? head() : layers; }
+  // The last one of a model of so many blocks, but for the top, and the one whose rows are pooled:
+  // behind its blocks where it has neither a head nor a final norm.
+  static constexpr Point last(int layers, bool has_norm, bool has_head) {
+    return has_head ? head() : pooled(layers, has_norm);
+  }
+  static constexpr Point pooled(int layers, bool has_norm) { return has_norm ? norm() : layers; }
   // "3", "norm" or "head". Nothing for another text, or a number above `layers`.
   static std::optional<Point> parse(std::string_view text, int layers);
 

@@ -20,6 +20,7 @@ struct TextRows {
   std::span<const float> hidden = {};      // [rows, width]
   uint32_t width = 0;
   Wanted wanted = Wanted::kAll;
+  std::span<const uint32_t> seconds = {};  // of each, as SequenceRows has it, or none
 
   size_t count() const { return std::accumulate(lengths.begin(), lengths.end(), size_t{0}); }
   size_t wanted_count() const {
@@ -34,6 +35,7 @@ struct TextRows {
       SequenceRows rows{.range = range, .width = width, .wanted = wanted};
       if (!tokens.empty()) rows.tokens = tokens.subspan(at, length);
       if (!hidden.empty()) rows.hidden = hidden.subspan(at * width, size_t{length} * width);
+      if (!seconds.empty()) rows.second = seconds[all.size()];
       all.push_back(std::move(rows));
       at += length;
     }
@@ -45,10 +47,29 @@ struct TextRows {
     part.lengths = lengths.first(first);
     const size_t before = part.count();
     part.lengths = lengths.subspan(first, n);
+    if (!seconds.empty()) part.seconds = seconds.subspan(first, n);
     if (!tokens.empty()) part.tokens = tokens.subspan(before, part.count());
     if (!hidden.empty()) part.hidden = hidden.subspan(before * width, part.count() * width);
     return part;
   }
+};
+
+// The tokens of texts, one after the other, and where the second parts of pairs begin.
+struct TextTokens {
+  TextTokens(std::span<const std::vector<int32_t>> texts, std::span<const uint32_t> second_rows)
+      : seconds(second_rows) {
+    for (const std::vector<int32_t>& ids : texts) {
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      lengths.push_back(static_cast<uint32_t>(ids.size()));
+    }
+  }
+  TextRows to(Point point) const {
+    return {.range = {.to = point}, .lengths = lengths, .tokens = tokens, .seconds = seconds};
+  }
+
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> lengths;
+  std::span<const uint32_t> seconds;
 };
 
 // How many texts from `first` on have at most so many rows together: one at least.

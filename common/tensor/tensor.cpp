@@ -163,16 +163,21 @@ Tensor columns(const Tensor& x, int64_t first, int64_t n) {
 }
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
-                 const Tensor& v_cache, const AttentionHeads& heads) {
+                 const Tensor& v_cache, const AttentionHeads& heads, const Tensor& bias) {
   const int count = heads.heads, kv_count = heads.kv_heads, dim = heads.head_dim;
   if (count <= 0 || kv_count <= 0 || dim <= 0 || count % kv_count != 0) {
     throw Error(ErrorKind::kShape, cat("[attention] expected heads of keys that divide those of ",
                                        "queries, got ", kv_count, " and ", count, " of ", dim));
   }
-  if (heads.window < 0 || !(heads.cap >= 0) || (!heads.causal && heads.window > 0)) {
-    throw Error(ErrorKind::kShape,
-                cat("[attention] expected a window of keys, of causal rows, and a cap, got ",
-                    heads.window, " and ", heads.cap));
+  if (heads.window < 0 || !(heads.cap >= 0)) {
+    throw Error(ErrorKind::kShape, cat("[attention] expected a window of keys and a cap, got ",
+                                       heads.window, " and ", heads.cap));
+  }
+  const bool biased = bias.node()->op != Op::k_constant;
+  if (biased && (bias.node()->op != Op::k_weight || bias.node()->dtype != DType::kF32 ||
+                 bias.dims() != Dims{kBiasBuckets, count} || heads.cap > 0)) {
+    refuse("attention", cat("a float weight [", kBiasBuckets, ", ", count, "] and no cap"),
+           bias.dims());
   }
   const int64_t width = int64_t{count} * dim, kv_width = int64_t{kv_count} * dim;
   const auto expect = [&](const Tensor& tensor, std::string_view name, const Dims& dims) {
@@ -186,7 +191,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   expect(v, "v", {rows, kv_width});
   expect(k_cache, "a cache", {kv_width});
   expect(v_cache, "a cache", {kv_width});
-  return Tensor(make_node(Op::k_attention, {rows, width}, {q, k, v, k_cache, v_cache},
+  return Tensor(make_node(Op::k_attention, {rows, width}, {q, k, v, k_cache, v_cache, bias},
                           {static_cast<double>(count), static_cast<double>(kv_count),
                            static_cast<double>(dim), heads.scale, static_cast<double>(heads.window),
                            heads.cap, static_cast<double>(heads.causal)}));

@@ -48,8 +48,8 @@ class Tensor {
   std::shared_ptr<const Node> node_;
 };
 
-// An input that a run provides: kI32 symbols ("tokens", "positions", "out_rows") as [rows],
-// activations as [rows, C].
+// An input that a run provides: kI32 symbols ("tokens", "positions", "marks", "out_rows") as
+// [rows], activations as [rows, C].
 Tensor input(std::string name, DType dtype, Dims dims);
 // A weight that a checkpoint provides: a vector [C] or a matrix, by its name there.
 Tensor weight(std::string name, DType dtype, Dims dims);
@@ -77,16 +77,20 @@ struct AttentionHeads {
       1;  // of keys and values; each is shared by heads / kv_heads that follow one another
   int head_dim = 1;
   float scale = 1;     // multiplies q . k
-  int window = 0;      // a row sees so many keys, its own and those before it; 0: all
+  int window = 0;      // a row sees so many keys, its own and those before it, and of rows that are
+                       // not causal as many behind it; 0: all
   float cap = 0;       // scores become cap * tanh(score / cap); 0: they stay
   bool causal = true;  // else a row sees all rows of its own sequence in the step, and caches are
                        // for the step alone
 };
 // Attention of rows over the keys of their sequences that they see, their own among them: q [R,
 // heads * head_dim], k and v [R, kv_heads * head_dim] -> [R, heads * head_dim]. The caches are
-// inputs of shape [kv_heads * head_dim]: one layer's keys and values, paged by the device.
+// inputs of shape [kv_heads * head_dim]: one layer's keys and values, paged by the device. To each
+// score comes the bias of its key's place beside the row's, a float weight [kBiasBuckets, heads]
+// (relative_bucket() of ops.def), where that is no number.
+inline constexpr int64_t kBiasBuckets = 32;
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
-                 const Tensor& v_cache, const AttentionHeads& heads);
+                 const Tensor& v_cache, const AttentionHeads& heads, const Tensor& bias = 0.0f);
 // The tables [positions, head_dim / 2] by which rows are turned, and the input that has each row's.
 struct Rotation {
   Tensor cos, sin;

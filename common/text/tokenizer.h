@@ -63,6 +63,8 @@ class Tokenizer {
   // The ids that add_special puts around a text.
   std::span<const int32_t> before() const { return file_.before; }
   std::span<const int32_t> behind() const { return file_.behind; }
+  // Those between the two texts of a pair; none where the file says nothing about pairs.
+  std::span<const int32_t> between() const { return file_.between; }
 
   // The text of a sequence, from its beginning; with skip_special, without special tokens. Ids at
   // and above size() have no text. Throws Error(kInput) for an id below 0.
@@ -124,7 +126,7 @@ class Tokenizer {
     std::array<int32_t, 256> byte_ids{};  // kCharacters
     std::vector<Merge> merges;            // lowest rank first
     std::vector<Added> added;             // by text, once it is built
-    std::vector<int32_t> before, behind;
+    std::vector<int32_t> before, behind, between;
     Cut cut = Cut::kGpt2;
     bool nfc = false;
     bool whole_pieces = false;  // a piece that is a token is that one, whatever the merges say

@@ -299,6 +299,7 @@ struct Tokenizer::JsonReader : JsonFile {
       if (bert) {
         parts.before = {pair_id(*one, "cls", count)};
         parts.behind = {pair_id(*one, "sep", count)};
+        parts.between.assign(is_type(*one, "RobertaProcessing") ? 2 : 1, parts.behind[0]);
       } else {
         read_template(*one, count);
       }
@@ -312,26 +313,34 @@ struct Tokenizer::JsonReader : JsonFile {
     return Files::id_of(pair[1], count, kName);
   }
 
-  void read_template(const Json& after, size_t count) {
-    const Json &single = member(after, "single"), &tokens = member(after, "special_tokens");
-    bool text = false;
-    if (!single.is_array()) unsupported("post_processor.single", single);
-    for (const Json& part : single) {
-      const Json& sequence = member(part, "Sequence");
-      if (sequence.is_object() && !text) {
-        text = true;
+  // The ids before, between and behind the texts of a template; nothing where it is of another
+  // form.
+  static std::vector<std::vector<int32_t>> template_ids(const Json& list, const Json& tokens,
+                                                        size_t texts, size_t count) {
+    std::vector<std::vector<int32_t>> ids_of(1);
+    for (const Json& part : list.is_array() ? list : Json::array()) {
+      if (member(part, "Sequence").is_object()) {
+        ids_of.emplace_back();
         continue;
       }
       const Json& special = member(part, "SpecialToken");
       const Json& name = special.is_object() ? member(special, "id") : special;
       const Json* token = name.is_string() ? tokens.find(name.text()) : nullptr;
       const Json& ids = token == nullptr ? name : member(*token, "ids");
-      if (token == nullptr || !ids.is_array()) unsupported("post_processor.single", part);
-      for (const Json& id : ids) {
-        (text ? parts.behind : parts.before).push_back(Files::id_of(id, count, kName));
-      }
+      if (token == nullptr || !ids.is_array()) return {};
+      for (const Json& id : ids) ids_of.back().push_back(Files::id_of(id, count, kName));
     }
-    if (!text) unsupported("post_processor.single", single);
+    return ids_of.size() == texts + 1 ? ids_of : std::vector<std::vector<int32_t>>();
+  }
+
+  void read_template(const Json& after, size_t count) {
+    const Json& tokens = member(after, "special_tokens");
+    const auto single = template_ids(member(after, "single"), tokens, 1, count);
+    if (single.empty()) unsupported("post_processor.single", member(after, "single"));
+    parts.before = single[0];
+    parts.behind = single[1];
+    const auto pair = template_ids(member(after, "pair"), tokens, 2, count);
+    if (!pair.empty() && pair[0] == single[0] && pair[2] == single[1]) parts.between = pair[1];
   }
 
   Tokenizer read() {

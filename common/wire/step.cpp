@@ -85,8 +85,8 @@ Point parse_to(std::string_view text, const ModelConfig& config) {
   if (!to) {
     Fields::refuse("to", cat("expected 0..", config.layers, ", \"norm\" or \"head\""));
   }
-  // The state that leaves the last block is normed.
-  return config.encodes() && *to == Point::norm() ? Point(config.layers) : *to;
+  // Without a final norm the state that leaves the last block is normed.
+  return *to == Point::norm() ? Point::pooled(config.layers, config.has_norm()) : *to;
 }
 
 // A number or a name, and nothing else.
@@ -164,11 +164,11 @@ DType hidden_format(Point to, DType wire) { return to == Point::head() ? DType::
 
 // Where rows end that are pooled.
 Point pooled_at(const ModelConfig& config) {
-  return config.encodes() ? Point(config.layers) : Point::norm();
+  return Point::pooled(config.layers, config.has_norm());
 }
 
 Point last_point(const ModelConfig& config) {
-  return Point::last(config.layers, !config.encodes());
+  return Point::last(config.layers, config.has_norm(), !config.encodes());
 }
 
 // A list of lists of ids.
@@ -189,6 +189,17 @@ void read_lists(const Json& lists, const ModelConfig& config, ForwardRequest& re
     Fields::refuse("tokens", cat("expected at most ", kMaxStepTokens, ", got ", all.size()));
   }
   request.received.own(std::move(all));
+}
+
+// Where the second texts of pairs begin, of a list of lists of ids.
+void read_seconds(Fields& fields, ForwardRequest& request) {
+  const auto seconds = fields.integers("seconds", 0, INT32_MAX, kMaxTexts);
+  bool fits = seconds.size() == request.lengths.size();
+  for (size_t i = 0; fits && i < seconds.size(); ++i) {
+    fits = static_cast<uint32_t>(seconds[i]) < request.lengths[i];
+  }
+  if (!fits) Fields::refuse("seconds", "expected a row of each text in \"tokens\", or 0");
+  request.seconds.assign(seconds.begin(), seconds.end());
 }
 
 void read_prompts(Fields& fields, const Encode& encode, bool special, ForwardRequest& request) {
@@ -311,6 +322,7 @@ std::string forward_json(const TextRows& texts, bool pool, DType wire) {
   Json json = {{"to", pool ? Json(kPool) : json_of(texts.range.to)}};
   if (pool) json["normalize"] = false;
   json["tokens"] = std::move(lists);
+  if (!texts.seconds.empty()) json["seconds"] = texts.seconds;
   const DType format = pool ? DType::kF32 : hidden_format(texts.range.to, wire);
   if (format != DType::kF32) json["dtype"] = format_name(format);
   return json.dump();
@@ -324,7 +336,8 @@ TextRows ForwardRequest::texts(uint32_t& one) const {
           .tokens = rows.tokens,
           .hidden = rows.hidden,
           .width = rows.width,
-          .wanted = rows.wanted};
+          .wanted = rows.wanted,
+          .seconds = seconds};
 }
 
 ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, const Encode& encode,
@@ -350,6 +363,7 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
     Fields::refuse("from",
                    "over 0 only with `hidden`: send safetensors as application/octet-stream");
   }
+  if (fields.has("seconds")) read_seconds(fields, request);
   request.pool = fields.has("to") && fields.raw("to") == kPool;
   rows.range.to = request.pool        ? pooled_at(config)
                   : !fields.has("to") ? last_point(config)

@@ -79,7 +79,8 @@ struct ForwardRequest {
   ReceivedRows received;  // of one text, or those of several one after the other
   // Rows of each text of a list; empty where there is one text that is no list.
   std::vector<uint32_t> lengths;
-  int top = 0;  // the likeliest tokens of each row of logits, if not 0
+  std::vector<uint32_t> seconds = {};  // the first rows of their second parts, of pairs
+  int top = 0;                         // the likeliest tokens of each row of logits, if not 0
   bool pool =
       false;  // one embedding of each text (run/sentences.h); range.to is where its rows end
   std::optional<bool> normalize;  // of an embedding; else as the model has it

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/resources/clock.h"
 #include "edge_client/cli/prompt.h"
+#include "serve/compat/rerank.h"
 #include "wire/protocol.h"
 
 namespace split::edge {
@@ -117,7 +118,7 @@ class Bulk {
  private:
   void flush() {
     if (texts_.empty() || interrupt_.signal() != 0) return;
-    std::vector<float> values = embed_(texts_);
+    std::vector<float> values = embed_(texts_, {});
     const size_t width = sentences_.dimensions();
     std::string lines;
     for (size_t i = 0; i < texts_.size(); ++i) {
@@ -178,6 +179,55 @@ class Bulk {
 void embed_lines(const Options& options, const World& world, Interrupt& interrupt,
                  const Sentences& sentences, const Tokenizer* tokenizer, const EmbedTexts& embed) {
   Bulk(options, world, interrupt, sentences, tokenizer, embed).run();
+}
+
+void expect_use(const Options& options, const Sentences& sentences, const std::string& model) {
+  if (!options.embed || sentences.ranks() == options.rerank.has_value()) return;
+  throw Error(ErrorKind::kInput,
+              cat("the model ", shown(model),
+                  options.rerank ? " has no classifier of pairs: expected a reranker"
+                                 : " scores pairs and makes no embeddings: expected --rerank"));
+}
+
+void rank_lines(const Options& options, const World& world, Interrupt& interrupt,
+                const Sentences& sentences, const Tokenizer* tokenizer, const EmbedTexts& embed) {
+  if (tokenizer == nullptr) {
+    throw Error(ErrorKind::kInput, "--rerank: expected a model with a tokenizer");
+  }
+  serve::RankedPairs pairs(sentences, *tokenizer, *options.rerank);
+  PromptLines lines(options, world.input, interrupt);
+  std::vector<std::string> texts;
+  for (std::string line; lines.next(line);) {
+    texts.push_back(text_of(line, texts.size()));
+    pairs.add(texts.back(), true);
+  }
+  if (texts.empty())
+    throw Error(ErrorKind::kInput, "--rerank: expected at least one line, got none");
+  const Clock::time_point start = Clock::now();
+  const std::vector<float> scores = embed(pairs.ids, pairs.seconds());
+  std::string out;
+  for (const size_t i : serve::by_score(scores)) {
+    if (options.jsonl) {
+      out +=
+          Json{{"index", i}, {"relevance_score", scores[i]}, {"document", Json{{"text", texts[i]}}}}
+              .dump() +
+          "\n";
+    } else {
+      const std::string number = std::to_string(i + 1);
+      out += cat(scores[i] < 0 ? "" : " ", fixed(double{scores[i]}, 4), "  ",
+                 std::string(6 - std::min<size_t>(number.size(), 5), ' '), number, "  ", texts[i],
+                 "\n");
+    }
+  }
+  world.console.out(out);
+  if (options.quiet) return;
+  const double took = std::chrono::duration<double>(Clock::now() - start).count();
+  world.console.err(cat(texts.size(), texts.size() == 1 ? " document, " : " documents, ",
+                        pairs.tokens, " tokens in ", fixed(took, 2), " s",
+                        pairs.truncated > 0 ? cat("; ", pairs.truncated, " were cut to ",
+                                                  sentences.max_tokens(), " tokens")
+                                            : "",
+                        "\n"));
 }
 
 }  // namespace split::edge

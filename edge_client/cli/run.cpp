@@ -120,9 +120,10 @@ void Run::begins(const Loader::Begin& where, const LoadedModel& model) {
   if (!options_.quiet) world_.console.err(head_line(where.place));
   if (model.model.config().encodes() && !options_.embed) {
     throw Error(ErrorKind::kInput, cat("the model ", shown(where.info.id),
-                                       " is an encoder, which writes no text: expected --embed or "
-                                       "--serve"));
+                                       " is an encoder, which writes no text: expected --embed, ",
+                                       "--rerank or --serve"));
   }
+  expect_use(options_, model.sentences, where.info.id);
   if (loops_ && !model.tokenizer) {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
   }
@@ -363,10 +364,11 @@ void Run::embed_each() {
   EngineRequest work(engine_);
   const Interrupt::Hook end(interrupt_, [&work] { work.cancel(); });
   const LoadedModel& model = *engine_.loaded();
-  embed_lines(options_, world_, interrupt_, model.sentences, model.tokens(),
-              [&](std::span<const std::vector<int32_t>> texts) {
-                return work.embed(texts, model.sentences).values;
-              });
+  (options_.rerank ? rank_lines : embed_lines)(
+      options_, world_, interrupt_, model.sentences, model.tokens(),
+      [&](std::span<const std::vector<int32_t>> texts, std::span<const uint32_t> seconds) {
+        return work.embed(texts, model.sentences, seconds).values;
+      });
 }
 
 void Run::interactive() {
@@ -407,7 +409,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
     serve_until_interrupted(options, world, interrupt);
     return 0;
   }
-  if (options.jsonl) {
+  if (options.jsonl || options.rerank) {
     Run(options, world, interrupt).embed_each();
     return 0;
   }

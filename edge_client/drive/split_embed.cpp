@@ -1,6 +1,7 @@
 #include "edge_client/drive/split_embed.h"
 
 #include "base/resources/clock.h"
+#include "base/resources/fibres.h"
 #include "edge_client/split/retry.h"
 #include "run/text/texts.h"
 
@@ -32,6 +33,7 @@ void pool_rows(const std::vector<float>& rows, const TextRows& texts, size_t cha
     const auto one = sentences.pool(std::span(rows).subspan(at, length * channels), false);
     out.insert(out.end(), one.begin(), one.end());
     at += length * channels;
+    fibres::yield();  // a Dense of many texts is some work
   }
 }
 
@@ -72,20 +74,16 @@ void embed_part(const SplitContext& run, TextRows texts, const Sentences& senten
 }  // namespace
 
 EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<int32_t>> texts,
-                          const Sentences& sentences, SplitCounts& counts) {
+                          const Sentences& sentences, SplitCounts& counts,
+                          std::span<const uint32_t> seconds) {
   const Timed timed(counts.ms);
-  std::vector<int32_t> tokens;
-  std::vector<uint32_t> lengths;
-  for (const std::vector<int32_t>& ids : texts) {
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
-    lengths.push_back(static_cast<uint32_t>(ids.size()));
-  }
-  const TextRows all{.lengths = lengths, .tokens = tokens};
+  const TextTokens owned(texts, seconds);
+  const TextRows all = owned.to(Point());
   const size_t row_bytes = static_cast<size_t>(run.model.config().channels) * sizeof(float);
   EmbeddedTexts out;
   ++counts.steps;
-  for (size_t first = 0; first < lengths.size();) {
-    const size_t n = texts_within(lengths, first, kMostBytes / row_bytes);
+  for (size_t first = 0; first < owned.lengths.size();) {
+    const size_t n = texts_within(owned.lengths, first, kMostBytes / row_bytes);
     embed_part(run, all.slice(first, n), sentences, counts, out);
     first += n;
   }

@@ -13,8 +13,10 @@ struct EmbeddedTexts {
   uint64_t trips = 0;         // trips to the cloud: one, or more for what exceeds a message
 };
 
-// Throws RemoteError, and as run_texts() does.
+// `seconds`: where the second text of each pair begins, as in SequenceRows. Throws RemoteError, and
+// as run_texts() does.
 EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<int32_t>> texts,
-                          const Sentences& sentences, SplitCounts& counts);
+                          const Sentences& sentences, SplitCounts& counts,
+                          std::span<const uint32_t> seconds = {});
 
 }  // namespace split::edge

@@ -386,11 +386,11 @@ std::vector<float> EngineRequest::states(std::span<const int32_t> tokens) {
 }
 
 EmbeddedTexts EngineRequest::embed(std::span<const std::vector<int32_t>> texts,
-                                   const Sentences& sentences) {
+                                   const Sentences& sentences, std::span<const uint32_t> seconds) {
   size_t tokens = 0;
   for (const auto& ids : texts) tokens += ids.size();
   Running one(*this, split(), tokens);
-  return embed_texts(one.run(), texts, sentences, one.counts);
+  return embed_texts(one.run(), texts, sentences, one.counts, seconds);
 }
 
 // Whether texts with these moves have the cloud's bits.

@@ -47,7 +47,8 @@ class EngineRequest {
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);
   // Embeds the texts in one trip, with a model made for embeddings. Throws RemoteError.
-  EmbeddedTexts embed(std::span<const std::vector<int32_t>> texts, const Sentences& sentences);
+  EmbeddedTexts embed(std::span<const std::vector<int32_t>> texts, const Sentences& sentences,
+                      std::span<const uint32_t> seconds = {});
   // Ends running texts soon, and later ones at once.
   void cancel() noexcept;
   bool cancelled() const { return interrupt_.signal() != 0; }

@@ -185,7 +185,9 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.number("logprobs", "N", "with --json, add log-probabilities and the N likeliest tokens",
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the prompt's embedding or last state alone", &options.embed);
-  flags.toggle("jsonl", "with --embed: a JSON line for each line of input", &options.jsonl);
+  flags.text("rerank", "QUERY", "rank each line of input by how well it answers", &options.rerank);
+  flags.toggle("jsonl", "with --embed or --rerank: a JSON line for each line of input",
+               &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
   flags.toggle("measure", "with --plan, time the line, the server and this machine too",
@@ -209,8 +211,12 @@ void read_prompt(const Flags& flags, const Words& words, Options& options) {
   const int prompts =
       flags.given("prompt") + flags.given("prompt-file") + flags.given("prompt-ids");
   if (prompts > 1) refuse("expected one of --prompt, --prompt-file and --prompt-ids, got more");
-  if (options.jsonl && (!options.embed || flags.given("prompt") || flags.given("prompt-ids")))
-    refuse("--jsonl: expected --embed, and --prompt-file or stdin");
+  const bool words_given = flags.given("prompt") || flags.given("prompt-ids");
+  if (options.rerank && (options.embed || options.json || !options.out.empty() || words_given))
+    refuse("--rerank: expected --prompt-file or stdin, and no --embed, --json or --out beside it");
+  options.embed = options.embed || options.rerank;
+  if (options.jsonl && (!options.embed || words_given))
+    refuse("--jsonl: expected --embed or --rerank, and --prompt-file or stdin");
   if (!options.out.empty() && !options.jsonl) refuse("--out: expected --embed --jsonl beside it");
   options.serve = flags.given("serve");
   if (options.serve) {

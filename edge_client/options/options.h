@@ -34,8 +34,9 @@ struct Options : EngineOptions {
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
 
-  bool jsonl = false;  // with embed: one embedding for each line
-  std::string out;     // output file for these; empty: stdout
+  bool jsonl = false;                      // with embed: one embedding for each line
+  std::optional<std::string> rerank = {};  // the query that lines are ranked by; goes with embed
+  std::string out;                         // output file for these; empty: stdout
   bool plan = false, list_devices = false, json = false, quiet = false;
   bool measure = false;     // with plan
   bool goal_given = false;  // receipts then have the forecast

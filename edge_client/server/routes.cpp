@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "serve/compat/messages.h"
+#include "serve/compat/rerank.h"
 #include "serve/compat/responses.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
@@ -154,6 +155,13 @@ std::vector<http::Route> model_routes(Placements& placements) {
                     .statuses = statuses(false),
                     .body = serve::embedding_fields(),
                     .handler = embeddings});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/rerank",
+       .summary = "Ranks documents by a query, as Jina's and Cohere's routes do.",
+       .statuses = statuses(false),
+       .body = serve::rerank_fields(),
+       .handler = [find](const Request& request) { return serve::rerank(request, find); }});
   return routes;
 }
 

@@ -70,9 +70,10 @@ std::vector<float> SplitBackend::states(std::span<const int32_t> tokens) {
   return answered([&] { return work_.states(tokens); });
 }
 
-serve::TextBackend::Embedded SplitBackend::embed(Texts texts, const Sentences& sentences) {
-  if (!sentences.meant()) return TextBackend::embed(texts, sentences);
-  EmbeddedTexts made = answered([&] { return work_.embed(texts, sentences); });
+serve::TextBackend::Embedded SplitBackend::embed(Texts texts, Seconds seconds,
+                                                 const Sentences& sentences) {
+  if (!sentences.meant()) return TextBackend::embed(texts, seconds, sentences);
+  EmbeddedTexts made = answered([&] { return work_.embed(texts, sentences, seconds); });
   return {std::move(made.values), made.trips};
 }
 

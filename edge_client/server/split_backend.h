@@ -20,7 +20,7 @@ class SplitBackend : public serve::TextBackend {
   std::unique_ptr<serve::Text> begin_words(const Json& words,
                                            const GenerateOptions& options) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;
-  Embedded embed(Texts texts, const Sentences& sentences) override;
+  Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences) override;
   void cancel() noexcept override { work_.cancel(); }
   std::string receipt() const override { return cost_json(work_.counted()); }
   std::string server_timing() const override;

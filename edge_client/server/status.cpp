@@ -130,6 +130,7 @@ std::string status_json(const ServiceState& now) {
   json["model"] = now.info.id;
   json["models"] = now.cloud.models;
   json["kind"] = config.encodes() ? "encoder" : "decoder";
+  json["ranks"] = config.ranks;
   const FormatWords words(now.formats);
   json["format"] = words.in_force;
   json["formats"] = words.all;

@@ -15,7 +15,8 @@ std::string Placement::on_edge(const ModelConfig& config) const {
 
 std::string Placement::on_cloud(const ModelConfig& config) const {
   if (config.encodes()) {
-    const StageRange range{.to = all_on_cloud ? config.layers : cut};
+    const StageRange range{.to = all_on_cloud ? Point::pooled(config.layers, config.has_norm())
+                                              : cut};
     return all_on_cloud || cut > 0 ? range.describe(config.layers) : "nothing";
   }
   const bool norm_only = range.to == Point::norm() && !head_on_cloud;  // embeddings
@@ -100,7 +101,7 @@ Placement place(const PlacementRequest& request, const ModelConfig& config) {
   place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
   // A server answers embeddings too, which need the final norm: a few kilobytes.
   if (config.encodes()) {  // its last hidden states are pooled
-    place.range = StageRange::from_block(lowest, layers);
+    place.range = StageRange::from_block(lowest, Point::pooled(layers, config.has_norm()));
     return place;
   }
   const bool norm = request.embed || (request.head_on_cloud && request.many_texts);

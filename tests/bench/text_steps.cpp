@@ -16,7 +16,7 @@ ShardOptions options_of(const Model& model, Profile profile) {
   options.profile = profile;
   options.formats = profile_formats(profile);
   options.kv_bytes = kv_bytes_for(model, {}, profile, 64);
-  options.range.to = model.config().layers;
+  options.range.to = Point::pooled(model.config().layers, model.config().has_norm());
   return options;
 }
 
@@ -59,8 +59,12 @@ std::vector<float> embed(Batcher& batcher, std::span<const std::vector<int32_t>>
     lengths.push_back(static_cast<uint32_t>(text.size()));
   }
   Forward::Spent spent;
-  const std::vector<float> rows = run_texts(
-      batcher, {.range = {.to = config.layers}, .lengths = lengths, .tokens = ids}, {}, spent);
+  const std::vector<float> rows =
+      run_texts(batcher,
+                {.range = {.to = Point::pooled(config.layers, config.has_norm())},
+                 .lengths = lengths,
+                 .tokens = ids},
+                {}, spent);
   std::vector<float> embeddings;
   size_t at = 0;
   for (const uint32_t length : lengths) {

@@ -197,6 +197,78 @@ TEST_P(EveryDevice, AttentionAgreesAcrossPagesAndSplits) {
   }
 }
 
+// Rows that see those behind them too, within a window or with a bias of places.
+TEST_P(EveryDevice, AttentionBothWaysAgreesInAWindowAndWithABias) {
+  constexpr uint32_t kRowCount = 300;
+  constexpr int kHeads = 4;
+  struct Case {
+    int size, window;
+    bool biased;
+    DType cache;
+  };
+  for (const Case& c : {Case{20, 0, false, DType::kF32}, Case{20, 1, false, DType::kF32},
+                        Case{20, 9, false, DType::kF16}, Case{64, 140, false, DType::kF16},
+                        Case{20, 0, true, DType::kF32}, Case{64, 0, true, DType::kF16},
+                        Case{64, 65, false, DType::kBF16}, Case{64, 0, true, DType::kBF16},
+                        Case{32, 0, true, DType::kQ8_0}, Case{32, 33, true, DType::kQ8_0}}) {
+    if (!device_->supports_kv(c.cache)) continue;
+    const int64_t channels = kHeads * c.size, kv_width = 2 * c.size;
+    const std::string what = cat("heads of ", c.size, ", ", dtype_name(c.cache), ", window ",
+                                 c.window, c.biased ? ", biased" : "");
+    const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
+    const Tensor bias = c.biased ? weight("bias", DType::kF32, {kBiasBuckets, kHeads}) : 0.0f;
+    const Tensor y = attention(columns(qkv, 0, channels), columns(qkv, channels, kv_width),
+                               columns(qkv, channels + kv_width, kv_width),
+                               input("k", c.cache, {kv_width}), input("v", c.cache, {kv_width}),
+                               {.heads = kHeads,
+                                .kv_heads = 2,
+                                .head_dim = c.size,
+                                .scale = 0.25f,
+                                .window = c.window,
+                                .causal = false},
+                               bias);
+    Bench bench(*device_, Steps::limits(kRowCount));
+    bench.add(compile("a", {{"y", y}}, rules()), c.cache);
+    const auto width = static_cast<size_t>(channels + 2 * kv_width);
+    const auto out = static_cast<size_t>(channels);
+    std::vector<float> xs, biases;
+    for (uint32_t i = 0; i < kRowCount * width; ++i) {
+      const float number = i % 32 == 0 ? 127.0f : std::round(noise(i, 126.0f)) + 0.25f;
+      xs.push_back(c.cache == DType::kQ8_0 ? number / 128 : noise(i));
+    }
+    for (uint32_t i = 0; i < kBiasBuckets * kHeads; ++i) biases.push_back(noise(i + 3, 2.0f));
+    bench.set("x", xs), bench.set("bias", biases);
+    bench.load();
+    Steps steps;
+    const std::vector<KeyRange> all(kRowCount, {0, kRowCount});
+    std::vector<float> want(kRowCount * out);
+    RowBatch batch = steps.batch(0, 0, kRowCount);
+    batch.seen = all;
+    batch.out = bench.buffer("y");
+    batch.out_bytes = std::as_writable_bytes(std::span(want));
+    bench.run(batch);
+    bench.run_reference(batch);
+    const bool blocks = c.cache == DType::kQ8_0 && device_->supports_kv(DType::kBF16);
+    const bool rounds = blocks || c.cache == DType::kBF16;
+    expect_close(want, bench.reference.values.at("y"), what, rounds ? 2e-2 : 3e-6);
+    // Rows from the middle again, in other company.
+    for (const uint32_t count : {1u, 2u, 7u, 9u}) {
+      constexpr uint32_t kFirst = 121;
+      std::vector<float> got(count * out);
+      batch = steps.batch(0, kFirst, count);
+      batch.seen = std::span(all).first(count);
+      batch.in = bench.buffer("x");
+      batch.in_bytes = std::as_bytes(std::span(xs).subspan(kFirst * width, count * width));
+      batch.out = bench.buffer("y");
+      batch.out_bytes = std::as_writable_bytes(std::span(got));
+      bench.run(batch);
+      const auto from = want.begin() + static_cast<std::ptrdiff_t>(kFirst * out);
+      expect_equal_bits(got, {from, from + static_cast<std::ptrdiff_t>(count * out)},
+                        cat(what, ", ", count, " rows"));
+    }
+  }
+}
+
 // One row over 131,072 keys, of which some are put there by rows that see the first alone; all
 // others and their values are zeros.
 TEST_P(EveryDevice, AttentionSeesManyKeys) {

@@ -18,3 +18,6 @@ node clients.mjs "$url"
 node "$here/saying.mjs" "$folder/saying"
 serve saying 1 --model "$folder/saying"
 node tools.mjs "$url" "$cloud"
+ranker=$(cd "$here/../golden/models/rerank-xlmr" && pwd)
+serve ranker 1 --model "$ranker"
+node rank.mjs rerank-xlmr "$url" "$cloud"

@@ -290,6 +290,34 @@ test('the prompt stays over a reload, Again writes again, Copy copies the answer
   assert.match(await text('#sampling-words'), /^8 tokens .* seed 7$/);
 });
 
+test('ranking: of a reranker the page ranks a list, the best first, and compares no texts', async () => {
+  const pair = await start_pair({model: 'rerank-bert', cut: 1});
+  const other = await new_page(browser, {viewport: {width: 1280, height: 800}});
+  try {
+    await other.goto(pair.edge.url);
+    await other.locator('#stages li').first().waitFor();
+    assert.equal(await other.locator('#embeddings').filter({visible: true}).count(), 0);
+    await other.fill('#query', 'Who lived in the wood?');
+    await other.fill('#documents', 'The king sat on his throne.\n\nA little girl lived in a wood.\nking');
+    await other.click('#rank button');
+    await other.locator('#ranked li').nth(2).waitFor();
+    const lines = await other.locator('#ranked li').allInnerTexts();
+    const {results} = await (await fetch(`${pair.edge.url}/v1/rerank`, {
+      method: 'POST',
+      body: JSON.stringify({query: 'Who lived in the wood?', documents: ['The king sat on his throne.', 'A little girl lived in a wood.', 'king'],
+        return_documents: true}),
+    })).json();
+    assert.deepEqual(lines, results.map(({relevance_score, document}) => `${relevance_score.toFixed(4)} ${document.text}`));
+    assert.match(await other.locator('#rank-took').innerText(), /^3 texts · \d+ tokens · 1 round trip · /);
+    await no_violations(other);
+    await other.screenshot({path: join(shots, 'reranker.png'), fullPage: true});
+  } finally {
+    await other.context().close();
+    await stop(pair.edge);
+    await stop(pair.cloud);
+  }
+});
+
 test('embeddings: a text is like itself and less like another', async () => {
   await page.click('#embeddings summary');
   const cosine = async (first, second) => {

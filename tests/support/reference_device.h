@@ -164,6 +164,13 @@ class Reference {
     return row;
   }
 
+  // MPNet's buckets, by their formula.
+  static size_t bucket_of(int32_t places) {
+    const double n = std::abs(places);
+    const double by_log = n < 8 ? n : 8 + std::floor(std::log2(n / 8) * 2 + 1e-9);
+    return static_cast<size_t>(std::min(by_log, 15.0)) + (places > 0 ? 16 : 0);
+  }
+
   void attention(const Program& program, const Step& step, const RowBatch& batch) {
     using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
     const Heads heads(step);
@@ -193,15 +200,24 @@ class Reference {
         const size_t shared = h / heads.group() * d;  // of a key
         std::vector<double> weights;
         double largest = -1e300, total = 0;
-        const auto end = static_cast<int32_t>(batch.seen[r].end);
+        auto end = static_cast<int32_t>(batch.seen[r].end);
         const int32_t window = heads.window > 0 ? static_cast<int32_t>(heads.window) : end;
-        const auto first = std::max(static_cast<int32_t>(batch.seen[r].first), end - window);
+        auto first = std::max(static_cast<int32_t>(batch.seen[r].first), end - window);
+        const int32_t own = batch.positions[r];
+        if (heads.both_ways) {
+          first = std::max(static_cast<int32_t>(batch.seen[r].first), own + 1 - window);
+          end = std::min(end, own + window);
+        }
         for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
           for (size_t i = 0; i < d; ++i) score += load(Attention::q, r, h * d + i) * k[shared + i];
           const auto cap = step.attribute<double>(attributes::attention::cap);
           score *= step.attribute<double>(attributes::attention::scale);
+          if (heads.biased) {
+            const size_t bucket = bucket_of(p - own);
+            score += slot(program, step.in(Attention::bias))[bucket * heads.count + h];
+          }
           weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           largest = std::max(largest, weights.back());
         }

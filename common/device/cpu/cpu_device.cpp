@@ -100,6 +100,7 @@ class CpuDevice : public Device {
     const Limits& limits = static_cast<CpuWorkspace&>(workspace).limits();
     CHECK(batch.rows <= limits.most_rows() && batch.out_rows.size() <= batch.rows);
     CHECK(batch.positions.size() == batch.rows && batch.sequences.size() == batch.rows);
+    CHECK(batch.marks.empty() || batch.marks.size() == batch.rows);
     const ThreadPool::Step step(pool_);
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
     out_rows_.assign(batch.out_rows.begin(), batch.out_rows.end());

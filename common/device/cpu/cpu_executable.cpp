@@ -129,6 +129,7 @@ void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_r
     if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
     const int32_t* symbol = slot.name == "tokens"      ? batch.tokens.data()
                             : slot.name == "positions" ? batch.positions.data()
+                            : slot.name == "marks"     ? batch.marks.data()
                                                        : out_rows.data();
     places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
   }

@@ -83,8 +83,9 @@ class CpuExecutable : public Executable {
   }
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner);
   RowPages pages_of(const Step& attention, const RowBatch& batch) const;
-  // The last `window` of the keys that each row sees, or all where it is 0.
-  std::span<const KeyRange> windowed(std::span<const KeyRange> seen, uint32_t window);
+  // The keys that each row sees in the attention's window.
+  std::span<const KeyRange> windowed(const RowBatch& batch, const Heads& heads);
+  void spread_bias(const Step& attention, const RowBatch& batch);
   void keep_rows(const Step& attention, const RowBatch& batch);
   void finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row, size_t rows,
                        size_t first, size_t columns, const float* y, size_t stride,
@@ -112,6 +113,8 @@ class CpuExecutable : public Executable {
   std::vector<bool> stores_kv_;             // of the steps
   RowRuns runs_;                            // of the present step
   std::vector<KeyRange> windowed_;          // of the present attention
+  std::vector<float> bias_;                 // likewise, of each head
+  size_t bias_places_ = 0, bias_stride_ = 0;
 };
 
 }  // namespace split

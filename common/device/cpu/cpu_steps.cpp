@@ -197,13 +197,34 @@ void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tap
   }
 }
 
-std::span<const KeyRange> CpuExecutable::windowed(std::span<const KeyRange> seen, uint32_t window) {
-  if (window == 0) return seen;
-  windowed_.assign(seen.begin(), seen.end());
-  for (KeyRange& keys : windowed_) {
-    keys.first = std::max(keys.first, keys.end - std::min(keys.end, window));
+std::span<const KeyRange> CpuExecutable::windowed(const RowBatch& batch, const Heads& heads) {
+  if (heads.window == 0) return batch.seen;
+  windowed_.assign(batch.seen.begin(), batch.seen.end());
+  for (size_t row = 0; row < windowed_.size(); ++row) {
+    KeyRange& keys = windowed_[row];
+    const auto own = static_cast<uint32_t>(batch.positions[row]);
+    if (heads.both_ways) keys.end = std::min(keys.end, own + heads.window);
+    const uint32_t last = heads.both_ways ? own + 1 : keys.end;
+    keys.first = std::max(keys.first, last - std::min(last, heads.window));
   }
   return windowed_;
+}
+
+// The bias of each head for a key so many places behind its row, bias_places_ at 0, as far as rows
+// of the step have keys.
+void CpuExecutable::spread_bias(const Step& step, const RowBatch& batch) {
+  constexpr size_t kVector = 16;
+  const size_t heads = Heads(step).count,
+               most = std::ranges::max(batch.seen, {}, &KeyRange::end).end;
+  const float* const bias = floats(step.in(Attention::bias));
+  bias_places_ = most - 1;
+  bias_stride_ = 2 * most + kVector;
+  bias_.resize(heads * bias_stride_);
+  for (size_t i = 0; i < bias_stride_; ++i) {
+    const auto bucket = static_cast<size_t>(
+        kernels_.relative_bucket(static_cast<int>(i) - static_cast<int>(bias_places_)));
+    for (size_t h = 0; h < heads; ++h) bias_[h * bias_stride_ + i] = bias[bucket * heads + h];
+  }
 }
 
 void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
@@ -217,7 +238,8 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   const SlotPlace& out = place_of(step.out());
   const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
   CHECK(batch.seen.size() == batch.rows);
-  const std::span<const KeyRange> seen_keys = windowed(batch.seen, heads.window);
+  const std::span<const KeyRange> seen_keys = windowed(batch, heads);
+  if (heads.biased) spread_bias(step, batch);
   // Rows of one sequence at positions that follow each other share the reading of its pages.
   runs_.find(batch, [&](size_t row, size_t first) {
     const KeyRange &before = seen_keys[row - 1], &now = seen_keys[row];
@@ -250,6 +272,11 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     attend.head_size = heads.dim;
     attend.scale = step.attribute<float>(attributes::attention::scale);
     attend.cap = step.attribute<float>(attributes::attention::cap);
+    if (heads.biased) {
+      attend.bias = bias_.data() + head * heads.group() * bias_stride_ + bias_places_ -
+                    static_cast<size_t>(batch.positions[row]);
+      attend.bias_stride = bias_stride_;
+    }
     attend.out = reinterpret_cast<float*>(out.base) + row * channels + first;
     attend.out_stride = channels;
     attend.scratch = scratch;

@@ -208,7 +208,7 @@ class VulkanDevice final : public Device {
     RowBatch batch;
     batch.phase = Phase::kGenerate;
     batch.rows = 1;
-    batch.tokens = batch.positions = std::span(&zero, 1);
+    batch.tokens = batch.positions = batch.marks = std::span(&zero, 1);
     batch.out_rows = std::span(&first, 1);
     if (workspace.limits().sequences > 0) batch.sequences = std::span(&first, 1);
     batch.seen = std::span(&itself, 1);

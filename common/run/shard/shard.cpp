@@ -57,7 +57,8 @@ DType kept(const Device& device, const Model& model, const ShardOptions& options
 ShardOptions with_kept(const Device& device, const Model& model, ShardOptions options) {
   const ModelConfig& config = model.config();
   options.kv = kept(device, model, options);
-  options.range.to = std::min(options.range.to, Point::last(config.layers, !config.encodes()));
+  options.range.to =
+      std::min(options.range.to, Point::last(config.layers, config.has_norm(), !config.encodes()));
   if (config.encodes()) {  // a text is never cut
     options.max_rows = std::max(options.max_rows, static_cast<uint32_t>(config.context));
   }
@@ -80,7 +81,9 @@ uint64_t head_blocks(const Model& model) {
 // How many pages the budget holds; of an encoder, as many as the texts of a step may need.
 uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, const ShardOptions& options) {
   const uint64_t budget = options.kv_bytes;
-  if (config.encodes()) return std::max(options.max_rows, pages_per_sequence(config));
+  if (config.encodes()) {
+    return std::min(options.max_rows, options.max_rows / kPageTokens + kMostTexts);
+  }
   const uint64_t one = page_bytes * pages_per_sequence(config);
   if (budget < one) {
     throw Error(ErrorKind::kInput,
@@ -131,8 +134,20 @@ void expect_profile(const Device& device, Profile profile) {
 
 TensorView stored_weight(const Checkpoint& checkpoint, const WeightDecl& decl) {
   const TensorView* const own = checkpoint.find(decl.name);
-  const bool copies = !decl.from.empty() && !(own != nullptr && is_quantised(own->dtype));
-  return checkpoint.at(copies ? decl.from : decl.name);
+  const bool rows = decl.from_row >= 0;
+  const bool copies = !decl.from.empty() && !(own != nullptr && (rows || is_quantised(own->dtype)));
+  const TensorView& view = checkpoint.at(copies ? decl.from : decl.name);
+  if (!copies || !rows) return view;
+  const int64_t end = decl.from_row + decl.dims[0];
+  if (view.dims.size() != 2 || view.dims[0] < end) {
+    throw Error(ErrorKind::kShape, cat("[model] weight '", decl.from, "': expected at least ", end,
+                                       " rows, got ", to_string(view.dims)));
+  }
+  const size_t row = view.bytes.size() / static_cast<size_t>(view.dims[0]);
+  return {view.dtype,
+          {decl.dims[0], view.dims[1]},
+          view.bytes.subspan(static_cast<size_t>(decl.from_row) * row,
+                             static_cast<size_t>(decl.dims[0]) * row)};
 }
 
 WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {

@@ -94,6 +94,9 @@ struct ShardOptions {
   unsigned threads = 0;  // of the CPU that takes a failed device's place; 0: one for each processor
 };
 
+// Texts in a step of an encoder: rows are many with a long context, pages for each are not.
+inline constexpr uint32_t kMostTexts = 512;
+
 // Rows of a prompt that a large GPU runs faster together than in parts (tests/bench/README.md).
 inline constexpr uint32_t kLongRows = 2048;
 

@@ -172,7 +172,8 @@ Program Shard::trace(size_t i, bool there) const {
 Limits Shard::limits_of(std::span<const Program> programs) const {
   Limits limits;
   limits.rows = options_.max_rows;
-  limits.sequences = options_.max_rows;
+  limits.sequences =
+      model_.config().encodes() ? std::min(options_.max_rows, kMostTexts) : options_.max_rows;
   limits.pages_per_sequence = pages_.per_sequence();
   limits.pages = pages_.total();
   limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;

@@ -16,15 +16,15 @@ namespace split {
 // The rows of a step, of all its sequences one after the other.
 struct GatheredRows {
   void clear(size_t sequences, const Limits& limits);
-  // Those of the sequence that has this number in the step.
-  // `all`: each row sees all of them, else those before it.
-  void add(uint32_t sequence, const SequenceRows& rows, bool all);
+  // Those of the sequence that has this number in the step. Of an encoder each row sees all of
+  // them, else those before it.
+  void add(uint32_t sequence, const SequenceRows& rows, const ModelConfig& config);
   // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the
   // wanted rows those in [first, end).
   RowBatch batch(Phase phase, size_t rows, size_t count, size_t first, size_t end) const;
 
   size_t table_pages = 0;  // of each sequence's table
-  std::vector<int32_t> tokens, positions;
+  std::vector<int32_t> tokens, positions, marks;
   std::vector<uint32_t> sequences, tables, out_rows;
   std::vector<KeyRange> seen;
   std::vector<float> hidden;

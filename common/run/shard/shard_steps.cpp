@@ -64,6 +64,7 @@ void Shard::add_programs(const StageRange& range, bool any_wanted) {
 void GatheredRows::clear(size_t count, const Limits& limits) {
   tokens.clear();
   positions.clear();
+  marks.clear();
   sequences.clear();
   out_rows.clear();
   seen.clear();
@@ -72,16 +73,17 @@ void GatheredRows::clear(size_t count, const Limits& limits) {
   tables.assign(count * table_pages, limits.pages);
 }
 
-void GatheredRows::add(uint32_t sequence, const SequenceRows& rows, bool all) {
+void GatheredRows::add(uint32_t sequence, const SequenceRows& rows, const ModelConfig& config) {
   const auto row0 = static_cast<uint32_t>(positions.size());
   const uint32_t count = rows.count();
   tokens.insert(tokens.end(), rows.tokens.begin(), rows.tokens.end());
+  config.add_marks(rows.tokens, rows.second, marks);
   hidden.insert(hidden.end(), rows.hidden.begin(), rows.hidden.end());
   for (uint32_t row = 0; row < count; ++row) {
     const uint32_t position = rows.past + row;
     positions.push_back(static_cast<int32_t>(position));
     sequences.push_back(sequence);
-    seen.push_back({0, all ? count : position + 1});
+    seen.push_back({0, config.encodes() ? count : position + 1});
   }
   rows.wanted.append_to(out_rows, count, row0);
 }
@@ -93,6 +95,7 @@ RowBatch GatheredRows::batch(Phase phase, size_t rows, size_t count, size_t firs
   batch.rows = static_cast<uint32_t>(rows);
   batch.tokens = std::span(tokens).first(std::min(rows, tokens.size()));
   batch.positions = std::span(positions).first(rows);
+  batch.marks = std::span(marks).first(std::min(rows, marks.size()));
   batch.sequences = std::span(sequences).first(rows);
   batch.seen = std::span(seen).first(rows);
   batch.page_tables = std::span(tables).first(count * table_pages);
@@ -119,7 +122,7 @@ void Shard::gather(std::span<const ShardRows> parts) {
     CHECK(uint64_t{rows.past} + rows.count() <= static_cast<uint64_t>(config.context));
     CHECK(rows.hidden.empty() || rows.width == static_cast<uint32_t>(config.channels));
     for (const int32_t token : rows.tokens) CHECK(token >= 0 && token < config.vocab);
-    loaded.rows.add(static_cast<uint32_t>(p), rows, config.encodes());
+    loaded.rows.add(static_cast<uint32_t>(p), rows, config);
     const size_t pages = pages_.copy_table(parts[p].sequence,
                                            loaded.rows.tables.data() + p * loaded.rows.table_pages);
     CHECK(pages * kPageTokens >= rows.past + rows.count());

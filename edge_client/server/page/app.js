@@ -52,15 +52,17 @@ function options(select, list, value) {
   if (document.activeElement !== select || select.disabled) select.value = value;
 }
 
-// An encoder writes nothing: what compares texts comes first, and what tells of words and of a head is not there.
-function show_kind(encoder) {
+// An encoder writes nothing: what compares or ranks texts comes first, and what tells of words and of a head is not there.
+function show_kind(encoder, ranks) {
+  $('ranking').hidden = !ranks;
+  $('embeddings').hidden = ranks;
   if (document.body.classList.contains('encoder') === encoder) return;
   document.body.classList.toggle('encoder', encoder);
   for (const id of ['writing', 'took', 'bytes', 'head-choice']) $(id).hidden = encoder;
   for (const written of document.querySelectorAll('.written')) written.hidden = encoder;
-  if (encoder) $('stages').after($('embeddings'));
-  else document.querySelector('.folds').prepend($('embeddings'));
-  $('embeddings').open = encoder;
+  if (encoder) $('stages').after($('embeddings'), $('ranking'));
+  else document.querySelector('.folds').prepend($('embeddings'), $('ranking'));
+  $('embeddings').open = $('ranking').open = encoder;
 }
 
 function show_status() {
@@ -72,7 +74,7 @@ function show_status() {
       : `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
-  show_kind(state.kind === 'encoder');
+  show_kind(state.kind === 'encoder', state.ranks);
   const picture = shown(state, {asked, receipt, running, chosen, base: $('base').checked}), {drawn, next} = picture;
   scene.draw(drawn, {lost: seconds_since(lost_since), waited: Boolean(running), needed: next.stages.some(({runs}) => runs === 'cloud'), wanted,
     receipt: picture.receipt});
@@ -406,22 +408,43 @@ async function compare() {
   }
 }
 
-async function embed(event) {
+// Asks for what texts are beside each other, and shows what that took.
+async function show_trip(event, took, ask) {
   event.preventDefault();
   try {
-    const {vectors, usage} = await source.embed([$('first').value, $('second').value]), took = usage.splitcompute;
-    const cosine = figures.cosine(...vectors);
-    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${vectors[0].length} channels`;
-    $('vectors').replaceChildren(...vectors.flatMap((vector) => [figures.strip(vector), figures.numbers(vector)]));
-    figures.show_verdict($('embed-took'), figures.embeddings_verdict(usage));
+    const usage = await ask(), {bytes_up, bytes_down, wire_ms} = usage.splitcompute;
+    figures.show_verdict($(took), figures.embeddings_verdict(usage));
     if (state.kind === 'encoder') {
       $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
-      scene.pulse(took.bytes_up, took.bytes_down, took.wire_ms);
+      scene.pulse(bytes_up, bytes_down, wire_ms);
     }
     trouble('');
   } catch (error) {
     tell(error);
   }
+}
+
+function embed(event) {
+  return show_trip(event, 'embed-took', async () => {
+    const {vectors, usage} = await source.embed([$('first').value, $('second').value]);
+    const cosine = figures.cosine(...vectors);
+    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${vectors[0].length} channels`;
+    $('vectors').replaceChildren(...vectors.flatMap((vector) => [figures.strip(vector), figures.numbers(vector)]));
+    return usage;
+  });
+}
+
+function rank(event) {
+  return show_trip(event, 'rank-took', async () => {
+    const lines = $('documents').value.split('\n').filter((line) => line.trim());
+    const {results, usage} = await source.rerank($('query').value, lines);
+    $('ranked').replaceChildren(...results.map(({index, relevance_score}) => {
+      const item = document.createElement('li');
+      item.textContent = `${relevance_score.toFixed(4)} ${lines[index]}`;
+      return item;
+    }));
+    return usage;
+  });
 }
 
 $('ask').addEventListener('submit', generate);
@@ -464,6 +487,7 @@ for (const id of ['model', 'head', 'format', 'device']) {
   });
 }
 $('embed').addEventListener('submit', embed);
+$('rank').addEventListener('submit', rank);
 $('prompt').addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey || !event.shiftKey) && !event.isComposing) {
     event.preventDefault();

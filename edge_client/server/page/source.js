@@ -104,4 +104,6 @@ export const source = {
     const {data, usage} = await (await send('POST', 'v1/embeddings', {input: texts})).json();
     return {vectors: data.map((one) => one.embedding), usage};
   },
+  // {results, usage}: the documents' places and scores, the best first, and what they took.
+  rerank: async (query, documents) => (await send('POST', 'v1/rerank', {query, documents})).json(),
 };

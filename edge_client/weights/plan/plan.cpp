@@ -37,11 +37,11 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     table += "\n";
   };
   const int layers = model.config().layers, usual = default_cut(layers);
-  const Point last = Point::last(layers, !model.config().encodes());
+  const Point last = Point::last(layers, model.config().has_norm(), !model.config().encodes());
   for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
     line(cat("--cut ", cut), StageRange::from_block(cut, last));
   }
-  if (last > Point(layers)) {
+  if (!model.config().encodes()) {
     line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
   }
   line("--cut cloud", {layers, layers});
@@ -109,7 +109,7 @@ PlanInput plan_shape(const Model& model) {
 CutBlobs blobs_by_cut(const Model& model, const wire::ModelInfo& info,
                       const StageFormats& formats) {
   const int layers = model.config().layers;
-  const Point last = Point::last(layers, !model.config().encodes());
+  const Point last = Point::last(layers, model.config().has_norm(), !model.config().encodes());
   CutBlobs blobs;
   for (int cut = 0; cut <= layers; ++cut) {
     blobs.push_back(blobs_of(model, info, StageRange::from_block(cut, last), formats));

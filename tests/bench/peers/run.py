@@ -18,7 +18,11 @@ import time
 from statistics import median
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-ARCHS = {"gpt2": "gpt2", "llama|smollm|agent": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "minilm|bge": "bert"}
+# The architecture and the size of make_random_model.py; encoders are those that ONNX Runtime has beside us.
+ARCHS = {"gpt2": "gpt2", "llama|smollm|agent": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "bge-m3|e5": "xlm-roberta",
+         "minilm|bge": "bert", "modernbert": "modernbert", "mpnet": "mpnet", "embeddinggemma": "embeddinggemma"}
+ENCODERS = "minilm|bge|e5|modernbert|mpnet|embeddinggemma"
+SIZES = {"mpnet": "mpnet-base", "embeddinggemma": "300m"}  # of names that are no size
 KEYS = 128  # that each sequence of a batch sees, as bench/steps.h has it
 # Kinds of steps: how many make one time, and how many times make that of a round.
 CPU = {"decode": (12, 1), "prefill": (1, 1), "batch": (6, 1), "embed": (1, 1)}
@@ -106,7 +110,7 @@ def arguments():
     parser.add_argument("--prompts", type=numbers, metavar="LIST", help="512; on a GPU 2048,512,128,16")
     parser.add_argument("--sequences", type=numbers, metavar="LIST", help="16; on a GPU 32,8")
     args = parser.parse_args()
-    args.gpu, args.encoder = args.device != "cpu", re.search("minilm|bge", args.size)
+    args.gpu, args.encoder = args.device != "cpu", re.search(ENCODERS, args.size)
     if args.gpu and args.encoder:
         parser.error("--device: an encoder is compared on the CPU alone")
     args.counts = GPU if args.gpu else CPU
@@ -197,7 +201,8 @@ def main():
     def model(dtype, *more):
         folder = os.path.join(args.folder, f"{args.size}-{dtype}")
         arch = next(arch for sizes, arch in ARCHS.items() if re.search(sizes, args.size))
-        made(os.path.join(folder, "model.safetensors"), "scripts/make_random_model.py", "--arch", arch, "--size", args.size,
+        made(os.path.join(folder, "model.safetensors"), "scripts/make_random_model.py", "--arch", arch,
+             "--size", SIZES.get(args.size, args.size),
              "--dtype", dtype, "--out", folder, *more)
         return folder
 

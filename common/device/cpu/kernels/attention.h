@@ -101,6 +101,22 @@ template <DType dtype, size_t Rows>
   for (; d < padded; d += 16) columns.template operator()<1>(d);
 }
 
+// Scores of a split, whose first key is `first`, of the queries that see it: scale * score + bias.
+inline void add_bias(const AttendTask& task, size_t first, const SeenSplit& seen, float scale,
+                     float* scores) {
+  for_each_lane(task, [&](size_t lane, size_t, size_t) {
+    const size_t query = lane % queries_of(task), head = lane / queries_of(task) * task.group;
+    if (!seen.sees(query)) return;
+    const size_t row = query / task.group;
+    const float* const bias =
+        task.bias + (head + query % task.group) * task.bias_stride + first - row;
+    float* const own = scores + lane * kSplitKeys;
+    for (size_t key = seen.keys[query].from / 16 * 16; key < seen.keys[query].to; key += 16) {
+      store(own + key, fma(load(own + key), broadcast(scale), load(bias + key)));
+    }
+  });
+}
+
 // The result of one row: of a split, or of those so far, scaled to the largest score.
 struct Merged {
   float largest, sum;
@@ -259,6 +275,7 @@ void attend_typed(const AttendTask& task) {
     };
     each_page<dtype>(task, first, seen, head_bytes, task.keys, task.values,
                      first + seen.from() / kKeysAtOnce * kKeysAtOnce, score_page);
+    if (task.bias != nullptr) add_bias(task, first, seen, 1.0f, lanes.scores);
     Merged split[kAttendRows];
     float* const out = seen.first_of_all() ? lanes.total : lanes.part;
     for (size_t lane = 0; lane < lanes.count(); ++lane) {

@@ -67,6 +67,8 @@ void rotate(const RotateTask& task) {
   }
 }
 
+int relative_bucket(int places) { return glsl::SPLIT_ISA::relative_bucket(places); }
+
 // Each row's kernels where its op finds them.
 constexpr CpuKernels table() {
   CpuKernels all{};
@@ -82,6 +84,7 @@ constexpr CpuKernels table() {
   all.matmul_transposed = matmul_transposed;
   all.attend_floats = attend_floats;
   all.rotate = rotate;
+  all.relative_bucket = relative_bucket;
   all.widen = widen;
   all.narrow = narrow;
   return all;

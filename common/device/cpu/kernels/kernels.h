@@ -170,7 +170,11 @@ struct AttendTask {
   size_t head_offset = 0;           // of the first: h * head_size
   size_t head_size = 0;
   float scale = 0;
-  float cap = 0;         // scores, scaled, become cap * tanh(score / cap); 0: they stay
+  float cap = 0;  // scores, scaled, become cap * tanh(score / cap); 0: they stay
+  // Added to the scores of a head of queries: that of row r and key k is bias[k - r], the next
+  // head's bias_stride floats on. Or null. Vectors of sixteen keys are read whole.
+  const float* bias = nullptr;
+  size_t bias_stride = 0;
   float* out = nullptr;  // [rows, heads, group, head_size], out_stride floats from row to row
   size_t out_stride = 0;
   float* scratch = nullptr;  // attend_scratch() floats
@@ -252,6 +256,7 @@ struct CpuKernels : RoundedKernels {
   }
   void (*attend_floats)(const AttendTask& task);
   void (*rotate)(const RotateTask& task);
+  int (*relative_bucket)(int places);  // as ops.def has it
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);

@@ -193,6 +193,7 @@ void attend_pages(const AttendTask& task) {
       ++one.seen;
       one.q += task.q_stride;
       one.out += task.out_stride;
+      if (one.bias != nullptr) --one.bias;
     }
     return;
   }
@@ -215,7 +216,9 @@ void attend_pages(const AttendTask& task) {
     }
     products.score(q, rows, pages, scores);
     MergedLanes split = {};
-    weigh_pages<Products>(scores, weights, task.scale, task.cap, seen, rows, lanes, pages, split);
+    if (task.bias != nullptr) add_bias(task, first, seen, task.scale, scores);
+    weigh_pages<Products>(scores, weights, task.bias != nullptr ? 1.0f : task.scale, task.cap, seen,
+                          rows, lanes, pages, split);
     // Scores have been read: their room is scratch.
     auto* const scratch = reinterpret_cast<std::byte*>(scores);
     if (seen.first_of_all()) {
@@ -250,6 +253,7 @@ void attend_heads(const AttendTask& task, size_t most, const Attend& attend) {
       some.head_offset += head * task.head_size;
       some.q += (head * task.group + i) * task.head_size;
       some.out += (head * task.group + i) * task.head_size;
+      if (some.bias != nullptr) some.bias += (head * task.group + i) * task.bias_stride;
       attend(some);
     }
   }

@@ -42,21 +42,24 @@ void add(Modules& modules, const NamedOutput& output) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);
       } else if (step.op == Op::k_attention) {
+        const bool biased = Heads(step).biased;
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
           // Caches in pieces with groups of keys, or without shuffles, are compiled when wanted.
           for (const AttentionOf of : {AttentionOf::kSplit, AttentionOf::kGroup}) {
             if (pieces > 1 && (of == AttentionOf::kGroup || !shuffle)) break;
-            add(modules, attention_text(pieces, shuffle, of, std::nullopt));
-            add(modules, attention_text(pieces, shuffle, of, false));
+            add(modules, attention_text(pieces, shuffle, of, std::nullopt, biased));
+            add(modules, attention_text(pieces, shuffle, of, false, biased));
             // A wide shard's few rows.
-            if (shuffle && pieces == 1) add(modules, attention_text(pieces, shuffle, of, true));
+            if (shuffle && pieces == 1)
+              add(modules, attention_text(pieces, shuffle, of, true, biased));
           }
           for (const bool half : {false, true}) {
-            if (shuffle) add(modules, attention_text(pieces, shuffle, AttentionOf::kRow, half));
+            if (shuffle)
+              add(modules, attention_text(pieces, shuffle, AttentionOf::kRow, half, biased));
           }
         }
-        if (shuffle) add(modules, tiled_attention_text());
+        if (shuffle) add(modules, tiled_attention_text(biased));
       } else {
         // With what makes its input and stores its result, and without; its twin, its siblings and
         // its rotation are other steps only in pieces, and siblings' results are stored by another

@@ -381,14 +381,20 @@ std::string caches(uint32_t pieces) {
              3 + pieces, "\n");
 }
 
+std::string bias_text(bool biased, uint32_t binding) {
+  return biased ? cat("#define BIASED\n#define BIAS_BINDING ", binding, "\n") : "";
+}
+
 }  // namespace
 
 std::string kv_store_text(uint32_t pieces, bool shuffle) {
   return kernel_text(shuffle, cat(caches(pieces), kPages, kPut, kKvStore));
 }
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
-                           std::optional<bool> halves) {
+                           std::optional<bool> halves, bool biased) {
   std::string result = of == AttentionOf::kGroup ? "#define GROUPED\n" : "";
+  const bool joined = halves && of != AttentionOf::kRow;
+  result += bias_text(biased, 3 + 2 * pieces + (joined ? 1 : 0));
   if (halves) {
     result +=
         cat(of == AttentionOf::kRow ? "#define RESULT " : "#define JOINED ",
@@ -396,7 +402,10 @@ std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
   }
   return kernel_text(shuffle, cat(result, caches(pieces), op_functions_glsl(), kPages, kAttention));
 }
-std::string tiled_attention_text() { return units_text("", cat(kPages, kTiledAttention)); }
+std::string tiled_attention_text(bool biased) {
+  const std::string bias = biased ? bias_text(true, 5) + std::string(op_functions_glsl()) : "";
+  return units_text("", cat(bias, kPages, kTiledAttention));
+}
 std::string rotate_text(bool normed, bool puts) {
   const std::string put =
       puts ? cat("#define PUTS\n#define CACHE_PIECES 1\n#define K_BINDING 2\n#define V_BINDING ",

@@ -101,13 +101,14 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
 std::string kv_store_text(uint32_t pieces, bool shuffle);
 // A workgroup of attention takes a split, a group of them, or all of a row. Unless `halves`
 // is nothing the splits are joined to rows of floats or halves. Bindings: 1 the queries, 2 the
-// splits' results or the row's, 3 the caches, and behind these the rows of joined splits.
+// splits' results or the row's, 3 the caches, and behind these the rows of joined splits, and the
+// scores' bias where they are `biased`.
 enum class AttentionOf : uint8_t { kSplit, kGroup, kRow };
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
-                           std::optional<bool> halves);
+                           std::optional<bool> halves, bool biased);
 // The whole of attention by matrix units. Bindings: 1 the queries, 2 the result in halves, 3 and 4
-// the caches, which are halves.
-std::string tiled_attention_text();
+// the caches, which are halves, 5 the scores' bias.
+std::string tiled_attention_text(bool biased);
 // Rotary positions of a head, behind its norm or not. Bindings: 1 x, 2 the result, 3 and 4 the
 // tables of cosines and sines, 5 the norm's weight. With `puts` 2 is the cache of the keys, which
 // are what is rotated, and the last that of the values.

@@ -52,6 +52,7 @@ class Kernels {
     Halves halves = {};
     uint32_t pieces = 0;            // of each cache
     std::optional<bool> half = {};  // attention's rows are joined, and kept as halves
+    bool biased = false;            // its scores
     auto operator<=>(const Key&) const = default;
   };
   // Returns what `make` does for it, the first time. Stays where it is.

@@ -174,6 +174,7 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::SCALE,
         std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
        {Constant::WINDOW, Heads(step).window},
+       {Constant::BOTH_WAYS, Heads(step).both_ways ? 1u : 0u},
        {Constant::CAP, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::cap))},
        {Constant::ROW_TABLES, variant >= kWide ? 0u : 1u},
        {Constant::KEY_LANES, attention(step).key_lanes},
@@ -186,16 +187,19 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::V_STRIDE, stride(Attention::v)}});
 }
 
-const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const AttentionPlan& plan,
+const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const Step& step,
                                                      std::optional<bool> half) {
   const bool shuffle = core_->context.capabilities().subgroup > 1;
+  const AttentionPlan& plan = attention(step);
   using What = Kernels::What;
-  return core_->kernels.get({.what = what, .pieces = plan.pieces, .half = half}, [&] {
+  const bool biased = what != What::kStore && Heads(step).biased;
+  const Kernels::Key key{.what = what, .pieces = plan.pieces, .half = half, .biased = biased};
+  return core_->kernels.get(key, [&] {
     const AttentionOf of = what == What::kRowAttention     ? AttentionOf::kRow
                            : what == What::kGroupAttention ? AttentionOf::kGroup
                                                            : AttentionOf::kSplit;
     return Kernel{what == What::kStore ? kv_store_text(plan.pieces, shuffle)
-                                       : attention_text(plan.pieces, shuffle, of, half),
+                                       : attention_text(plan.pieces, shuffle, of, half, biased),
                   {},
                   {}};
   });
@@ -206,6 +210,7 @@ const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const A
 struct VulkanExecutable::AttentionBindings {
   std::vector<size_t> inputs;
   bool partial = false, result = false;
+  bool stores() const { return !partial && !result; }
 };
 
 VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
@@ -229,6 +234,8 @@ VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
        bindings.partial ? std::array{plan.caches, result} : std::array{result, plan.caches}) {
     dispatch.ranges.insert(dispatch.ranges.end(), ranges.begin(), ranges.end());
   }
+  if (!bindings.stores() && Heads(step).biased)
+    dispatch.ranges.push_back(whole(step.in(Attention::bias)));
   dispatch.push = {base, rows, 0, 0};
   return dispatch;
 }
@@ -239,7 +246,7 @@ void VulkanExecutable::add_store(size_t i, size_t variant, std::vector<Dispatch>
     // A step that makes keys and values stores them.
     if (program_.steps[before].attention == i && puts(before, variant)) return;
   }
-  const KeptKernel& kernel = attention_kernel(Kernels::What::kStore, attention(step));
+  const KeptKernel& kernel = attention_kernel(Kernels::What::kStore, step);
   const uint32_t lanes = row_lanes(core_->context.capabilities());
   const uint32_t piece =
       piece_rows({step.in(Attention::k), step.in(Attention::v)}, workspace_.capacity());
@@ -255,7 +262,7 @@ void VulkanExecutable::add_store(size_t i, size_t variant, std::vector<Dispatch>
 void VulkanExecutable::add_row_attention(const Step& step, size_t variant, bool half,
                                          std::vector<Dispatch>& out) {
   const AttentionPlan& plan = attention(step);
-  const KeptKernel& kernel = attention_kernel(Kernels::What::kRowAttention, plan, half);
+  const KeptKernel& kernel = attention_kernel(Kernels::What::kRowAttention, step, half);
   const uint32_t piece = piece_rows({step.in(Attention::q), step.out()}, workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch rows = attention_piece("row-attention", kernel, step, variant, plan.row_lanes, base,
@@ -287,7 +294,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const What what = parts.splits > 1 ? What::kGroupAttention : What::kSplitAttention;
     const KeptKernel& kernel =
-        attention_kernel(what, plan, joins ? std::optional(half) : std::nullopt);
+        attention_kernel(what, step, joins ? std::optional(half) : std::nullopt);
     Dispatch split =
         attention_piece("attention", kernel, step, variant, split_lanes, base, plan.rows,
                         {.inputs = {Attention::q}, .partial = true, .result = joins});
@@ -325,15 +332,18 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
     dispatch.what = "tiled-attention";
-    const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kTiledAttention}, [] {
-      return Kernel{tiled_attention_text(), {}, {}};
-    });
+    const bool biased = Heads(step).biased;
+    const KeptKernel& kernel =
+        core_->kernels.get({.what = Kernels::What::kTiledAttention, .biased = biased}, [&] {
+          return Kernel{tiled_attention_text(biased), {}, {}};
+        });
     dispatch.key = key_of(kernel, step, parts * device.subgroup);
     add_unit_sizes(dispatch.key);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols(), rowwise(step.in(Attention::q), base, piece, {}),
                        rowwise(step.out(), base, piece, halves(variant)), plan.caches[0],
                        plan.caches[1]};
+    if (biased) dispatch.ranges.push_back(whole(step.in(Attention::bias)));
     dispatch.push = {base, piece, 0, 0};
     dispatch.groups[0] = static_cast<uint32_t>(Heads(step).count);
     dispatch.row_axis = 1;

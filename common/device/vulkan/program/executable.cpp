@@ -32,8 +32,11 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     }
     for (const Operand& operand : step.tape.operands) {
       if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
-      const bool tokens = slot(operand.access.index).name == "tokens";
-      limit_to(tokens ? token_limit_ : position_limit_, slot(operand.slot));
+      const std::string& index = slot(operand.access.index).name;
+      limit_to(index == "tokens"  ? token_limit_
+               : index == "marks" ? mark_limit_
+                                  : position_limit_,
+               slot(operand.slot));
     }
   }
   if (core_->context.capabilities().matrix && workspace_.limits().matrix) {

@@ -179,7 +179,7 @@ class VulkanExecutable final : public Executable {
   void plan_caches(const Step& step, AttentionPlan& plan);
   void plan_partial(const Step& step, AttentionPlan& plan);
   static size_t split_stride(const Step& attention);
-  const KeptKernel& attention_kernel(Kernels::What what, const AttentionPlan& plan,
+  const KeptKernel& attention_kernel(Kernels::What what, const Step& step,
                                      std::optional<bool> half = {});
   struct AttentionBindings;  // attention_steps.cpp
   Dispatch attention_piece(const char* what, const KeptKernel& kernel, const Step& step,
@@ -213,7 +213,8 @@ class VulkanExecutable final : public Executable {
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
   bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
-  int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
+  int64_t token_limit_ = -1, position_limit_ = -1,
+          mark_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
   std::array<std::vector<Command>, kVariants> commands_;

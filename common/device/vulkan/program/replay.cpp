@@ -186,9 +186,10 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
     return limit >= 0 && std::any_of(values.begin(), values.end(),
                                      [&](int32_t value) { return value < 0 || value >= limit; });
   };
-  if (past(batch.tokens, token_limit_) || past(batch.positions, position_limit_)) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] program '", program_.name, "': a token or position past its table"));
+  if (past(batch.tokens, token_limit_) || past(batch.positions, position_limit_) ||
+      past(batch.marks, mark_limit_)) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name,
+                                        "': a token, position or mark past its table"));
   }
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;

@@ -212,6 +212,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   expect(batch.rows <= limits_.most_rows(), "more rows than the workspace has");
   expect(batch.tokens.empty() || batch.tokens.size() == batch.rows, "tokens: one a row");
   expect(batch.positions.empty() || batch.positions.size() == batch.rows, "positions: one a row");
+  expect(batch.marks.empty() || batch.marks.size() == batch.rows, "marks: one a row");
   expect(batch.sequences.empty() || batch.sequences.size() == batch.rows, "sequences: one a row");
   expect(batch.seen.empty() || batch.seen.size() == batch.rows, "seen: one a row");
   expect(batch.page_tables.size() <= size_t{limits_.sequences} * limits_.pages_per_sequence,
@@ -245,6 +246,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   };
   put(Symbol::TOKENS, batch.tokens);
   put(Symbol::POSITIONS, batch.positions);
+  put(Symbol::MARKS, batch.marks);
   put(Symbol::SEQUENCES, batch.sequences);
   put(Symbol::OUT_ROWS, batch.out_rows);
   // Where each row's keys and values go, so that no kernel waits for a page to be looked up.

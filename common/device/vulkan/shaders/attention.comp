@@ -164,6 +164,9 @@ bool attend(uint head, uint split, uint r) {
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
   const uvec2 seen_of_row = seen_keys(row);
   const uint seen_first = seen_of_row.x, seen_end = seen_of_row.y;
+#ifdef BIASED
+  const uint own_place = symbol(POSITIONS, row);
+#endif
   if (split * SPLIT_KEYS >= seen_end || (split + 1) * SPLIT_KEYS <= seen_first) return false;
   // The row sees the split's keys [least, keys).
   const uint least = max(seen_first, split * SPLIT_KEYS) - split * SPLIT_KEYS;
@@ -225,7 +228,8 @@ bool attend(uint head, uint split, uint r) {
   const uint own = vector / COPIES;
   const uint own_key = own * GROUPS + low;
   const bool seen = own_key >= least && own_key < keys;
-  const float scaled = CAP > 0.0 ? CAP * tanh_f(sum * (SCALE / CAP)) : sum * SCALE;
+  const float scaled = (CAP > 0.0 ? CAP * tanh_f(sum * (SCALE / CAP)) : sum * SCALE) +
+                       bias_of(head, split * SPLIT_KEYS + own_key, own_place);
   const float score = seen ? scaled : -3.4e38;
   const float largest = largest_of_all(score, lane);
   const float e = seen ? exp_f(score - largest) : 0.0;

@@ -7,8 +7,22 @@ const uint SPLIT = SPLIT_STRIDE(D);
 // The keys that a row sees: from x on, before y.
 uvec2 seen_keys(uint row) {
   const uint first = symbol(SEEN_FIRST, row), end = symbol(SEEN_END, row);
+  if (WINDOW > 0 && BOTH_WAYS) {
+    const uint own = symbol(POSITIONS, row);
+    return uvec2(max(first, own + 1 - min(own + 1, WINDOW)), min(end, own + WINDOW));
+  }
   return uvec2(WINDOW > 0 ? max(first, end - min(end, WINDOW)) : first, end);
 }
+#ifdef BIASED
+layout(set = 0, binding = BIAS_BINDING) readonly buffer Bias { float bias[]; };
+// What comes to the score of a key and a row at such places.
+float bias_of(uint head, uint key, uint own) {
+  const uint stride = (HEADS + 7) / 8 * 8;  // rows of a matrix are whole chunks
+  return bias[uint(relative_bucket(int(key) - int(own))) * stride + head];
+}
+#else
+#define bias_of(head, key, own) 0.0
+#endif
 // The splits of them, or groups of splits.
 uvec2 seen_splits(uint row) {
   const uvec2 seen = seen_keys(row);

@@ -66,6 +66,9 @@ void main() {
   const uvec2 seen_of_row = seen_keys(piece.row_base + r);
   const uint seen_first = seen_of_row.x, seen_end = seen_of_row.y;
   const uint sequence = symbol(SEQUENCES, piece.row_base + r);
+#ifdef BIASED
+  const uint own_place = symbol(POSITIONS, piece.row_base + r);
+#endif
   const uint float_base = gl_SubgroupID * 16 * FLOAT_STRIDE;
   const uint half_base = gl_SubgroupID * 16 * HALF_STRIDE;
   const uint float_row = float_base + own * FLOAT_STRIDE, half_row = half_base + own * HALF_STRIDE;
@@ -167,7 +170,8 @@ void main() {
       const uint keys = mine ? max(seen_end, first) - first : 0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
         const uint key = (i * ROW_LANES + part) * 2;
-        const vec2 own_scores = vec2(capped(floats[float_row + key]), capped(floats[float_row + key + 1]));
+        const vec2 own_scores = vec2(capped(floats[float_row + key]) + bias_of(head, first + key, own_place),
+                                     capped(floats[float_row + key + 1]) + bias_of(head, first + key + 1, own_place));
         weight[i].x = key >= skipped && key < keys ? own_scores.x : -3.4e38;
         weight[i].y = key + 1 >= skipped && key + 1 < keys ? own_scores.y : -3.4e38;
         most = max(most, max(weight[i].x, weight[i].y));
