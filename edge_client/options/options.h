@@ -34,10 +34,10 @@ struct Options : EngineOptions {
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
 
-  bool jsonl = false;  // with embed: one embedding for each line
+  bool jsonl = false;  // applies to embed: one embedding for each line
   std::string out;     // output file for these; empty: stdout
   bool plan = false, list_devices = false, json = false, quiet = false;
-  bool measure = false;     // with plan
+  bool measure = false;     // applies to plan
   bool goal_given = false;  // receipts then have the forecast
 };
 

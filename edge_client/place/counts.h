@@ -57,7 +57,7 @@ struct SplitCounts {
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   // Layer rows among these for moves, after losses and of wrong guesses.
   uint64_t cloud_layer_rows_again() const { return cloud_layer_rows - work.cloud_layer_rows; }
-  uint64_t losses = 0, survived = 0;   // of the cloud or its session, each once
+  uint64_t losses = 0, survived = 0;   // losses of the cloud or its session, each once
   uint64_t replays = 0;                // sessions and streams that were opened again
   uint64_t kept_rows = 0;              // prompt rows taken from an earlier text
   uint64_t cached_rows = 0;            // prompt rows that no side computed, these included

@@ -33,7 +33,7 @@ class FastestCut {
 
  private:
   SteadyPick steady_;
-  int lowest_ = 0;                // of the last choice
+  int lowest_ = 0;                // the last choice's
   std::chrono::seconds away_{0};  // length of the present or last absence
   std::optional<Time> until_;     // its end
 };
