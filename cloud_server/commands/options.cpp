@@ -41,7 +41,7 @@ void add_models(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
-  flags.toggle("special-in-content", "read special tokens in messages as these, not text",
+  flags.toggle("special-in-content", "read special tokens in messages as such, not text",
                &options.special_in_content);
   flags.text("formats", "LIST",
              "which formats edges may download, besides the checkpoint's own: some of "

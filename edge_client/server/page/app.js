@@ -68,7 +68,7 @@ function show_status() {
   show_data();
   $('place').hidden = layers === null;
   if (layers === null) {
-    $('summary').textContent = lost_since === undefined && state.begins ? `Texts begin on the cloud at ${state.server.url}; what comes here is not known yet.`
+    $('summary').textContent = lost_since === undefined && state.begins ? `Texts begin on the cloud at ${state.server.url}; the layers to load here are not known yet.`
       : `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
