@@ -28,7 +28,7 @@ struct Move {
   static constexpr int kCloud = -1;  // everything on the cloud
   int from = 0, to = 0;
   Why why = Why::kAsked;
-  double token_ms = 0, there_ms = 0;  // measured before, forecast behind; 0: unknown
+  double token_ms = 0, there_ms = 0;  // measured before, forecast after; 0: unknown
   uint64_t rows = 0, bytes = 0;       // computed again for it; sent and received
   double pause_ms = 0;                // time of the token behind it
   // Layer rows that the move took the cloud, with those prepared in vain since the move before it,

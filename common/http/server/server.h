@@ -43,7 +43,7 @@ class Server {
     size_t max_headers = 64;
     uint64_t max_body_bytes = 64ull << 20;  // one request
     // Pays for bodies, for what handlers charge (Request::memory), and for streams' unsent bytes,
-    // from a request's first byte to its answer's last; without a share 503. Outlives the server.
+    // from a request's first byte to its answer's last; beyond it 503. Outlives the server.
     // Null: no limit.
     MemoryBudget* memory = nullptr;
     // Beyond nine tenths of them a new connection replaces the one that is idle longest.
