@@ -77,7 +77,7 @@ int run(int argc, char** argv) {
   return skip == 1 ? doctor(std::move(options)) : serve_command(std::move(options));
 }
 
-// Says why the program ends: at a terminal as edge_client does, in a log for machines as its lines.
+// Says why the program ends: on a terminal as edge_client does, in a machine's log as a line of it.
 int end_with(std::string_view why, int code) {
   if (log_format() == LogFormat::kJson) {
     log_error(plain_words(why));

@@ -60,14 +60,21 @@ finding "$names" "these READMEs and comments name what is not there"
 
 # --- comments
 # A comment starts with a verb or a noun, and leans on no other: "The same", "likewise". One that was moved or wrapped anew is not new: its words, without spaces and
-# marks, are among those that went.
-subjectless='^([[:space:]]*(//|#) (Of\b|For whom\b|Whose\b|Which\b|Told\b|To who\b|What |The same\b|As [A-Z])|.*(//|#) (likewise|of these)\b)'
+# marks, are among those that went. Only the first line of a block may not be "It ..." or "And ...": a sentence inside may.
+subjectless='^([[:space:]]*(//|#) (Of\b|For whom\b|Whose\b|Which\b|Told\b|To who\b|What |The same\b|As [A-Z]|Those of\b|None where\b|And |It |They )|.*(//|#) (likewise|of these)\b|.*[^[:space:]][[:space:]]{2,}(//|#) (of|and|that|those|none|which|whose)\b)'
 sources=('*.h' '*.cpp' '*.def' '*.comp' '*.glsl' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt')
-new=$(git diff -M -w --ignore-blank-lines -U0 "$base" -- "${sources[@]}" | awk '
+new=$(git diff -M -w --ignore-blank-lines -U1 "$base" -- "${sources[@]}" | awk '
   function words(line) { gsub(/[[:space:]]|\/\/|#/, "", line); return line }
-  FNR == NR && /^-/ && !/^--- / { gone = gone words(substr($0, 2)) }
+  function mark(line) { return match(line, /\/\/|#/) }
+  /^@@/ { before = "" }
+  /^-/ && !/^--- / { gone = gone words(substr($0, 2)) }
   /^\+\+\+ / { file = substr($0, 7) }
-  /^\+/ && !/^\+\+\+ / { added[++n] = substr($0, 2); from[n] = file }
+  /^\+/ && !/^\+\+\+ / {
+    line = substr($0, 2)
+    goes_on = mark(line) > 0 && mark(line) == mark(before) && line ~ /^[[:space:]]*(\/\/|#) (And|It|They) /
+    if (!goes_on) { added[++n] = line; from[n] = file }
+  }
+  /^[ +]/ && !/^\+\+\+ / { before = substr($0, 2) }
   END { for (i = 1; i <= n; ++i) if (index(gone, words(added[i])) == 0) print from[i] ": " added[i] }' |
   { grep -E "^[^:]+: ${subjectless#^}" || :; })
 finding "$new" "these new comment lines begin without a subject"

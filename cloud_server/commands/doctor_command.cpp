@@ -64,7 +64,7 @@ class Doctor {
                "; its kernels agree with the plain CPU's");
   }
 
-  // A model's files are opened as a server does; weights are not read.
+  // Opens a model's files as a server does, without reading weights.
   std::string describe(const ModelOptions& options) {
     const Checkpoint checkpoint(options.path);
     const std::unique_ptr<Model> model = model_of(checkpoint, options.context);
@@ -100,7 +100,7 @@ class Doctor {
 
   std::string blobs() const {
     if (input_.blob_cache.empty()) return "converted weights are kept in memory (--blob-cache DIR)";
-    // The folder that is there, on the way to the one that a server makes.
+    // The nearest existing folder above the one that a server would make.
     std::filesystem::path at = std::filesystem::absolute(input_.blob_cache);
     std::error_code error;
     while (at.has_relative_path() && !std::filesystem::exists(at, error)) at = at.parent_path();

@@ -1,4 +1,4 @@
-// "cloud_server doctor": whether a server with these flags could serve, in a line for each thing
+// "cloud_server doctor": whether a server with these flags could serve, with a line for each thing
 // that it needs. Serves nothing, and changes no file.
 #pragma once
 
@@ -17,10 +17,10 @@ struct DoctorInput {
   http::Server::Options server;
   std::string api_key_file;
   std::filesystem::path blob_cache;  // empty: none
-  size_t columns = 0;                // of the terminal that the lines are for; 0: none
+  size_t columns = 0;                // width of the terminal; 0: no terminal
 };
 
-// Writes the lines to `out`. Returns 0, or the exit code of the first thing that is bad.
+// Writes the lines to `out`. Returns 0, or the exit code of the first bad thing.
 int doctor_command(const DoctorInput& input, std::ostream& out);
 
 }  // namespace split::cloud

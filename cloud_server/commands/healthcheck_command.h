@@ -1,4 +1,4 @@
-// cloud_server --healthcheck: for containers, whose own engines ask by a command.
+// cloud_server --healthcheck: for container engines, which run a command to check health.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace split::cloud {
 
 // Asks the server at this address of this machine whether it is ready, and returns the exit code.
-// Any certificate of its will do.
+// Accepts any certificate.
 int healthcheck_command(bool tls, const std::string& address, int port);
 
 }  // namespace split::cloud

@@ -41,7 +41,7 @@ void add_models(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
-  flags.toggle("special-in-content", "read special tokens in messages as these, not text",
+  flags.toggle("special-in-content", "read special tokens in messages as such, not text",
                &options.special_in_content);
   flags.text("formats", "LIST",
              "which formats edges may download, besides the checkpoint's own: some of "
@@ -110,11 +110,10 @@ void add_serving(Flags& flags, Options& options) {
       "log-format", {"text", "json"},
       "how requests are logged on stderr: as lines for people, or as JSON with each step (text)",
       &options.log_format);
-  flags.real(
-      "slo-ms", "X",
-      "that a token may wait for its step, 99 of 100 times: where it waits longer, edges are "
-      "asked to take layers (50)",
-      &options.slo_ms, 1, 1e6);
+  flags.real("slo-ms", "X",
+             "p99 target of a token's queueing delay, in ms: above it, edges are asked to take "
+             "layers (50)",
+             &options.slo_ms, 1, 1e6);
 }
 
 void add_limits(Flags& flags, Options& options) {
@@ -275,7 +274,7 @@ http::Server::Options server_options(const Options& options) {
   server.max_per_address = options.max_per_address;
   server.trusted_proxies = options.trusted_proxies;
   server.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
-  // A step runs on its caller's stack, drivers' compilers included.
+  // A step runs on its caller's stack, which drivers' compilers need large.
   server.worker_stack_bytes = 1 << 20;
   return server;
 }

@@ -1,4 +1,4 @@
-// The flags of cloud_server, and what its parts are told by them.
+// The flags of cloud_server, and the options of its parts derived from them.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct Options {
   std::string chat_template;
   bool special_in_content = false;
   uint64_t kv_budget = 0, memory_budget = 0;
-  std::string prompt_cache;                                               // on, off
+  std::string prompt_cache;                                               // "on" or "off"
   uint64_t max_inflight = 256, shutdown_timeout = 10, drain_timeout = 0;  // seconds
   uint64_t max_connections = 8192, max_per_address = 1024;
   std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;
   std::string app = "on";
-  float price_hour = -1, price_egress = -1;  // below 0: not told
+  float price_hour = -1, price_egress = -1;  // below 0: not reported
   float slo_ms = 50;
   bool wide = false;
   bool insecure = false;
@@ -41,13 +41,13 @@ struct Options {
   bool manual = false, healthcheck = false, list_devices = false;
 };
 
-// The table that reads the flags into `options`, which has to outlive it.
+// Returns the table that reads the flags into `options`, which must outlive it.
 Flags make_flags(Options& options);
 
-// Throws Error(kInput) for flags that make no sense together; fills in what was not given.
+// Throws Error(kInput) for contradictory flags; fills in defaults.
 void complete_options(Options& options);
 
-// The options of one --model [ID=]PATH. Throws Error(kInput).
+// Returns the options of one --model [ID=]PATH. Throws Error(kInput).
 ModelOptions model_options(const Options& options, const std::string& argument);
 
 http::Server::Options server_options(const Options& options);

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory under a temporary name; commit() gives it its own, and without that it is removed.
+// A directory under a temporary name; commit() renames it, else the destructor removes it.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(const fs::path& path) : path_(path) {
@@ -54,11 +54,11 @@ class AtomicDirectory {
 
 struct Part {
   const Blob* blob;
-  std::optional<DType> format;  // nothing: as it is
+  std::optional<DType> format;  // nullopt: unchanged
 };
 
-// Each blob once, in the format of its stage. A head in floats that is the embedding is nothing of
-// its own.
+// Returns each blob once, in the format of its stage. A float head that is the embedding is not a
+// blob of its own.
 std::vector<Part> parts_of(const Checkpoint& checkpoint, const Model& model,
                            const StageFormats& formats) {
   std::vector<Part> parts;
@@ -94,7 +94,7 @@ NamedTensor planned(const Checkpoint& checkpoint, const WeightDecl& decl,
   return {decl.name, {dtype, stored_dims(decl, dtype), {}}};
 }
 
-// One weight in memory at a time. Returns the file's size.
+// Writes the weights, with one in memory at a time. Returns the file's size.
 uint64_t write_weights(const fs::path& path, const Checkpoint& checkpoint, const Model& model,
                        const StageFormats& formats) {
   const std::vector<Part> parts = parts_of(checkpoint, model, formats);

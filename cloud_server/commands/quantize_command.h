@@ -1,5 +1,5 @@
-// "cloud_server quantize": a checkpoint written once more with its matrices in blocks, for whoever
-// wants to keep, serve or copy the small one.
+// "cloud_server quantize": writes a checkpoint with its matrices in blocks, as a smaller one to
+// keep, serve or copy.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace split::cloud {
 
-// The arguments behind the word; returns the exit code. Throws Error(kInput, kNotFound, kShape) for
-// flags and checkpoints, Error(kIo) when --out cannot be written: then there is nothing there.
+// `arguments` without "quantize". Returns the exit code. Throws Error(kInput, kNotFound, kShape)
+// for flags and checkpoints, Error(kIo) if --out cannot be written: then nothing is left there.
 int quantize_command(const std::vector<std::string>& arguments);
 
 }  // namespace split::cloud

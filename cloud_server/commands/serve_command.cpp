@@ -30,7 +30,7 @@
 namespace split::cloud {
 namespace {
 
-// As many connections as the system lets this process have: shells give 1,024.
+// Raises the limit of connections to what the system allows: shells give 1,024.
 void allow_connections() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -68,7 +68,7 @@ void configure(Cloud& cloud, const Options& options) {
   cloud.app = options.app == "on";
   const auto price = [](float told) -> std::optional<double> {
     if (told < 0) return std::nullopt;
-    return std::round(double{told} * 1e6) / 1e6;  // as it was written
+    return std::round(double{told} * 1e6) / 1e6;  // the typed decimal
   };
   cloud.slo_ms = options.slo_ms;
   cloud.price_hour = price(options.price_hour);
@@ -92,7 +92,8 @@ void load_models(Cloud& cloud, const Options& options) {
   open_models(cloud);
 }
 
-// So that the first request finds everything loaded; then what an edge may want to know.
+// Runs every shape once, so that the first request finds everything loaded; then measures costs for
+// edges.
 void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
   try {
     for (auto& model : cloud.models) model->warm_up();
@@ -108,8 +109,8 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
   }
 }
 
-// Ends a server that drains, once nobody's text runs any more or its time is over: by a signal as a
-// second one would be, so that what is in flight then has its time to end.
+// Ends a draining server once nobody's text runs any more or its time is over, with the signal of a
+// second Ctrl-C, so that requests in flight still have their time to end.
 void end_drained(const Cloud& cloud, const http::Server& server, Interrupt& interrupt,
                  std::chrono::seconds timeout) {
   constexpr std::chrono::milliseconds kLook{100};
@@ -124,7 +125,7 @@ void end_drained(const Cloud& cloud, const http::Server& server, Interrupt& inte
   }
 }
 
-// Reads keys and certificates again; those that are wrong change nothing.
+// Reads keys and certificates again; wrong ones change nothing.
 void reload(const Options& options, Cloud& cloud, http::Server& server) {
   try {
     if (!options.api_key_file.empty()) {
@@ -139,7 +140,7 @@ void reload(const Options& options, Cloud& cloud, http::Server& server) {
   }
 }
 
-// The work of a signal, which may come before there is anything to do it to.
+// The work of a signal, which may come before the server exists.
 class Reloading {
  public:
   void set(std::function<void()> call) {
@@ -177,7 +178,7 @@ int serve_command(Options options) {
   http::Server::Options server_flags = server_options(options);
   server_flags.memory = &cloud.memory;
   http::Server server(server_flags);
-  const int port = server.bind();  // early: a taken port is known before weights are read
+  const int port = server.bind();  // before weights are read, so that a taken port is noticed
 
   set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const Interrupt::Hook stop(interrupt, [&] {
@@ -195,7 +196,7 @@ int serve_command(Options options) {
       drain = started<std::jthread>([&] {
         end_drained(cloud, server, interrupt, std::chrono::seconds(options.drain_timeout));
       });
-    } catch (const Error&) {  // there is no thread: it stops as without the flag
+    } catch (const Error&) {  // without a thread: it stops as without the flag
       return false;
     }
     cloud.drains_since = cloud.clock();
@@ -215,7 +216,7 @@ int serve_command(Options options) {
     log_warning(
         "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
   }
-  // Beside the server, which says meanwhile that it lives.
+  // Loads beside the server, which reports meanwhile that it lives.
   std::exception_ptr failure;
   std::jthread loading = started<std::jthread>([&] {
     try {

@@ -5,7 +5,7 @@
 
 namespace split::cloud {
 
-// Returns the exit code. Throws Error for flags, keys, certificates or models that are not usable.
+// Returns the exit code. Throws Error for unusable flags, keys, certificates or models.
 int serve_command(Options options);
 
 }  // namespace split::cloud

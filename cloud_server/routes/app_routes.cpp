@@ -1,5 +1,5 @@
-// The edge for a browser's tab at /app/: the page of edge_client --serve over an edge of
-// WebAssembly, both built into this program where scripts/build.sh web has made them.
+// The edge for a browser's tab at /app/: the page of edge_client --serve with an edge in
+// WebAssembly, both built into this program if scripts/build.sh web has made them.
 #include <algorithm>
 
 #include "cloud_server/routes/routes.h"
@@ -17,7 +17,7 @@ constexpr serve::PageFile kFiles[] = {
 #include "app_files.inc"
 };
 
-// modules.js: the names of the files of WebAssembly, and of all others.
+// modules.js: the names of the WebAssembly files, and of all others.
 std::string module_names(std::span<const serve::PageFile> wasm) {
   const auto list = [](const auto& files) {
     std::string names;

@@ -1,4 +1,4 @@
-// Describes the server in ten lines that can be pasted, and says whether it is well.
+// Describes the server in ten lines that can be pasted, and reports its health.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace split::cloud {
 namespace {
 
-// Returns the name by which the client calls us, as long as a shell takes it for one word.
+// Returns the client's name for us, if it is a single word for a shell.
 std::string origin_of(const http::Request& request) {
   const std::string host(request.headers.get("Host").value_or(""));
   const bool plain = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
@@ -18,8 +18,7 @@ std::string origin_of(const http::Request& request) {
   return cat(request.secure ? "https://" : "http://", plain ? host : "127.0.0.1:8080");
 }
 
-// Ten lines, each of which can be pasted and works: also for a model of one block or without a
-// tokenizer.
+// Returns ten lines that work when pasted, also for a model of one block or without a tokenizer.
 std::string curl_lines(const http::Request& request, const ServedModel& model) {
   const std::string at = "curl " + origin_of(request), of_model = at + "/v1/models/" + model.id();
   const bool text = model.tokenizer() != nullptr;

@@ -43,8 +43,8 @@ FormFields parse_urlencoded(std::string_view body) {
   return fields;
 }
 
-// The parameter of "type; name=value; other=\"value\"", without quotes; nothing when it is not
-// there. Values with escapes or semicolons in quotes are refused: browsers send none.
+// Returns the parameter of "type; name=value; other=\"value\"", without quotes; nullopt if it is
+// not there. Refuses values with escapes or semicolons in quotes: browsers send none.
 std::optional<std::string_view> parameter(std::string_view header, std::string_view name) {
   size_t at = header.find(';');
   while (at != header.npos) {
@@ -64,7 +64,7 @@ std::optional<std::string_view> parameter(std::string_view header, std::string_v
   return std::nullopt;
 }
 
-// "Content-Disposition: form-data; name=..." among a part's header lines.
+// Returns the name in "Content-Disposition: form-data; name=..." of a part's header lines.
 std::string field_name(std::string_view head) {
   std::optional<std::string> name;
   while (!head.empty()) {

@@ -17,8 +17,8 @@ namespace {
 
 constexpr uint32_t kTopRows = 32;
 
-// The largest logits of rows, best first, in two lists: [[id, logit], ...] of each row, and the
-// same with the tokens' texts and probabilities.
+// The largest logits of rows, best first, in two lists: [[id, logit], ...] for each row, and with
+// the tokens' texts and probabilities.
 class TopRows {
   struct One {
     int32_t id;
@@ -26,14 +26,15 @@ class TopRows {
   };
 
  public:
-  // "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
-  // but for a text; and what is kept of it before.
+  // Most bytes of "[50256,-12.345678]," and
+  // {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12} without the text, and of the entry
+  // kept before.
   static constexpr size_t kBytes = 24 + 64 + sizeof(One);
 
   TopRows(const Tokenizer* tokenizer, int top, MemoryShare& memory)
       : tokenizer_(tokenizer), top_(top), memory_(memory) {}
 
-  // `rows`: how many come.
+  // `rows`: the number to come.
   void begin(size_t rows) {
     all_.clear();
     all_.reserve(rows * static_cast<size_t>(top_));
@@ -64,7 +65,7 @@ class TopRows {
   }
 
  private:
-  // A list of each row.
+  // Writes a list for each row.
   template <typename Write>
   void lists(std::string& json, const Write& write) const {
     for (size_t i = 0; i < all_.size(); ++i) {
@@ -78,7 +79,7 @@ class TopRows {
     wire::append_floats(text, {&value, 1});  // "[x]"
     json.append(text, 1, text.size() - 2);
   }
-  // Null for a token without text: those of a model without a tokenizer, and a matrix's spare rows.
+  // Returns null for a token without text: no tokenizer, or a spare row of the matrix.
   std::string text_of(int32_t id) const {
     if (tokenizer_ == nullptr || id >= tokenizer_->size()) return "null";
     return json_quote(to_valid_utf8(tokenizer_->token_bytes(id)));
@@ -88,11 +89,11 @@ class TopRows {
   const int top_;
   MemoryShare& memory_;
   std::vector<One> all_;
-  size_t columns_ = 1;  // of each row
+  size_t columns_ = 1;  // entries of each row
   uint64_t text_bytes_ = 0;
 };
 
-// Runs rows of a sequence of the request's own, which are to be numbers.
+// Runs rows of a sequence of the request's own, and refuses results that are not finite.
 void run_rows(const http::Request& http, ServedModel& model, SequenceId sequence,
               const SequenceRows& rows, std::span<float> out, Job& spent) {
   Job job{sequence, rows, out.data(), requester_of(http)};
@@ -108,7 +109,8 @@ std::string tokens_field(const wire::ForwardRequest& request) {
   return rows.tokens.empty() ? "" : cat("\"tokens\":", Json(rows.tokens).dump(), ",");
 }
 
-// The largest logits of each row: many rows run some at a time, and few logits of each are kept.
+// Answers the largest logits of each row: runs long requests in slices, and keeps few logits of
+// each row.
 http::Response forward_top(Cloud& cloud, const http::Request& http, ServedModel& model,
                            const wire::ForwardRequest& request) {
   Shard& shard = model.batcher().shard();
@@ -129,7 +131,7 @@ http::Response forward_top(Cloud& cloud, const http::Request& http, ServedModel&
     out.resize(part.wanted_count() * width);
     try {
       run_rows(http, model, sequence.id, part, out, spent);
-    } catch (const SequenceLost&) {  // a device was lost: all begins anew
+    } catch (const SequenceLost&) {  // lost device: starts over
       sequence.pages.cut_back(sequence.id, 0);
       likeliest.begin(wanted);
       at = 0 - slice;  // wraps to the first
@@ -147,7 +149,7 @@ http::Response forward_top(Cloud& cloud, const http::Request& http, ServedModel&
   return response;
 }
 
-// The rows of a text or of several at a point, or their embeddings.
+// Answers the rows of one or several texts at a point, or their embeddings.
 http::Response forward_rows(Cloud& cloud, const http::Request& http, ServedModel& model,
                             const wire::ForwardRequest& request) {
   Batcher& batcher = model.batcher();
@@ -217,7 +219,9 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
     }
     return model.sentences().encode(model.tokenizer(), prompt, false, memory).ids;
   };
-  if (!sends_tensors(http)) cloud.expect_no_drain();  // hidden states are of a text that runs
+  if (!sends_tensors(http))
+    cloud.expect_no_drain();  // hidden states belong to a text that runs
+                              // already
   take_hidden(http);
   const wire::ForwardRequest request =
       sends_tensors(http) ? wire::parse_forward(http.query_params, as_bytes_of(http.body), config)

@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kMaxAnswerBytes = 64 << 20;
 constexpr const char* kHalfOverflow = "f16_overflow";
 constexpr float kMostHalf = 65504;  // the largest number of f16
-constexpr size_t kFewRows = 8;      // of somebody's next tokens, as the batcher's
+constexpr size_t kFewRows = 8;      // like the batcher's next tokens
 
-// The blocks of a range, which may go on to the head.
+// The blocks of a range, without the head.
 StageRange blocks_of(const Session& session, StageRange range) {
   range.to = std::min(range.to, Point(session.batcher->shard().model().config().layers));
   return range;

@@ -1,5 +1,5 @@
-// Serves what the original project's web page asks of its Flask server (--legacy-routes): the first
-// model's sizes, one weight at a time, and what enters the blocks that the page computes in the
+// The requests of the original project's web page to its Flask server (--legacy-routes): the first
+// model's sizes, one weight at a time, and the input of the blocks that the page computes in the
 // browser.
 #include <algorithm>
 #include <cstring>
@@ -18,14 +18,14 @@ namespace {
 
 using http::HttpError;
 
-// The page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint has Conv1D's [in, out],
-// but for blocks, whose rows are outputs.
+// Whether to transpose: the page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint
+// has Conv1D's [in, out], unless in blocks, which have outputs as rows.
 bool is_turned(std::string_view name, const TensorView& weight) {
   return name.starts_with("h.") && name.ends_with(".weight") && name.find(".c_") != name.npos &&
          !is_quantised(weight.dtype);
 }
 
-// Makes a weight's JSON: rows of out [out, in] or of the matrix as it is, some at a time, as the
+// Writes a weight's JSON, rows of out [out, in] or of the matrix as it is, in pieces: the
 // vocabulary of GPT-2 XL is 0.4 GB of base64.
 class WeightText {
  public:
@@ -69,7 +69,7 @@ class WeightText {
     first_ += n;
   }
 
-  // Elements [at, at + n) as floats; of blocks whole rows.
+  // Widens elements [at, at + n) to floats; blocks by whole rows.
   void widen(size_t at, size_t n, float* to) const {
     if (is_quantised(weight_.dtype)) {
       const size_t row_bytes = weight_.bytes.size() / out_;
@@ -89,7 +89,7 @@ class WeightText {
   const TensorView& weight_;
   const bool turned_;
   const size_t in_, out_, strip_;
-  size_t first_ = 0;  // row that comes next
+  size_t first_ = 0;  // next row
   std::string text_ = "{\"layer\":\"";
   Base64 base64_{text_};
 };
@@ -135,12 +135,12 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
     throw HttpError(400, "invalid_form", cat("expected a whole number in 0..", config.layers),
                     "offline_layers");
   }
-  // The page's tokenizer took special tokens for an error; here they are text.
+  // The original page rejected special tokens; here they are plain text.
   const std::vector<int32_t> tokens =
       prompt_ids(config, model.tokenizer(), text, false, request.memory.get());
   const auto channels = static_cast<size_t>(config.channels);
   const OneSequence sequence(model.batcher().shard().pages());
-  request.memory->take(tokens.size() * channels * 3 * sizeof(float));  // and as base64
+  request.memory->take(tokens.size() * channels * 3 * sizeof(float));  // floats and base64
   std::vector<float> out(tokens.size() * channels);
   Job job{sequence.id,
           {.range = {.to = config.layers - static_cast<int>(*offline)},
@@ -150,7 +150,7 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
   run_job(cloud, request, model, job);
   if (!all_finite(out)) refuse_overflow(model, false);
 
-  // The hash only tells queries apart; the page does not read it.
+  // The hash only has to differ between queries; the page does not read it.
   std::string json = cat("{\"hash\":\"", Sha256::hex_of(as_bytes_of(text)).substr(0, 16),
                          "\",\"decoded_out\":\"\",\"partial_state_shape\":[1,", tokens.size(), ",",
                          channels, "],\"partial_state\":\"");

@@ -18,7 +18,7 @@ http::Response weights_answer(FileView file) {
                                std::string(wire::kTensorType), cat("\"", file.tag, "\""));
 }
 
-// Reads a query: the stages between two points, or all; formats, or all.
+// Parses a query: the stages between two points, or all; formats, or all.
 WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
   wire::check_query(request.query_params, {"format", "from", "to", "ready"});
   WeightStore::Listed listed;
@@ -55,7 +55,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
   info.features = {"load", std::string(wire::kWireFeature)};
-  // Sessions are of models that write texts.
+  // Only models that generate texts have sessions.
   if (!config.encodes()) {
     info.features.insert(info.features.begin(), {"to", "fill", "completions"});
     info.features.emplace_back(wire::kDigestFeature);
@@ -90,7 +90,7 @@ http::Response describe_model(Cloud& cloud, const http::Request& request) {
 
 http::Response send_file(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
-  std::string name = request.path_params[1];  // of a folder's file: with %2F, or in two
+  std::string name = request.path_params[1];  // a file in a folder: with %2F, or as two segments
   if (request.path_params.size() > 2) name += "/" + request.path_params[2];
   for (const ServedModel::File& file : model.files()) {
     if (file.info.name != name) continue;
@@ -105,7 +105,7 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
                         "expected a file that the model's description lists: config.json ...");
 }
 
-// Tells an edge what it needs to choose its cut.
+// Answers the load, for an edge's choice of its cut.
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   Batcher& batcher = model.batcher();
@@ -145,7 +145,7 @@ http::Response send_stage(Cloud& cloud, const http::Request& request) {
 
 http::Response send_blob(Cloud& cloud, const http::Request& request) {
   const std::string& hash = request.path_params[0];
-  for (const bool wait : {false, true}) {  // in no model while another one has it
+  for (const bool wait : {false, true}) {  // waits only if no model has it
     if (!is_lower_hex(hash, 64)) break;
     for (const auto& model : cloud.models) {
       auto file = model->weights().blob(hash, wait);

@@ -1,4 +1,4 @@
-// The cloud's own counters, beside those of any server (serve/observe.h).
+// The cloud's own counters, beside a server's common ones (serve/observe.h).
 #include "serve/observe.h"
 
 #include "base/log.h"
@@ -41,7 +41,7 @@ void observe_models(Cloud& cloud) {
   const serve::StepMetrics steps(cloud.metrics);
   for (auto& model : cloud.models) {
     steps.watch(model->batcher());
-    // The model owns it, and outlives the metrics' readers.
+    // The model owns the batcher, and outlives the metrics' readers.
     std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
     cloud.metrics.gauge(
         "split_busy_ratio", "The part of the last 5 s in which a step ran: 1 is all it can do.",

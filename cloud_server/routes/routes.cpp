@@ -8,7 +8,7 @@
 namespace split::cloud {
 namespace {
 
-// The loop's own routes say how the server is, whatever it does.
+// Routes on the event loop report the server's state, and need no models.
 void expect_models(const Cloud& cloud, http::Route& route) {
   if (route.on_loop || route.path.starts_with("/app")) return;
   route.handler = [&cloud, handler = std::move(route.handler)](const http::Request& request) {

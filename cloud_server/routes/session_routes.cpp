@@ -14,7 +14,7 @@ namespace {
 
 using http::HttpError;
 
-// Returns whether it is new.
+// Returns whether the session is new.
 bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
                   const StageRange& range, std::optional<PrefixRoot> root = {}) {
   if (!cloud.sessions.has(name)) cloud.expect_no_drain();
@@ -69,7 +69,7 @@ std::string drawn_id() {
   return to_hex(as_bytes_of(bytes));
 }
 
-// A text on a session, which is opened where there is none.
+// Generates a text on a session, which is opened if need be.
 http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
   ServedModel& model = cloud.find(request.path_params[0]);
@@ -88,7 +88,7 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   work.format = &model.answer_format();
   work.comment = [beside] { return beside->comment(); };
   beside->note = model.cut_requests().told();
-  beside->note.want.reset();  // its session has made no step
+  beside->note.want.reset();  // the session has made no step
   http::Response response =
       serve::session_completions(request, std::move(work), [&](const serve::SessionClient& client) {
         beside->can = client.can;

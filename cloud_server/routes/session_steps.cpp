@@ -16,7 +16,7 @@ using http::HttpError;
                   "past", {{"Split-Have", cat(have)}}, {{"have", have}});
 }
 
-// Refuses rows that are not of their session's kind, or none of the model's.
+// Throws unless the rows match their session and the model.
 void check_rows(const SequenceRows& rows, const ModelConfig& config) {
   const Point from = rows.range.from;
   if (rows.hidden.empty() && !from.is_tokens()) {
@@ -42,8 +42,8 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
   }
 }
 
-// A text that went on elsewhere has left its session with rows that are not its own: guesses that
-// were wrong.
+// Throws if the session has other ids than the client's text: rows of wrong guesses, left by a text
+// that went on elsewhere.
 void check_digest(const Session& session, std::optional<uint64_t> digest, uint32_t rows) {
   if (!digest) return;
   if (!session.range.from.is_tokens()) {
@@ -61,8 +61,8 @@ void check_digest(const Session& session, std::optional<uint64_t> digest, uint32
                   "past", {{"Split-Have", cat(have)}}, {{"have", have}});
 }
 
-// Returns how far a step goes: as it says, no farther than its session; to the norm and the head
-// from a session's end that is the last block's.
+// Returns where a step ends: where it asks to, at most at the session's end; at the norm or the
+// head only if the session ends behind the last block.
 Point to_of(const wire::StepRequest& asked, const StageRange& session, int layers) {
   const Point to = asked.to.value_or(session.to);
   const bool behind = to > Point(layers), whole = session.to == Point(layers);
@@ -73,7 +73,7 @@ Point to_of(const wire::StepRequest& asked, const StageRange& session, int layer
   return to;
 }
 
-// The results of a session's rows, and how the client is told them.
+// The results of a session's rows, and their answer.
 class StepAnswer {
  public:
   // `wire`: the format of hidden states.
@@ -121,8 +121,8 @@ class StepAnswer {
   bool json_ = false;
 };
 
-// Others read pages that this fill would write into: a fork of the sequence computes them in pages
-// of its own, which the session takes where it lacks these rows.
+// Fills rows in pages that others read: a fork of the sequence computes them in pages of its own,
+// which the session takes if it lacks these rows.
 void fill_apart(Session& session, ServedModel& model, Job& job) {
   KvPages& pages = model.batcher().shard().pages();
   StageRange blocks = job.rows.range;
@@ -152,10 +152,10 @@ void fill_apart(Session& session, ServedModel& model, Job& job) {
   if (!pages.join(session.sequence, fork.id, blocks, first)) throw SequenceLost();
 }
 
-// Runs a job of a request for a session's rows, which are to be numbers.
+// Runs a request's job for a session's rows, and refuses results that are not finite.
 void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
               Job& job, std::span<const float> out) {
-  // A fill that the cloud asked for is its own affair.
+  // Fills that the cloud asked for are free.
   if (!job.fill || !model.cut_requests().asks(session.sequence)) {
     charge_rows(cloud, request, model, job.rows);
   }
@@ -169,7 +169,7 @@ void run_step(Cloud& cloud, Session& session, const http::Request& request, Serv
   if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
 }
 
-// Counts a step, and says in its answer what it took and how loaded the model is.
+// Counts a step, and adds its time and the model's load to the answer.
 void end_step(const Cloud& cloud, Session& session, ServedModel& model,
               const http::Request& request, const Job& job, http::Response& response) {
   describe_run(response, job);
@@ -214,7 +214,8 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {
-    // The session keeps nothing of rows that are no numbers, and nobody what they came from.
+    // Rows that are not finite are dropped, from the session and from the prompt cache they came
+    // from.
     if (!all_finite(answer.out())) {
       cut_back(session, pages, rows.past);
       if (cached > 0) model.batcher().prefixes()->forget(*session.root);
@@ -228,8 +229,8 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   return response;
 }
 
-// A request to fill, as far as it has come. It has its session for one slice at a time, so that
-// steps of the same text run between.
+// A fill in progress. It locks its session for one slice at a time, so that steps of the same text
+// run between.
 class Fill {
  public:
   Fill(const wire::StepRequest& asked, StageRange range)
@@ -241,7 +242,7 @@ class Fill {
         range_(range) {}
 
   bool done() const { return at_ == count_; }
-  // The next slice; the answer, once all are done.
+  // Runs the next slice; returns the answer after the last.
   http::Response slice(Cloud& cloud, Session& session, ServedModel& model,
                        const http::Request& request) {
     Shard& shard = model.batcher().shard();
@@ -277,7 +278,7 @@ class Fill {
   }
 
  private:
-  static constexpr uint32_t kSliceRows = 64;  // of the batcher's too
+  static constexpr uint32_t kSliceRows = 64;  // the batcher's slice too
 
   const uint32_t past_, count_;
   const Wanted wanted_;

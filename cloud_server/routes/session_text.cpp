@@ -42,7 +42,7 @@ std::span<const float> SessionForward::run(const SequenceRows& rows) {
   return out_;
 }
 
-// A result that is none came from rows that others computed, perhaps; its own are for nobody.
+// Drops cached rows that may have caused a result that is not finite.
 void SessionForward::forget_cached() {
   if (PrefixCache* const prefixes = model_.batcher().prefixes()) prefixes->forget(*root_);
   root_.reset();
@@ -73,9 +73,10 @@ void SessionForward::remember(const SequenceRows& rows) {
   text_.append(rows.tokens.subspan(prompt), Phase::kGenerate);
 }
 
-// The session's rows that are not the text's are forgotten, and those that it lacks are computed.
+// Drops the session's rows that are not the text's, and computes missing ones.
 void SessionForward::run_in(Session& session, const SequenceRows& rows) {
-  // Whoever left the stream goes on with the session, which is cut back for nobody else.
+  // A client that left the stream goes on with the session, which is then not cut back for this
+  // text.
   if (requester_.gone && requester_.gone()) throw RequesterGone();
   KvPages& pages = model_.batcher().shard().pages();
   const uint32_t end = text_.size();
@@ -89,7 +90,8 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
   session.root = root_;
   const bool begins = rows.phase == Phase::kPrompt;
   const PrefixCache::Taken taken =
-      begins ? take(session, at, first) : PrefixCache::Taken();  // while it is computed
+      begins ? take(session, at, first) : PrefixCache::Taken();  // lives until the rows are
+                                                                 // computed
   const bool again = std::exchange(beside_->again, false) && at < first;
   at += taken.rows;
   if (begins) cached_ = at;

@@ -1,5 +1,5 @@
-// A text that the whole model makes on a session of a client's, which has it for one step at a
-// time: fills run between two of them, and what was computed stays when the text ends.
+// A text that the whole model generates on a client's session, locked for one step at a time: fills
+// run between two steps, and the rows stay when the text ends.
 #pragma once
 
 #include "cloud_server/state/cloud.h"
@@ -7,13 +7,14 @@
 
 namespace split::cloud {
 
-// News of a text's reader, and of the load, that go beside the text.
+// A streamed text's load notes, and its reader's abilities.
 struct LoadBeside {
   std::optional<int> can;
-  bool again = false;  // its first rows were another session's
+  bool again = false;  // its first rows belonged to a lost session
   wire::LoadNote note;
 
-  // A comment, where a reader has something else to do than at the last one; or empty.
+  // Returns a comment with the load if its reader should do something else than at the last one;
+  // else empty.
   std::string comment();
 
  private:
@@ -21,7 +22,7 @@ struct LoadBeside {
 };
 
 // A session of all blocks, from tokens. Each call computes what the session lacks: it may have the
-// text's first rows already, from steps and fills, and has none where a device was lost.
+// text's first rows already, from steps and fills, and has none after the loss of a device.
 class SessionForward : public Forward {
  public:
   // Rows from `generated_from` on are generated ones.
@@ -29,7 +30,7 @@ class SessionForward : public Forward {
                  std::shared_ptr<LoadBeside> beside, size_t generated_from,
                  std::optional<PrefixRoot> root);
 
-  // As Forward. Throws HttpError 404 `session_unknown` where the session has gone.
+  // Like Forward::run. Throws HttpError 404 `session_unknown` if the session is gone.
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return shard().host_copy_is_slow(); }
   Spent spent() const override { return spent_; }
@@ -53,7 +54,7 @@ class SessionForward : public Forward {
   SequenceHistory text_;  // all rows so far
   std::vector<float> out_;
   Spent spent_;
-  uint32_t cached_ = 0;  // that the session had, or took
+  uint32_t cached_ = 0;  // rows that the session had, or took from the prompt cache
 };
 
 }  // namespace split::cloud

@@ -16,7 +16,7 @@
 namespace split::cloud {
 namespace {
 
-// The rows of a completion are its key's, and finite.
+// Charges a completion's rows to its key, and refuses results that are not finite.
 class CountedForward : public LocalForward {
  public:
   CountedForward(ServedModel& model, const serve::ApiKeys& keys, const Requester& requester,
@@ -42,7 +42,7 @@ class CountedForward : public LocalForward {
   const std::string name_;
 };
 
-// A model that texts of this request run on.
+// Returns a model that this request's texts run on.
 serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::string& id) {
   ServedModel& model = cloud.find(id);
   if (model.config().encodes()) serve::refuse_without_head();
@@ -73,7 +73,7 @@ http::Response chat_completions(Cloud& cloud, const http::Request& request) {
                                  [&](const std::string& id) { return writer(cloud, request, id); });
 }
 
-// A model to read texts and tokens by; nothing runs on it.
+// Returns a model for reading texts and tokens; nothing runs on it.
 serve::TextModel reader(Cloud& cloud, const std::string& id) {
   ServedModel& model = cloud.find(id);
   serve::TextModel text;
@@ -86,7 +86,7 @@ serve::TextModel reader(Cloud& cloud, const std::string& id) {
   return text;
 }
 
-// Texts on this machine's batcher, in as few steps as they fit.
+// Embeds texts on this machine's batcher, in as few steps as possible.
 class EmbeddingWork : public serve::TextBackend {
  public:
   EmbeddingWork(Cloud& cloud, ServedModel& model, const http::Request& request)
@@ -100,7 +100,7 @@ class EmbeddingWork : public serve::TextBackend {
     charge_rows(cloud_, request_, model_, {.range = rows.range, .tokens = rows.tokens});
     const size_t columns = static_cast<size_t>(model_.config().channels);
     Embedded out;
-    // Some at a time: a row is larger than a token, an embedding smaller than a text.
+    // In groups: a row is larger than a token, an embedding smaller than a text.
     for (size_t first = 0; first < rows.lengths.size();) {
       const size_t n = texts_within(rows.lengths, first, kRowsAtOnce);
       const TextRows part = rows.slice(first, n);

@@ -42,7 +42,7 @@ std::optional<KeptBlob> BlobCache::find(const std::string& key) const {
     summer.update(blob.file.bytes());
     blob.sums = summer.finish();
     if (blob.sums.sha256 == sha256) return blob;
-  } catch (const Error&) {  // not there, or not readable: it is made again
+  } catch (const Error&) {  // missing or unreadable: made again
   }
   return std::nullopt;
 }
@@ -56,7 +56,7 @@ KeptBlob BlobCache::keep(const std::string& key, std::span<const Bytes> pieces) 
   if (!path.empty() && !named.empty()) {
     try {
       std::error_code error;
-      fs::create_directories(path.parent_path(), error);  // writing tells why it failed
+      fs::create_directories(path.parent_path(), error);  // writing reports the error
       remove_leftovers(path);
       AtomicFile file(path);
       for (const Bytes piece : pieces) file.append(piece);
@@ -65,7 +65,7 @@ KeptBlob BlobCache::keep(const std::string& key, std::span<const Bytes> pieces) 
       blob.file = MappedFile(path);
       return blob;
     } catch (const Error& error) {
-      if (error.kind() == ErrorKind::kBusy) throw;  // for now
+      if (error.kind() == ErrorKind::kBusy) throw;  // temporary
       to_memory(error.what());
     }
   }

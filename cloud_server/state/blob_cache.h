@@ -1,6 +1,6 @@
 // Blobs that are made from others (another number format), kept on disk: made once, named by the
-// sha256 of their bytes, and mapped. A file that is not what its name says is made again. Where
-// nothing can be written they are kept in memory. Knows nothing of what a blob holds.
+// sha256 of their bytes, and mapped. Makes a file that does not match its name again. Keeps blobs
+// in memory if it cannot write. Does not interpret blobs.
 #pragma once
 
 #include <filesystem>
@@ -22,13 +22,13 @@ struct KeptBlob {
 // Any number of threads, and any number of processes in one directory.
 class BlobCache {
  public:
-  // An empty `dir` is memory. A directory that cannot be made is too, with one line in the log.
+  // An empty `dir` means memory; so does a directory that cannot be made, with a line in the log.
   explicit BlobCache(std::filesystem::path dir);
 
-  // Finds the bytes that keep() got under this key before; nothing when they are not there or
+  // Returns the bytes that keep() got under this key before; nullopt if they are missing or
   // damaged.
   std::optional<KeptBlob> find(const std::string& key) const;
-  // The pieces as one file. `key` is a file's name: what the blob is made of, and how.
+  // Stores the pieces as one file. `key` is a file's name: what the blob is made of, and how.
   KeptBlob keep(const std::string& key, std::span<const Bytes> pieces);
 
  private:

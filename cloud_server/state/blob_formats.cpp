@@ -32,7 +32,7 @@ std::vector<DType> parse_formats(std::string_view text) {
 namespace {
 
 // A tensor inside the model that it does not have (an adapter, cross attention, a block too many)
-// would be left out in silence; one beside it (a classifier's head) is nobody's loss.
+// would be ignored silently; one beside it (a classifier's head) does no harm.
 void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
   std::set<std::string_view> known;
   for (const Blob& blob : model.blobs()) {

@@ -1,5 +1,5 @@
-// Makes a blob's tensors in each format that a server offers: the checkpoint's own bytes where
-// they lie, or what they become. Knows nothing of files, hashes and caches.
+// Makes a blob's tensors in each format that a server offers: the checkpoint's own bytes in place,
+// or converted ones. Knows nothing of files, hashes and caches.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@
 
 namespace split::cloud {
 
-// "f32,q4_0" as a list; each once. Throws Error(kInput), one line.
+// Parses "f32,q4_0"; drops duplicates. Throws Error(kInput), one line.
 std::vector<DType> parse_formats(std::string_view text);
 
-// The model that a checkpoint is of. Throws Error(kInput, kNotFound, kShape) unless it has all of
-// its weights, of the right shapes, in blocks only where they can be, and nothing else inside.
+// Returns a checkpoint's model. Throws Error(kInput, kNotFound, kShape) unless it has all of its
+// weights, of the right shapes, in blocks only where they can be, and no others inside the model.
 std::unique_ptr<Model> model_of(const Checkpoint& checkpoint, std::optional<int> context = {});
 
-// The format of a blob's or a stage's matrices in the checkpoint: blocks, or its own type of
-// floats.
+// Returns the format of a blob's or a stage's matrices in the checkpoint: blocks, or its own type
+// of floats.
 DType own_format(const Checkpoint& checkpoint, const Blob& blob);
 DType own_format(const Checkpoint& checkpoint, const Model& model, const Stage& stage);
 
@@ -30,30 +30,29 @@ struct BlobFormat {
   const Blob* blob = nullptr;
   DType format = DType::kF32;
 };
-// Every blob in every format that it comes in, once: first in the checkpoint's own, which costs
-// nothing, then format by format of those asked for, in the model's order. What the checkpoint has
-// in blocks comes in these only: floats made of them would be none of the model's, and rounding
-// them again is worse than either.
+// Returns every blob in each of its formats, once: first in the checkpoint's own, which costs
+// nothing, then format by format of the requested ones, in the model's order. Weights in blocks
+// come in these alone: floats of them would not be the model's, and requantising would add errors.
 std::vector<BlobFormat> offered_blobs(const Checkpoint& checkpoint, const Model& model,
                                       std::span<const DType> asked);
 
-// The blob whose bytes in the checkpoint's own format say all about this one in any format: itself,
-// or the one that it is a copy of.
+// Returns the blob whose bytes in the checkpoint's own format determine this one in any format:
+// itself, or the one of which it is a copy.
 const Blob& source_of(const Model& model, const Blob& blob);
 
-// The type that a weight has where its blob comes in `format`: floats of the checkpoint's own type
-// are verbatim, also where a tensor's type is not the most common one.
+// Returns the type of a weight when its blob comes in `format`: the checkpoint's own floats stay
+// verbatim, even where a tensor's type differs from the most common one.
 DType dtype_in(const Checkpoint& checkpoint, const WeightDecl& decl, DType format);
 
-// Tensors for io/weight_file.h, and those among them that had to be made.
+// Tensors for io/weight_file.h, and storage of the converted ones.
 struct FormattedWeights {
   std::vector<OwnedTensor> made;
   std::vector<NamedTensor> tensors;
 };
-// As the checkpoint has them.
+// Returns the checkpoint's own tensors.
 FormattedWeights own_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights);
-// Each in its dtype_in(), blocks rounded by all of the pool's threads. Throws Error(kInput) for
-// values that a format cannot hold, and for blocks that are of another format already.
+// Returns each weight in its dtype_in(), rounding blocks on all of the pool's threads. Throws
+// Error(kInput) for values that a format cannot hold, and for blocks in another format.
 FormattedWeights format_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights,
                                 DType format, ThreadPool& pool);
 

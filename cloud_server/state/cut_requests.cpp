@@ -7,7 +7,7 @@
 namespace split::cloud {
 namespace {
 
-// Guessed rows that a step may have beside its next one: fewer where rows are dear.
+// Most guessed rows of a step, beside its next token: fewer when rows are expensive.
 constexpr int kMostDraft = 7;
 int draft_at(double price) {
   if (price > 0.5) return 0;
@@ -67,7 +67,7 @@ wire::LoadNote CutRequests::note(std::optional<int> want) const {
   return {want, price, draft_at(price)};
 }
 
-// If it is time for one.
+// Runs a round when it is due.
 void CutRequests::round(Time now) {
   if (next_ && now < *next_) return;
   next_ = now + kRound;

@@ -1,5 +1,5 @@
-// The wishes of a cloud to the edges of one model: every half second the pressure of load becomes
-// a wish for each session that steps. There is no thread: whoever asks first in that time runs the
+// A cloud's requests to the edges of one model: every half second the pressure of load becomes a
+// requested cut for each active session. Has no thread: the first caller in each interval runs the
 // round.
 #pragma once
 
@@ -20,19 +20,19 @@ class CutRequests {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kRound{500};
-  // A session that made no step for so long is not asked for anything.
+  // Sessions without a step for so long get no request.
   static constexpr std::chrono::seconds kIdle{10};
 
   CutRequests(int layers, double slo_ms, std::function<Shedding::Measured()> measure,
               std::function<Time()> clock)
       : measure_(std::move(measure)), clock_(std::move(clock)), shedding_(layers, slo_ms) {}
 
-  // A session's step has come, and will go so far.
+  // Notes that a session's step has come, to be run up to `to`.
   void comes(SequenceId session, Point to);
-  // A session made a step: what its answer tells. `can`: the lowest cut that its edge could go on
-  // from; one that does not say so is asked for nothing.
+  // Returns the note for the answer to a session's step. `can`: the lowest cut from which its edge
+  // could go on; an edge that does not say gets no request.
   wire::LoadNote told(SequenceId session, Priority priority, std::optional<int> can);
-  // The same for callers without a session.
+  // Returns the note for callers without a session.
   wire::LoadNote told();
   // Whether the session is asked to take layers.
   bool asks(SequenceId session) const;
@@ -42,16 +42,16 @@ class CutRequests {
 
  private:
   struct Session {
-    std::optional<Shedding::Session> is = {};  // none: its edge did not say what it can
+    std::optional<Shedding::Session> is = {};  // nullopt: its edge did not say what it can
     Time seen = {};
-    std::optional<Point> to = {};  // of its last step
+    std::optional<Point> to = {};  // end of its last step
   };
-  wire::LoadNote note(std::optional<int> want) const;  // with the lock held, as:
+  wire::LoadNote note(std::optional<int> want) const;  // call with the lock held, as round()
   void round(Time now);
 
   const std::function<Shedding::Measured()> measure_;
   const std::function<Time()> clock_;
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards the members below
   Shedding shedding_;
   std::map<Shedding::Id, Session> sessions_;
   std::optional<Time> next_;

@@ -8,12 +8,12 @@ namespace {
 
 constexpr size_t kMostSteps = 512;
 constexpr std::chrono::milliseconds kLately{5000};
-// Long enough for a 99th percentile, and short enough to be over when what it shows is.
+// Long enough for a 99th percentile, and short enough to follow the load.
 constexpr std::chrono::milliseconds kPressureWindow{2000};
 constexpr uint32_t kFew = 8, kMany = 64;  // rows
 constexpr int kRepetitions = 3;
 
-// The shortest of some: what the others waited for is no cost of theirs.
+// Returns the shortest of several runs: the others waited for something.
 double best_ms(Batcher& batcher, Point to, uint32_t rows, Phase phase) {
   const OneSequence sequence(batcher.shard().pages(), false);
   const std::vector<int32_t> tokens(rows, 0);
@@ -30,7 +30,7 @@ double best_ms(Batcher& batcher, Point to, uint32_t rows, Phase phase) {
   return best;
 }
 
-// The difference of two measurements, where that is above 0.
+// Clamps a difference of measurements.
 double at_least_0(double ms) { return std::max(0.0, ms); }
 
 }  // namespace
@@ -60,7 +60,7 @@ LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, b
       busy_ms += within;
       if (step.ms > 0) work_ms += step.work_ms * within / step.ms;
     }
-    // Where the steps began less than that ago, the time since the first one.
+    // With steps in less than that time, counts from the first one.
     if (steps_.size() == kMostSteps) {
       const std::chrono::duration<double, std::milli> ago = now - steps_.front().ended;
       since_ms = std::min(since_ms, ago.count() + steps_.front().ms);
@@ -95,7 +95,7 @@ std::optional<StepCosts> measure_steps(Batcher& batcher) {
     return at_least_0(best_ms(batcher, Point::head(), rows, Phase::kGenerate) -
                       best_ms(batcher, config.layers, rows, Phase::kGenerate));
   };
-  // A line through one row and a few.
+  // Fits a line through one row and a few.
   const auto line = [](double one, double few, double& step, double& row) {
     row = at_least_0(few - one) / (kFew - 1);
     step = at_least_0(one - row);

@@ -1,5 +1,5 @@
-// Says how busy a model is, and what its rows cost: what an edge needs to know to choose its cut
-// (GET /v1/models/{id}/load).
+// A model's load, and the cost of its rows: what an edge needs to choose its cut (GET
+// /v1/models/{id}/load).
 #pragma once
 
 #include <chrono>
@@ -14,24 +14,24 @@
 
 namespace split::cloud {
 
-// The steps of late. Any number of threads.
+// Recent steps. Any number of threads.
 class LoadMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Load {
-    double busy = 0;  // the part of the time in which a step ran
-    double work = 0;  // the part of the time that its rows cost
+    double busy = 0;  // share of time in which a step ran
+    double work = 0;  // share of time that its rows cost
     std::optional<double> p50_ms, p99_ms;
   };
 
   void add(double step_ms, Time ended = std::chrono::steady_clock::now()) {
     add(step_ms, step_ms, ended);
   }
-  // `work_ms`: work_of() it.
+  // `work_ms`: by work_of().
   void add(double step_ms, double work_ms, Time ended);
-  // The last 5 s, and the last 512 steps; nothing where there was none.
+  // Returns the figures of the last 5 s and at most 512 steps; percentiles are nullopt without any.
   Load at(Time now = std::chrono::steady_clock::now()) const;
-  // Only the steps of these that ended so lately.
+  // Counts only steps that ended within `lately`.
   Load at(Time now, std::chrono::milliseconds lately) const;
 
  private:
@@ -45,18 +45,18 @@ class LoadMeter {
   std::deque<Step> steps_;  // the oldest first
 };
 
-// The load that wishes follow: of the steps lately, and of what tokens waited for them.
+// The load that requests to edges depend on: recent steps, and tokens' waits for them.
 Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
                                LoadMeter::Time now);
 
 using wire::StepCosts;
-// Runs steps of 1, 8 and 64 rows through half the blocks, all, and the head. Nothing for a context
-// that holds no such step. Throws as Batcher::run.
+// Runs steps of 1, 8 and 64 rows through half the blocks, all, and the head. Returns nullopt if the
+// context holds no such step. Throws as Batcher::run.
 std::optional<StepCosts> measure_steps(Batcher& batcher);
 
-// Milliseconds of a step that its rows cost. What it takes however few they are is shared among as
-// many as it could hold: a batch that grows would take no more of that, so a step that always runs
-// is no full one.
+// Milliseconds of a step due to its rows. A step's fixed cost is shared among the most rows that it
+// could hold: a growing batch would take no more of it, so that a step that always runs need not be
+// a full one.
 double work_of(const StepSeen& seen, const StepCosts& costs, int layers, uint32_t most_rows);
 
 }  // namespace split::cloud

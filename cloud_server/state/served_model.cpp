@@ -16,8 +16,8 @@
 namespace split::cloud {
 namespace {
 
-// Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
-// the profiles of int8 take all blocks that a file has, of several types perhaps.
+// Chooses the formats that the profile computes with. Blocks are used as they are or not at all;
+// the int8 profiles take all of a file's blocks, perhaps of several types.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
   StageFormats wanted = profile_formats(profile);
   for (const Stage& stage : model.stages()) {
@@ -139,7 +139,7 @@ void ServedModel::measure() {
   try {
     costs = measure_steps(*batcher_);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kBusy) throw;  // no page is free: nobody gives one up for this
+    if (error.kind() != ErrorKind::kBusy) throw;  // no free page: none is freed for this
   }
   const std::lock_guard lock(costs_mutex_);
   costs_ = costs;

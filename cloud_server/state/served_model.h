@@ -1,4 +1,4 @@
-// One model that this server serves: its checkpoint, tokenizer, device, shard of all stages, and
+// A model that this server serves: its checkpoint, tokenizer, device, shard of all stages, and
 // blobs.
 #pragma once
 
@@ -25,15 +25,16 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   bool wide = false;
-  std::optional<int> context;  // positions of a text; none: by what there is room for
-  std::string chat_template;   // its text; empty: the model's own
+  std::optional<int> context;  // positions of a text; nullopt: what there is room for
+  std::string chat_template;   // the template's text; empty: the model's own
   bool special_in_content = false;
-  std::optional<DType> kv;    // of keys and values, in place of the profile's
+  std::optional<DType> kv;    // type of keys and values; nullopt: the profile's
   uint64_t kv_budget = 0;     // 0: default_kv_budget()
-  bool prompt_cache = false;  // texts share the rows of prompts that begin alike
-  std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
-  std::filesystem::path blob_cache;                      // for converted weights; empty: memory
-  // How long a request for weights that are not made yet waits: less than any client's own timeout.
+  bool prompt_cache = false;  // texts share the rows of common prompt prefixes
+  std::vector<DType> formats{DType::kF32, DType::kF16};  // download formats beside the checkpoint's
+                                                         // own
+  std::filesystem::path blob_cache;  // keeps converted weights; empty: in memory
+  // How long a request waits for weights that are not made yet: less than any client's timeout.
   std::chrono::milliseconds weights_patience{3000};
 };
 
@@ -44,22 +45,22 @@ class ServedModel {
 
   const std::string& id() const { return options_.id; }
   const ModelConfig& config() const { return model_->config(); }
-  // A line that says what bounds a context that nobody asked for; empty: the model does.
+  // The bound of a default context, in a line; empty: the model's own.
   const std::string& context_bound() const { return context_bound_; }
   uint64_t kv_budget() const { return options_.kv_budget; }
   const Model& model() const { return *model_; }
-  // That its rows go to at most: the head, or the end of its blocks where it has none.
+  // The last point of its rows: the head, or the end of its blocks if it has none.
   Point last_point() const {
     return Point::last(config().layers, config().has_norm(), !config().encodes());
   }
   // How its texts become embeddings.
   const Sentences& sentences() const { return sentences_; }
-  // How messages become a prompt; null: it has no template.
+  // The template of messages; null if it has none.
   const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
   const AnswerFormat& answer_format() const { return answer_format_; }
   bool special_in_content() const { return options_.special_in_content; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  // The checkpoint's files as they were when it was opened, whatever lies there now.
+  // The checkpoint's files as of its opening, whatever is there now.
   struct File {
     wire::FileInfo info;
     std::shared_ptr<const std::string> text;
@@ -71,27 +72,27 @@ class ServedModel {
   Batcher& batcher() { return *batcher_; }
   WeightStore& weights() { return *weights_; }
 
-  // Says what the bits of its rows depend on (run/bits.h), on the device that it is on now.
+  // The inputs of its rows' bits (run/bits.h), on its present device.
   std::string bits() const;
 
-  // A weight that holds what is no finite number, so that a result may not be one either; empty
-  // where there is none. Looks once, at all of them; any thread.
+  // Returns a weight with values that are not finite, which may make results so; empty if there is
+  // none. Checks all weights once. Any thread.
   const std::string& damaged_weight();
 
-  // One forward pass of each shape, so that the first request finds everything loaded.
+  // Runs one forward pass of each shape, so that the first request finds everything loaded.
   void warm_up();
-  // Finds out what its steps cost, from then on; beside requests, once.
+  // Measures the cost of its steps, beside requests; once.
   void measure();
-  double kv_usage() const;  // the part of the pages that sequences hold
+  double kv_usage() const;  // share of the pages that sequences hold
   const LoadMeter& load() const { return load_; }
   LoadMeter::Load load_now() const { return load_.at(clock_()); }
-  // Its sessions are told of its load from now on: before the first request, once.
+  // Enables load notes to its sessions. Call once, before the first request.
   void begin_wishes(double slo_ms, std::function<CutRequests::Time()> clock);
   CutRequests& cut_requests() { return *cut_requests_; }
-  // A token waited so long for the step that made it.
+  // Counts how long a token waited for its step.
   void token_waited(double ms) { waits_.add(ms, clock_()); }
   std::optional<StepCosts> costs() const;
-  // The session computed rows that another one had, which was lost.
+  // Counts rows that the session computed in place of a lost one.
   void count_again(Session& session, uint32_t rows) {
     replayed_rows_ += rows;
     if (!std::exchange(session.moved, true)) ++moved_sessions_;
@@ -114,11 +115,11 @@ class ServedModel {
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<WeightStore> weights_;
   std::atomic<uint64_t> replayed_rows_ = 0, moved_sessions_ = 0;
-  LoadMeter load_;   // of steps
-  LoadMeter waits_;  // of tokens
+  LoadMeter load_;   // steps
+  LoadMeter waits_;  // tokens' waits
   std::function<CutRequests::Time()> clock_ = std::chrono::steady_clock::now;
   std::optional<CutRequests> cut_requests_;
-  mutable std::mutex costs_mutex_;  // of:
+  mutable std::mutex costs_mutex_;  // guards costs_
   std::optional<StepCosts> costs_;
   std::once_flag looked_;
   std::string damaged_weight_;

@@ -7,12 +7,12 @@
 namespace split::cloud {
 namespace {
 
-constexpr double kWork = 0.8, kKv = 0.85;           // parts that are full enough
+constexpr double kWork = 0.8, kKv = 0.85;           // fractions that count as full
 constexpr double kHigh = 1.0, kLow = 0.7;           // pressures
-constexpr double kRise = 0.1, kFallASecond = 0.05;  // of the level
+constexpr double kRise = 0.1, kFallASecond = 0.05;  // steps of the level
 constexpr double kCalm = 5.0;                       // seconds
 constexpr double kBackStep = 0.01;
-constexpr size_t kPartThatMoves = 10;  // one of so many sessions a round
+constexpr size_t kPartThatMoves = 10;  // one of so many sessions moves in a round
 
 double weight(Priority priority) {
   if (priority == Priority::kLow) return 1.5;
@@ -27,7 +27,7 @@ void Shedding::round(double now_s, const Measured& measured,
   set_level(now_s);
   std::erase_if(cut_requests_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   Taken taken = count(sessions);
-  // It falls from what is taken: what it asks for beyond that nobody has to give back.
+  // The level falls from what is taken: nobody has to give back the excess.
   while ((falls_ || (stopped_ && ahead_)) && taken.asked > taken.layers) {
     level_ = std::max(0.0, level_ - kBackStep);
     taken = count(sessions);
@@ -55,7 +55,7 @@ void Shedding::moved(double now_s, Id session) {
   found->second.since = now_s;
 }
 
-// Those of low keys are asked first, and come back last; else who waits longest.
+// The order of requests: low keys first, which are released last; then the longest waiting.
 std::vector<Shedding::Id> Shedding::in_turn(const std::map<Id, Session>& sessions) const {
   std::vector<Id> ids;
   for (auto at = sessions.lower_bound(next_); at != sessions.end(); ++at) ids.push_back(at->first);
@@ -68,12 +68,12 @@ std::vector<Shedding::Id> Shedding::in_turn(const std::map<Id, Session>& session
   return ids;
 }
 
-// Brings the wishes to what the edges can hold, and counts what they come to.
+// Limits the requests to what the edges can hold, and adds them up.
 Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
   Taken taken;
   for (const auto& [id, session] : sessions) {
     CutRequest& have = cut_requests_.try_emplace(id, CutRequest{layers_, {}}).first->second;
-    // A wish for what it cannot hold is none, and its end no move.
+    // A request that the edge cannot hold is dropped, and its end is no move.
     if (have.cut < session.can) have.cut = rung(session.can, session.can);
     taken.layers += layers_ - have.cut;
     taken.asked += part(session, level_) * (layers_ - session.can);
@@ -110,7 +110,7 @@ void Shedding::set_level(double now_s) {
   lowered_ = now_s;
 }
 
-// The one nearest to the cut of those that the edge can take; the higher of two.
+// Returns the rung nearest to the cut that the edge can take; the higher of two.
 int Shedding::rung(double cut, int can) const {
   int nearest = layers_;
   for (int part = kRungs - 1; part >= 0; --part) {

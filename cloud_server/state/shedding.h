@@ -1,7 +1,6 @@
-// Decides which layers a loaded cloud asks its sessions to take: a pressure becomes a level, the
-// part of what all edges could take that they are asked for. Sessions are asked, or let go home,
-// until their wishes come to that; while the pressure is right none moves. Sockets, clocks and
-// threads are the caller's.
+// Decides which layers a loaded cloud asks its sessions to take. The pressure sets a level: the
+// share of what all edges could take. Sessions are asked, or released, until the requests add up to
+// it; at the right pressure none moves. Sockets, clocks and threads are the caller's.
 #pragma once
 
 #include <cstdint>
@@ -19,41 +18,42 @@ class Shedding {
  public:
   using Id = uint64_t;
   struct Measured {
-    double work = 0, kv = 0;  // parts of 1: of the time that rows cost, of the KV cache
-    double p99_ms = 0;        // that a token waited for its step; 0: there was none
+    double work = 0, kv = 0;  // fractions: of the time that rows cost, of the KV cache
+    double p99_ms = 0;        // a token's wait for its step; 0: no token
   };
   struct Session {
     Priority priority = Priority::kNormal;
-    int can = 0;  // the lowest cut that its edge could take
+    int can = 0;  // lowest cut that its edge could take
   };
-  // The cuts that are wished for: all blocks, and quarters less. So few depths share a step.
+  // The requested cuts: all blocks, and quarters less, so that few depths share a step.
   static constexpr int kRungs = 4;
-  // Between two wishes of a session, and behind the step by which its edge followed one: so that no
-  // edge moves twice in this time, however late it hears of a wish.
+  // Time between two requests to a session, and after the step by which its edge followed one: no
+  // edge moves twice in it, however late it hears of a request.
   static constexpr double kBetweenWishes = 10;  // seconds
 
   Shedding(int layers, double slo_ms) : layers_(layers), slo_ms_(slo_ms) {}
 
-  // A round. `now_s` does not go back; sessions that are not named are forgotten.
+  // Runs a round. `now_s` never decreases; forgets sessions that are not in the map.
   void round(double now_s, const Measured& measured, const std::map<Id, Session>& sessions);
-  // The session's steps go elsewhere from now on: where it has a wish it follows that.
+  // Notes that the session's steps end elsewhere from now on: if it had a request, it has followed
+  // it.
   void moved(double now_s, Id session);
-  // The cut that a session should have; nothing where it may choose its own.
+  // The cut that a session should have; nullopt: any.
   std::optional<int> want(Id session) const;
-  // The same of one that begins, and whose edge could take all.
+  // The cut of a new session whose edge could take everything; nullopt: any.
   std::optional<int> want_of_new() const;
   double pressure() const { return pressure_; }
   double level() const { return level_; }
-  // From 0 to 1: what a row costs beyond its work.
+  // From 0 to 1: the cost of a row beyond its work.
   double price() const;
 
  private:
   struct CutRequest {
     int cut = 0;
-    std::optional<double> since = {};  // seconds; none: it never had another
-    bool followed = true;              // by the edge, or there is nothing to follow
+    std::optional<double> since = {};  // seconds; nullopt: it never had another
+    bool followed = true;              // the edge has followed, or there is nothing to follow
   };
-  // Layers of all sessions: that wishes come to, and that the level asks for.
+  // Layers of all sessions: in requests, and according to the level.
   struct Taken {
     double layers = 0, asked = 0;
   };
@@ -72,8 +72,8 @@ class Shedding {
   // sessions in a round could not follow.
   bool rises_ = false, falls_ = false, stopped_ = false, ahead_ = false;
   std::optional<double> low_since_, lowered_;  // seconds
-  std::map<Id, CutRequest> cut_requests_;      // a cut of layers_: it may choose its own
-  Id next_ = 0;  // where the next round begins, so that all have turns
+  std::map<Id, CutRequest> cut_requests_;      // layers_: any cut
+  Id next_ = 0;                                // start of the next round, so that all have turns
 };
 
 }  // namespace split::cloud

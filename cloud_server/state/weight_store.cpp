@@ -14,14 +14,14 @@
 namespace split::cloud {
 namespace {
 
-// Version of the conversions below: it changes where the same weights in the same format become
-// other bytes, so that no blob of an older program is taken for one of this.
+// Version of the conversions below: it changes when the same weights in the same format get other
+// bytes, so that no blob of an older program is used.
 std::string conversion(DType format) {
   return is_quantised(format) ? std::string(kQuantiser) : "1";
 }
 
-constexpr int kBackground = 10;  // nice: the sums take what the first passes leave
-constexpr std::chrono::milliseconds kUntilNextTry{100};  // to have memory
+constexpr int kBackground = 10;  // nice: sums use what the first passes leave
+constexpr std::chrono::milliseconds kUntilNextTry{100};  // retries after running out of memory
 
 }  // namespace
 
@@ -44,16 +44,17 @@ WeightStore::~WeightStore() {
   maker_.join();
 }
 
-// Where memory is short it waits and goes on; anything else ends it.
+// Waits and goes on after running out of memory; any other error ends it.
 void WeightStore::work() {
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // and of the pool's
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // inherited by the
+                                                                            // pool's threads
   while (!try_work()) {
     std::unique_lock lock(mutex_);
     if (more_.wait_for(lock, kUntilNextTry, [this] { return stop_; })) return;
   }
 }
 
-// Makes what is not ready yet. False where there was no memory for it.
+// Makes the missing blobs. Returns false if it ran out of memory.
 bool WeightStore::try_work() {
   std::unique_lock lock(mutex_, std::defer_lock);
   try {
@@ -75,7 +76,7 @@ bool WeightStore::try_work() {
   return true;
 }
 
-// Returns the entry that was asked for first, else the first of all. Null when there is nothing
+// Returns the entry that was requested first, else the first of all. Null when there is nothing
 // more to do.
 WeightStore::Entry* WeightStore::next() {
   if (stop_) return nullptr;
@@ -89,7 +90,8 @@ bool WeightStore::is_own(const Entry& entry) const {
   return entry.format == own_format(checkpoint_, *entry.blob);
 }
 
-// Their sums: all that the others are named by, and all that most edges ask for.
+// Makes the sums of the checkpoint's own format: the other blobs' keys, and all that most edges
+// need.
 void WeightStore::make_own(ThreadPool& pool) {
   std::vector<Entry*> own;
   for (Entry& entry : entries_) {
@@ -126,7 +128,7 @@ void WeightStore::make(Entry& entry, ThreadPool& pool) {
     return;
   }
   entry.pieces = {entry.file.bytes()};
-  entry.tensors.clear();  // of a try that ended early
+  entry.tensors.clear();  // left by an interrupted try
   const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
   for (const WeightDecl& decl : entry.blob->weights) {
     entry.tensors.push_back({decl.name, parsed.at(decl.name)});
@@ -151,7 +153,7 @@ WeightStore::Entry* WeightStore::find(const Blob& blob, DType format) {
   return at == entries_.end() ? nullptr : &*at;
 }
 
-// Returns the entry in the checkpoint's own format, which says all about it.
+// Returns the entry in the checkpoint's own format, which determines it.
 WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
   const Blob& source = source_of(model_, *entry.blob);
   Entry* const found = find(source, own_format(checkpoint_, source));
@@ -160,7 +162,7 @@ WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
 }
 
 void WeightStore::refuse_busy(size_t ready, size_t of) const {
-  std::string formats;  // of those that are not there yet
+  std::string formats;  // formats that are not ready
   for (const Entry& entry : entries_) {
     const std::string_view name = format_name(entry.format);
     if (entry.ready || formats.find(name) != formats.npos) continue;

@@ -33,7 +33,7 @@ std::optional<std::string> from_base64(std::string_view text) {
   std::string out;
   out.reserve(text.size() / 4 * 3 + 2);
   uint32_t bits = 0;
-  int count = 0;  // bits that are in no byte yet
+  int count = 0;  // bits that are not in a byte yet
   for (const char c : text) {
     const char* digit = c == '\0' ? nullptr : std::strchr(kDigits, c);
     if (digit == nullptr) return std::nullopt;

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, with padding): written of bytes that come in pieces, read as a whole.
+// Base64 (RFC 4648, with padding): encodes bytes that come in pieces, decodes a whole text.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ class Base64 {
   int count_ = 0;
 };
 
-// The bytes of a text, or nothing where it is no Base64 (white space is none).
+// Decodes a text; nullopt if it is not Base64 (white space is not).
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace split

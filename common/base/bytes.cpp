@@ -32,7 +32,7 @@ bool is_lower_hex(std::string_view text, size_t digits) {
 }
 
 void random_bytes(std::span<std::byte> out) {
-  constexpr size_t kMost = 256;  // getentropy()'s
+  constexpr size_t kMost = 256;  // getentropy()'s limit
   for (; !out.empty(); out = out.subspan(std::min(kMost, out.size()))) {
     CHECK(::getentropy(out.data(), std::min(kMost, out.size())) == 0);
   }

@@ -1,5 +1,5 @@
-// Bytes that come from outside: overflow-safe arithmetic, little-endian loads, numbers, hex, random
-// ones, and SHA-256 (by OpenSSL).
+// Bytes from outside: overflow-safe arithmetic, little-endian loads, numbers, hex, random bytes,
+// and SHA-256 (by OpenSSL).
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ inline std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// a * b, or nothing when the result does not fit.
+// Returns a * b, or nullopt if the result does not fit.
 inline std::optional<uint64_t> checked_mul(uint64_t a, uint64_t b) {
   uint64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
@@ -40,19 +40,20 @@ inline uint64_t load_le64(const std::byte* from) {
   return value;
 }
 
-// A whole decimal number in [low, high]; nothing for signs, spaces, other characters or overflow.
+// Parses a whole decimal number in [low, high]; nullopt for signs, spaces, other characters or
+// overflow.
 std::optional<uint64_t> parse_u64(std::string_view text, uint64_t low, uint64_t high);
 
-// Reads the number that the text begins with, as std::from_chars does, which some libraries have
-// for integers alone.
+// Reads the number that the text begins with, as std::from_chars does: some libraries have that for
+// integers alone.
 std::from_chars_result parse_real(const char* begin, const char* end, double& value);
 std::from_chars_result parse_real(const char* begin, const char* end, float& value);
 
-// Fills `out` with bytes that nobody can foretell.
+// Fills `out` with unpredictable bytes.
 void random_bytes(std::span<std::byte> out);
 
 std::string to_hex(Bytes bytes);
-// True for exactly `digits` characters of 0-9a-f.
+// Whether the text is exactly `digits` characters of 0-9a-f.
 bool is_lower_hex(std::string_view text, size_t digits);
 
 // Running SHA-256. One thread at a time.

@@ -1,4 +1,4 @@
-// Where a program of this project keeps what it can make or fetch again.
+// The place for files that a program of this project can make or fetch again.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace split {
 
-// $XDG_CACHE_HOME/splitcompute, or ~/.cache/splitcompute; nothing when neither is known.
+// Returns $XDG_CACHE_HOME/splitcompute, or ~/.cache/splitcompute; nullopt if neither is known.
 std::optional<std::filesystem::path> cache_dir(
     const std::function<const char*(const char*)>& environment);
 

@@ -5,10 +5,10 @@ namespace {
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[k][b]: byte b with k zero bytes behind it, so that eight bytes are looked up at once. Made
-// at the start, not by the compiler: no packer makes these 8 KiB smaller on their way to a tab.
+// tables[k][b]: byte b followed by k zero bytes, so that eight bytes are looked up at once. Made at
+// the start, not by the compiler: these 8 KiB would not compress on their way to a tab.
 Tables make_tables() {
-  constexpr uint32_t kPolynomial = 0x82f63b78;  // its bits in reverse
+  constexpr uint32_t kPolynomial = 0x82f63b78;  // bits in reverse
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t value = byte;

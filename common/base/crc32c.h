@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli): finds every burst of up to 32 flipped bits, and others but for one in 2^32.
-// Against accidents, not against people. Source: RFC 3720, section 12.1.
+// CRC-32C (Castagnoli): finds every burst of up to 32 flipped bits, and all but one in 2^32 of
+// other changes. Guards against accidents, not attacks. Source: RFC 3720, section 12.1.
 #pragma once
 
 #include <cstdint>

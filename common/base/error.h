@@ -12,21 +12,21 @@
 namespace split {
 
 enum class ErrorKind {
-  kShape,      // sizes that do not fit together
-  kInput,      // what a user or a request said
-  kNotFound,   // a name, id or file that is not there
+  kShape,      // sizes that do not match
+  kInput,      // a user's or a request's input
+  kNotFound,   // a missing name, id or file
   kIo,         // files and memory maps
   kDevice,     // a compute device failed or is not usable
   kRemote,     // the other machine
-  kBusy,       // a budget is spent for now: try again later
-  kIntegrity,  // bytes that are not what their hash or size says
-  kInUse,      // an address that another server listens at
+  kBusy,       // a budget is spent: try again later
+  kIntegrity,  // bytes that do not match their hash or size
+  kInUse,      // an address on which another server listens
 };
 
 // The one exception type of common/. Messages read "[where] what: expected ..., got ...".
 class Error : public std::runtime_error {
  public:
-  // `field` names the part of a request that is wrong, where there is one.
+  // `field`: the wrong part of a request, if any.
   Error(ErrorKind kind, const std::string& message, std::string field = {})
       : std::runtime_error(message), kind_(kind), field_(std::move(field)) {}
   ErrorKind kind() const { return kind_; }

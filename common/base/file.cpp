@@ -52,14 +52,15 @@ void wake_reader(const Fd& event) {
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // The wrong way round, as the C library does for setuid programs: the lowest free one is taken.
+    // Opened in the wrong direction, as the C library does for setuid programs. open() takes the
+    // lowest free number.
     CHECK(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) == fd);
   }
 }
 
 namespace {
 
-constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, behind a dot
+constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, after a dot
 
 uint64_t size_of(const Fd& fd, std::string_view what) {
   struct stat status {};
@@ -72,8 +73,8 @@ uint64_t size_of(const Fd& fd, std::string_view what) {
   return static_cast<uint64_t>(status.st_size);
 }
 
-// The maps of this process, for a signal's handler: a list that only grows, whose places are used
-// again. A place is read without a lock; `begin` is 0 while its other fields are not to be.
+// The maps of this process, for a signal handler: a list that only grows, whose places are reused.
+// A place is read without a lock; `begin` is 0 while its other fields are invalid.
 struct MapPlace {
   std::atomic<bool> taken{true};
   std::atomic<uintptr_t> begin{0}, end{0};
@@ -138,7 +139,7 @@ struct OpenedFile {
 };
 
 OpenedFile open_regular(const std::filesystem::path& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO's would wait
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO's would block
   if (!fd) {
     const int error = errno;
     if (error != ENOENT && error != ENOTDIR) throw file_error(path.string(), error);

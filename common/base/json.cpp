@@ -136,7 +136,7 @@ bool operator==(const Json& a, const Json& b) {
 
 namespace {
 
-// `text` in quotes. Only what needs escapes, or may not be UTF-8, is left to the library.
+// Quotes `text`. Leaves text that needs escapes, or may not be UTF-8, to the library.
 void write_text(std::string& out, const std::string& text, const Json::Style& style) {
   const bool plain = std::ranges::all_of(
       text, [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
@@ -156,7 +156,7 @@ void write_text(std::string& out, const std::string& text, const Json::Style& st
 }  // namespace
 
 void Json::write(std::string& out, const Style& style, int spaces) const {
-  // Begins the line of a value or member, or of the bracket behind the last.
+  // Begins the line of a value or member, or of a closing bracket.
   const auto line = [&](int width) {
     if (style.indent >= 0) out.append(1, '\n').append(static_cast<size_t>(width), ' ');
   };
@@ -218,7 +218,7 @@ std::string Json::dump(const Style& style) const {
 
 namespace {
 
-// Makes the value while the library reads the text.
+// Builds the value while the library reads the text.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(int max_depth, std::string_view where, MemoryShare* memory)
@@ -239,7 +239,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     charge_text(value);
     return add(std::move(value));
   }
-  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool binary(binary_t&) override { return false; }  // JSON has no binary values
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
   bool end_object() override {
@@ -252,7 +252,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     key_ = std::move(name);
     return true;
   }
-  // The parser's own text is left out: it quotes the input at any length.
+  // Drops the parser's own message: it quotes the input at any length.
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     throw Error(ErrorKind::kInput, cat(where_, " is not valid JSON at byte ", position));
   }
@@ -260,7 +260,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
  private:
   // An allocation's header and rounding.
   static constexpr uint64_t kAllocated = 32;
-  // A vector that grows holds its values once before and twice after.
+  // A growing vector holds its values once before and twice after.
   static constexpr uint64_t kGrown = 3;
 
   void charge(uint64_t bytes) {
@@ -317,14 +317,14 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   int max_depth_;
   std::string_view where_;
   MemoryShare* memory_;
-  uint64_t owed_ = 0;               // of bytes that values are about to take
-  std::vector<Json::Member> open_;  // each with its own name in the one before
-  std::string key_;                 // of what comes next in an object
+  uint64_t owed_ = 0;               // bytes that values are about to take
+  std::vector<Json::Member> open_;  // each with its own name in its parent
+  std::string key_;                 // name of an object's next member
   Json whole_;
 };
 
-// Length of the UTF-8 character at `at`, or 0 when there is none (RFC 3629: no overlong forms, no
-// surrogates).
+// Returns the length of the UTF-8 character at `at`, or 0 if there is none (RFC 3629: no overlong
+// forms, no surrogates).
 size_t utf8_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) {
     return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : 0u;
@@ -344,12 +344,12 @@ size_t utf8_length(std::string_view text, size_t at) {
   return length;
 }
 
-// Bounds the length of the longest text or number in there.
+// Returns an upper bound of the longest string or number.
 size_t longest_token(std::string_view text) {
   size_t longest = 0, begin = 0;
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '\\') {
-      ++at;  // a quote behind it ends nothing
+      ++at;  // an escaped quote ends nothing
     } else if (text[at] == '"') {
       longest = std::max(longest, at - begin);
       begin = at + 1;
@@ -361,8 +361,8 @@ size_t longest_token(std::string_view text) {
 }  // namespace
 
 Json parse_json(std::string_view text, int max_depth, std::string_view where, MemoryShare* memory) {
-  // Before it tells a token the parser has it twice, as it stands and as it is meant, each in a
-  // buffer that doubles.
+  // The parser holds a token twice before it reports it, raw and decoded, each in a doubling
+  // buffer.
   if (memory != nullptr) memory->take(4 * longest_token(text));
   Builder builder(max_depth, where, memory);
   CHECK(nlohmann::json::sax_parse(text, &builder));
@@ -372,7 +372,7 @@ Json parse_json(std::string_view text, int max_depth, std::string_view where, Me
 std::string shown(std::string_view name) {
   constexpr size_t kMost = 64;
   size_t length = std::min(name.size(), kMost);
-  if (length < name.size()) {  // not in the middle of a UTF-8 character
+  if (length < name.size()) {  // not within a UTF-8 character
     while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xc0) == 0x80) --length;
   }
   std::string out = "'";

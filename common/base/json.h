@@ -1,7 +1,6 @@
-// JSON: values that programs make and read, the strict parser of what comes from outside, and the
-// writer of what goes out. nlohmann's library parses, and writes fractions and text that needs
-// escapes; json.cpp alone includes it, since its templates cost each file that does seconds to
-// compile.
+// JSON: values that programs make and read, a strict parser for input, and a writer. nlohmann's
+// library parses, and writes fractions and text that needs escapes; json.cpp alone includes it,
+// since its templates cost each includer seconds to compile.
 #pragma once
 
 #include <concepts>
@@ -20,7 +19,7 @@ class MemoryShare;
 // Null, a boolean, a number, a string, an array, or an object that keeps the order of its keys.
 // A value takes 16 bytes, and what is in it is freed without an allocation. Braces make an object:
 //   Json{{"id", id}, {"stages", Json::array({"embed", "head"})}}
-// Readers throw Error(kInput) where the value is of another kind.
+// Readers throw Error(kInput) for a value of another kind.
 class Json {
  public:
   struct Member;
@@ -99,16 +98,16 @@ class Json {
 
   // The members of an object in turn; of anything else there are none.
   const Object& members() const;
-  // Null when there is no such member. Takes time by the number of members.
+  // Null if there is no such member. Linear in the number of members.
   const Json* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Json& at(std::string_view name) const;
   const Json& operator[](std::string_view name) const { return at(name); }
-  // Added when it is not there; null becomes an object first.
+  // Adds a missing member; null becomes an object first.
   Json& operator[](std::string_view name);
-  // Adds a member at once: its name is known to be new.
+  // Adds a member without a search: the name must be new.
   void add(std::string name, Json value);
-  // Moves out what it holds.
+  // Moves out the string.
   std::string take_text();
   Array take_array();
   Object take_object();
@@ -117,11 +116,12 @@ class Json {
   friend bool operator==(const Json& a, const Json& b);
 
   struct Style {
-    int indent = -1;            // spaces for each level; below 0 all is one line
-    bool ascii = false;         // other characters as \u
-    bool refuse_bytes = false;  // throws Error(kInput) for what is not UTF-8, else U+FFFD
+    int indent = -1;            // spaces for each level; below 0: one line
+    bool ascii = false;         // other characters as \u escapes
+    bool refuse_bytes = false;  // throws Error(kInput) for invalid UTF-8, which else becomes U+FFFD
   };
-  // Objects come sorted by their keys' bytes; what is no finite number is null.
+  // Writes the value, with objects sorted by their keys' bytes; numbers that are not finite become
+  // null.
   std::string dump(const Style& style) const;
   std::string dump() const { return dump({}); }
 
@@ -148,7 +148,7 @@ class Json {
     int64_t signed_;
     uint64_t unsigned_;
     double double_;
-    std::string* string_;  // this and the next two are owned
+    std::string* string_;  // owned, like the next two
     Array* array_;
     Object* object_;
   };
@@ -160,15 +160,15 @@ struct Json::Member {
   Json value;
 };
 
-// The whole text as JSON. Refuses other bytes before or after the value, invalid UTF-8, numbers
-// that do not fit, a key twice in one object, and more than `max_depth` nested objects and arrays.
-// Throws Error(kInput) that begins with `where`. Time and memory are linear in the text; the caller
-// caps its size, or gives a share that pays for the values before they are made and throws where it
-// cannot. Values of one digit in an array take 24 bytes a byte of text.
+// Parses the whole text as JSON. Refuses other bytes before or after the value, invalid UTF-8,
+// numbers that do not fit, duplicate keys in an object, and more than `max_depth` nested objects
+// and arrays. Throws Error(kInput) that begins with `where`. Time and memory are linear in the
+// text; the caller caps its size, or gives a share that pays for the values before they are made
+// and throws if it cannot. Values of one digit in an array take 24 bytes a byte of text.
 Json parse_json(std::string_view text, int max_depth, std::string_view where,
                 MemoryShare* memory = nullptr);
 
-// `name` for a message: in quotes, at most 64 bytes of it, no control characters.
+// Quotes `name` for a message: at most 64 bytes, no control characters.
 std::string shown(std::string_view name);
 
 // A JSON string literal with its quotes; bytes that are not UTF-8 become U+FFFD.

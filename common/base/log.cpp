@@ -68,7 +68,7 @@ void set_log_format(LogFormat format) { format_now = format; }
 LogFormat log_format() { return format_now; }
 
 bool log_has_room() {
-  // A pipe that can take something takes PIPE_BUF bytes, more than a line has.
+  // A writable pipe takes PIPE_BUF bytes, more than a line has.
   pollfd poll{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&poll, 1, 0) > 0) return true;
   dropped.fetch_add(1, std::memory_order_relaxed);
@@ -89,7 +89,7 @@ void write_log(std::string_view line) {
     before.append(line);
     line = before;
   }
-  // stderr that is gone or full is no reason to stop.
+  // A closed or full stderr is no reason to stop.
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -9,15 +9,14 @@
 
 namespace split {
 
-// kNone: nothing, in a program of somebody else's. kPlain: what a command says to its user. kText:
-// what a server does, for people: each line begins with "2026-01-31 12:00:00 ", local time. kJson:
-// every event is one JSON object:
-// {"time","level","message" or "event","request",...}, the time in UTC.
+// kNone: nothing, in another program's process. kPlain: a command's messages to its user. kText: a
+// server's, for people: each line begins with "2026-01-31 12:00:00 ", local time. kJson: every
+// event is one JSON object: {"time","level","message" or "event","request",...}, the time in UTC.
 enum class LogFormat { kNone, kPlain, kText, kJson };
 void set_log_format(LogFormat format);
 LogFormat log_format();
 
-// Each writes one line in one write(2), so that lines of several threads do not mix.
+// Write one line in one write(2), so that lines of several threads do not mix.
 void log_info(std::string_view message);
 void log_warning(std::string_view message);
 void log_error(std::string_view message);
@@ -31,21 +30,21 @@ struct LogField {
   requires std::is_arithmetic_v<Number> LogField(std::string_view name, Number value)
       : name(name), value(static_cast<double>(value)) {}
 };
-// Lines for whoever writes them elsewhere, each with its line feed: a message at "info", "warning"
-// or "error", and an event with its fields, JSON whatever the format. Numbers have three decimals
-// at most.
+// Return lines for a caller that writes them elsewhere, each with its line feed: a message at
+// "info", "warning" or "error", and an event with its fields, JSON whatever the format. Numbers
+// have at most three decimals.
 std::string log_line(std::string_view level, std::string_view message);
 std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
 void write_log(std::string_view line);
 
-// Names what this thread's lines are about; a fibre takes its own along (edge_client/web/system).
+// The subject of this thread's log lines; a fibre switches its own (edge_client/web/system).
 struct LogNames {
   std::string_view request, trace;
 };
 LogNames exchange_log_names(const LogNames& names);
 
-// While it lives, warnings and errors of this thread name the request that they are about, and
-// log_trace() is its `trace` (http/trace.h), which outlives this.
+// Names the request of this thread's warnings and errors while it lives; log_trace() is its `trace`
+// (http/trace.h), which outlives this.
 class LogScope {
  public:
   explicit LogScope(std::string_view request, std::string_view trace = {});

@@ -1,15 +1,15 @@
-// Whether a line of log can be written without waiting: nobody's request waits for whoever reads
-// the log.
+// Whether a log line can be written without waiting, since no request may wait for the log's
+// reader.
 #pragma once
 
 #include <cstdint>
 
 namespace split {
 
-// False while stderr is a pipe or a terminal that takes nothing: then a server's line is dropped,
-// and counted here.
+// Returns false while stderr is a pipe or a terminal that takes nothing: a server's line is then
+// dropped, and counted here.
 bool log_has_room();
-// The lines that were dropped since the last call.
+// Returns the number of dropped lines since the last call.
 uint64_t take_dropped_lines();
 
 }  // namespace split

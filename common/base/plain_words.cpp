@@ -5,7 +5,7 @@
 namespace split {
 namespace {
 
-// The length of the layer's name that `message` begins with, such as "[http] ", or 0.
+// Returns the length of a layer's name at the beginning of `message`, such as "[http] ", or 0.
 size_t layer_name(std::string_view message) {
   const size_t end = message.find("] ");
   const bool named = message.starts_with('[') && end != message.npos && end > 1 &&

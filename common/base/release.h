@@ -1,4 +1,4 @@
-// Frees what a string or container holds: its memory too, which assigning an empty one keeps.
+// Empties a string or container and frees its memory, which assigning an empty one would keep.
 #pragma once
 
 #include <utility>

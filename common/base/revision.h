@@ -5,7 +5,7 @@
 
 namespace split {
 
-// "149868e"; "unknown" where it was built without its history (-DSPLIT_REVISION=... says it).
+// "149868e"; "unknown" if built without its history (-DSPLIT_REVISION=... sets it).
 std::string_view source_revision();
 
 }  // namespace split

@@ -1,4 +1,4 @@
-// A list that never changes once it is made, so that its copies share it.
+// An immutable list that copies share.
 #pragma once
 
 #include <initializer_list>

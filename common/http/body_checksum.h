@@ -1,7 +1,7 @@
-// A check value of a message, so that bytes that changed on their way are no other message: TCP's
-// own finds all but one in 65,536, and proxies compute it anew. "Split-Check: crc32c=1a2b3c4d": of
-// the method, the target and the body of a request; of the status and the body of an answer to such
-// a request. Who does not know the algorithm, or the header, takes the message as it is.
+// A check value of a message, to detect bytes that changed on the way: TCP's checksum misses one
+// change in 65,536, and proxies compute it anew. "Split-Check: crc32c=1a2b3c4d": over method,
+// target and body of a request; over status and body of an answer to such a request. A peer that
+// does not know the header or the algorithm ignores it.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ std::string check_of(std::string_view subject, std::string_view body);
 
 void add_check(Headers& fields, std::string_view subject, std::string_view body);
 
-// A message's verdict. kNone: it has no value that is known here.
+// A message's verdict. kNone: no known value.
 enum class Check : uint8_t { kNone, kFits, kDamaged };
 Check check(const Headers& fields, std::string_view subject, std::string_view body);
 

@@ -23,7 +23,7 @@ struct Client::Impl {
     const std::string name = host_in_url(url.host), place = origin_of(url.tls, url.host, url.port);
     origin = place + prefix;
     host = url.port == (url.tls ? 443 : 80) ? name : cat(name, ":", url.port);
-    // A proxy reads whose a plain request is; through TLS it sees none.
+    // A proxy needs the origin of a plain request; through TLS it sees none.
     target = options.proxy && !url.tls ? place + prefix : prefix;
     if (!sendable(options.bearer_token, '!')) {
       throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
@@ -32,7 +32,7 @@ struct Client::Impl {
     if (url.tls && options.any_certificate) tls_trust_anybody(tls);
   }
 
-  // The head of a request; `checked`: a reply in one piece is to have a check value.
+  // Returns the head of a request; `checked`: asks for a check value of a reply in one piece.
   std::string head_of(std::string_view method, std::string_view path, std::string_view body,
                       std::string_view content_type, const Headers& headers, bool checked) const;
   Reply send(std::string_view method, std::string_view path, std::string body,
@@ -44,13 +44,13 @@ struct Client::Impl {
 
   const Options options;
   const Url url;
-  const std::string prefix;  // of every path
+  const std::string prefix;  // prefix of every path
   std::string origin, host;  // "http://host:port/prefix"; the header, without a usual port
-  std::string target;        // what a request's path goes behind
+  std::string target;        // prefix of a request's target
   Fd cancel_fd;
   TlsContext tls;
   ClientConnection connection;
-  std::function<bool()> is_lost;  // on_silence
+  std::function<bool()> is_lost;  // set by on_silence()
   bool peer_checks = false;       // an answer had a check value
 };
 
@@ -123,7 +123,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   bool done = false;
   try {
     done = connection.run(head, body, exchange);
-  } catch (...) {  // a callback's own
+  } catch (...) {  // a callback's exception
     connection.close();
     throw;
   }
@@ -142,7 +142,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
 void Client::Impl::verify(Reply& reply) {
   const Check found = check(reply.headers, cat(reply.status), reply.body);
   if (found == Check::kDamaged) {
-    connection.close();  // what else is in this connection is no reply either
+    connection.close();  // further bytes of this connection are no reply either
     throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": the answer changed on its way"));
   }
   peer_checks |= found == Check::kFits;

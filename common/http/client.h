@@ -1,6 +1,6 @@
 // The HTTP client of the edge: one origin, one connection kept alive, every wait bounded, every
-// reply capped. It follows no redirect, decompresses nothing and takes no reply whose end it cannot
-// tell. All failures are one line.
+// reply capped. Follows no redirect, decompresses nothing and accepts no reply without a known end.
+// Every failure is one line.
 #pragma once
 
 #include <chrono>
@@ -21,29 +21,29 @@ struct Url {
   int port = 80;
   bool operator==(const Url&) const = default;
 };
-// http://host[:port] or https://host[:port], perhaps with a final slash. Throws Error(kInput) for
-// anything else.
+// Parses http://host[:port] or https://host[:port], perhaps with a final slash. Throws
+// Error(kInput) for anything else.
 Url parse_url(std::string_view text);
-// "http://host:port/some/where/" as {"http://host:port", "/some/where"}: an origin that parse_url()
-// takes and a path, perhaps empty, without a final slash. Throws Error(kInput) for anything else, a
-// query or a fragment.
+// Splits "http://host:port/some/where/" into {"http://host:port", "/some/where"}: an origin for
+// parse_url() and a path, perhaps empty, without a final slash. Throws Error(kInput) for anything
+// else, a query or a fragment.
 struct UrlParts {
   std::string origin, path;
 };
 UrlParts split_url(std::string_view text);
-// A server as people write it: without a scheme it is http://, and "/v1" behind it, with which
-// OpenAI's clients name a server, is none of its path. Throws as split_url() does.
+// Completes a server's URL as people write it: http:// is the default scheme, and a final "/v1", as
+// OpenAI's clients have it, is dropped. Throws as split_url() does.
 std::string server_url(std::string_view text);
 
-// The proxy and addresses that a connection goes through.
+// The proxy of a connection, and the addresses to connect to.
 struct Proxy {
   std::string host;
-  int port = 1080;            // curl's
+  int port = 1080;            // curl's default
   std::string authorization;  // value of Proxy-Authorization; empty: none
 };
-// As curl: http_proxy or https_proxy by the URL's scheme, else all_proxy, unless no_proxy names the
-// host; small letters go before capitals. This machine itself is never asked through one. Throws
-// Error(kInput) for a proxy that is no http://[user:password@]host[:port].
+// Chooses a proxy like curl: http_proxy or https_proxy by the URL's scheme, else all_proxy, unless
+// no_proxy names the host; lower case goes before upper case. Never for this machine itself. Throws
+// Error(kInput) for a proxy that is not http://[user:password@]host[:port].
 using Environment = std::function<const char*(const char*)>;
 std::optional<Proxy> proxy_for(const Url& url, const Environment& environment);
 
@@ -51,62 +51,63 @@ struct Reply {
   int status = 0;
   Headers headers;
   std::string body;
-  // Its server gives check values (body_checksum.h), and this has none: it may answer a request
-  // that changed on its way.
+  // The server gives check values (body_checksum.h), but not in this reply: the request may have
+  // changed on the way.
   bool unchecked = false;
 };
 
-// Why there is no reply.
+// Why there was no reply.
 class NoReply : public Error {
  public:
   enum class Why : uint8_t {
-    kLost,  // nobody answers, or not to the end, too slowly, too much, or what is no HTTP
-    kTls,   // somebody answers who does not prove to be the one who was asked
+    kLost,  // no answer, an incomplete, slow or too large one, or not HTTP
+    kTls,   // the peer does not prove to be the requested server
   };
   NoReply(Why why, const std::string& message) : Error(ErrorKind::kRemote, message), why(why) {}
   const Why why;
 };
 
-// One thread at a time, but for cancel().
+// One thread at a time, except cancel().
 class Client {
  public:
   struct Options {
     std::chrono::milliseconds connect_timeout{5000};
-    std::chrono::milliseconds read_timeout{60000};  // silence, and the whole of a reply's head
+    std::chrono::milliseconds read_timeout{60000};  // longest silence, and longest time for a
+                                                    // reply's head
     std::chrono::milliseconds write_timeout{30000};
-    std::chrono::milliseconds total_timeout{600000};  // of request(); streams have none
-    // From the first byte of a body on, so many bytes a second over each span; 0: none. A stream of
-    // events (text/event-stream) must bring an event or a comment in time instead.
+    std::chrono::milliseconds total_timeout{600000};  // for request(); streams have none
+    // Least bytes/s of a body from its first byte on, over each span; 0: none. A stream of events
+    // (text/event-stream) must have an event or a comment in time instead.
     uint64_t min_rate = 100;
     std::chrono::milliseconds min_rate_span{10000};
     std::chrono::milliseconds event_timeout{45000};
-    uint64_t max_reply_bytes = 256ull << 20;  // of request() that says nothing else
-    uint64_t max_error_bytes = 1 << 20;       // of a body whose status is not 2xx
+    uint64_t max_reply_bytes = 256ull << 20;  // default of request()
+    uint64_t max_error_bytes = 1 << 20;       // largest body of a status other than 2xx
     size_t max_head_bytes = 16 << 10;
     std::string ca_cert_file;      // PEM, for https; empty: the system's
-    bool any_certificate = false;  // asks whoever answers: for a server's look at itself alone
+    bool any_certificate = false;  // accepts any certificate: for a server's check of itself
     std::optional<Proxy> proxy;
-    std::string bearer_token;  // sent with every request, to this origin alone
+    std::string bearer_token;  // sent with every request, only to this origin
   };
 
-  // `url` as split_url() takes it; what is asked for is below its path. Does not connect yet.
-  // Throws Error(kInput) for a bad URL, token or file of certificates.
+  // `url`: as for split_url(); requests are below its path. Does not connect yet. Throws
+  // Error(kInput) for a bad URL, token or file of certificates.
   explicit Client(std::string_view url) : Client(url, Options()) {}
   Client(std::string_view url, Options options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Any status is a reply, of at most max_bytes (none: the options'). Throws NoReply when there is
-  // none: cannot connect, timed out, connection lost, reply too large, cut short or malformed;
-  // Error(kInput) for a path or header that cannot be sent.
+  // Returns a reply of any status, of at most max_bytes (nullopt: the options'). Throws NoReply if
+  // there is none: cannot connect, timed out, connection lost, reply too large, cut short or
+  // malformed; Error(kInput) for a path or header that cannot be sent.
   Reply request(std::string_view method, std::string_view path, std::string body = {},
                 std::string_view content_type = {}, const Headers& headers = {},
                 std::optional<uint64_t> max_bytes = {});
 
-  // As request(), but a body of status 200 or 206 goes to on_data as it comes, at most max_bytes of
-  // it; false from on_data ends the transfer quietly. An error's body is in the Reply.
-  // on_status is told the status first.
+  // Like request(), but passes the body of status 200 or 206 to on_data as it comes, at most
+  // max_bytes; false from on_data ends the transfer without an error. An error's body is in the
+  // Reply. Calls on_status first.
   using OnData = std::function<bool(Bytes)>;
   using OnStatus = std::function<void(int)>;
   Reply stream(std::string_view method, std::string_view path, std::string body,
@@ -117,20 +118,20 @@ class Client {
     return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);
   }
 
-  // Sends a request without a body on the connection that is there, as its last, whose reply nobody
-  // reads. False where there is none, or it does not take that at once. More of them may follow.
+  // Sends a last request, without a body, on the open connection; its reply is not read. Returns
+  // false without a connection, or if it would block. May be called several times.
   bool tell(std::string_view method, std::string_view path, const Headers& headers = {});
 
-  // Says whether the server is lost: is asked by the thread of a request when nothing has come or
-  // gone for a moment, and after each further one. Then there is no reply. Set between requests.
+  // Sets a function that says whether the server is lost: called on a request's thread after each
+  // such silence; true ends the request without a reply. Set between requests.
   static constexpr std::chrono::milliseconds kSilence{500};
   void on_silence(std::function<bool()> is_lost);
 
-  // From any thread: the request that runs, and every later one, ends with NoReply "cancelled".
+  // Ends the running request, and every later one, with NoReply "cancelled". Any thread.
   void cancel();
 
-  const std::string& origin() const;  // "http://host:port", and the URL's path
-  uint64_t connections() const;       // made so far: another number, another server perhaps
+  const std::string& origin() const;  // "http://host:port" with the URL's path
+  uint64_t connections() const;       // made so far: a new one may reach another server
 
  private:
   struct Impl;

@@ -14,10 +14,10 @@
 namespace split::http {
 namespace {
 
-constexpr size_t kBuffer = 64 << 10;  // read at once; a longer head takes a larger one
-// Reads without asking first whether there is something, and whether this is cancelled.
+constexpr size_t kBuffer = 64 << 10;  // bytes of a read; a longer head gets a larger buffer
+// Reads without a poll for input or cancellation before.
 constexpr unsigned kEager = 16;
-constexpr size_t kOneCall = 64 << 10;  // a request up to this size is sent by one system call
+constexpr size_t kOneCall = 64 << 10;  // largest request sent by one system call
 
 bool is_event_stream(const ReplyHead& head) {
   constexpr std::string_view kEvents = "text/event-stream";
@@ -65,7 +65,7 @@ NameLookup::Addresses ClientConnection::resolve(ClientExchange& exchange) {
   const auto until = ClientExchange::Clock::now() + exchange.options.connect_timeout;
   const Waited waited = exchange.wait(lookup_->fd(), POLLIN, until);
   if (!exchange.in_time(waited, "cannot connect: no answer from the resolver")) {
-    return {nullptr, nullptr};  // the next exchange waits for the same one
+    return {nullptr, nullptr};  // the next exchange waits for the same lookup
   }
   NameLookup::Found found = std::exchange(lookup_, {})->take();
   if (found.error != 0) {
@@ -88,7 +88,7 @@ bool ClientConnection::connect(ClientExchange& exchange) {
       const Waited waited = exchange.wait(fd.get(), POLLOUT, until);
       if (waited == Waited::kEnded) return false;
       if (waited == Waited::kLate) {
-        // One address of a name may be a hole that swallows all, and the next one answer.
+        // One address of a name may swallow everything while the next one answers.
         reason = "timed out";
         continue;
       }
@@ -165,7 +165,7 @@ bool ClientConnection::run(std::string_view head, std::string_view body, ClientE
       open(exchange) &&
       (gather ? send(cat(head, body), exchange) : send(head, exchange) && send(body, exchange)) &&
       read_head(exchange) && read_body(exchange);
-  // The rest of a reply, and bytes behind its end, are not the next one.
+  // Not reusable: the rest of a reply, or bytes after its end, are not the next one.
   if (!done || !exchange.head->keep_alive || write_broken_ || at_ != end_) close();
   return done;
 }
@@ -211,7 +211,7 @@ Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::t
   const size_t room = std::max(kBuffer, exchange.options.max_head_bytes + 1);
   if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
   if (at_ == end_) at_ = end_ = 0;
-  CHECK(end_ < room);  // only a head is read while there is something unread
+  CHECK(end_ < room);  // only a head is read while there are unread bytes
   short events = POLLIN;
   for (;;) {
     const bool at_hand = session_ && tls_pending(session_.get());

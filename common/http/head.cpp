@@ -23,7 +23,7 @@ int hex_value(char c) {
   return -1;
 }
 
-// Raw controls, and the escaped ones that a careless reader would decode.
+// Whether a value has control characters, raw or escaped, which a careless reader would decode.
 bool has_control(std::string_view value) {
   for (size_t i = 0; i < value.size(); ++i) {
     const auto c = static_cast<uint8_t>(value[i]);
@@ -36,7 +36,7 @@ bool has_control(std::string_view value) {
   return false;
 }
 
-// Takes one line with its CRLF off the front; nothing when there is none.
+// Takes a line with its CRLF off the front; nullopt if there is none.
 std::optional<std::string_view> take_line(std::string_view& text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos || end == 0 || text[end - 1] != '\r') return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<std::string_view> take_line(std::string_view& text) {
   return line;
 }
 
-// Every field up to the blank line, which must end `text`.
+// Parses fields up to the blank line, which must end `text`.
 std::optional<HttpError> parse_fields(std::string_view text, size_t max_headers, Headers& headers) {
   for (;;) {
     const auto line = take_line(text);
@@ -68,7 +68,7 @@ std::optional<HttpError> parse_fields(std::string_view text, size_t max_headers,
   return std::nullopt;
 }
 
-// True when the comma-separated field names `item`.
+// Whether the comma-separated field has `item`.
 bool lists(const Headers& headers, std::string_view name, std::string_view item) {
   for (const auto& [key, value] : headers) {
     if (!same_name(key, name)) continue;
@@ -96,8 +96,8 @@ bool parse_query(std::string_view text, std::vector<std::pair<std::string, std::
   return true;
 }
 
-// Takes scheme and authority off a target in absolute form (RFC 9112, section 3.2.2). Nothing for
-// one that is no URL of ours.
+// Takes scheme and authority off a target in absolute form (RFC 9112, section 3.2.2). nullopt for a
+// URL that is not ours.
 std::optional<std::string_view> take_authority(std::string_view& target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
@@ -111,7 +111,7 @@ std::optional<std::string_view> take_authority(std::string_view& target) {
   return std::nullopt;
 }
 
-// `authority`: what an absolute target names, else empty.
+// `authority`: the authority of an absolute target, else empty.
 std::optional<HttpError> parse_target(std::string_view target, RequestHead& head,
                                       std::string& authority) {
   const HttpError malformed(400, "malformed_target", "the request target is not a path");
@@ -150,7 +150,7 @@ std::optional<HttpError> parse_target(std::string_view target, RequestHead& head
   return std::nullopt;
 }
 
-// The length of the body, and that nobody can disagree about it.
+// Determines the length of the body; refuses anything ambiguous.
 std::optional<HttpError> parse_framing(const HeadLimits& limits, RequestHead& head) {
   const Headers& headers = head.headers;
   const size_t lengths = headers.count("Content-Length");
@@ -191,7 +191,7 @@ std::optional<HttpError> parse_framing(const HeadLimits& limits, RequestHead& he
   return std::nullopt;
 }
 
-// RFC 9110, section 15, RFC 6585 and RFC 4918: the statuses that this project answers.
+// RFC 9110, section 15, RFC 6585 and RFC 4918: the statuses that this project uses.
 std::string_view status_name(int status) {
   constexpr std::pair<int, std::string_view> kNames[] = {
       {200, "OK"},
@@ -232,7 +232,7 @@ std::string_view status_name(int status) {
   return found == std::end(kNames) ? "Other" : found->second;
 }
 
-// The fields and the blank line.
+// Writes the fields and the blank line.
 std::string written(const Headers& fields) {
   std::string out;
   for (const auto& [name, value] : fields) {
@@ -271,7 +271,7 @@ std::optional<std::string> percent_decode(std::string_view text, bool plus_is_sp
     } else if (c == '+' && plus_is_space) {
       c = ' ';
     }
-    // A prompt in a query may hold any byte but this one, which ends strings elsewhere.
+    // A prompt in a query may hold any byte but NUL, which ends strings elsewhere.
     if (c == '\0' && !plus_is_space) return std::nullopt;
     out += c;
   }

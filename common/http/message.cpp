@@ -63,7 +63,7 @@ Response Response::bytes(std::vector<Bytes> pieces, std::shared_ptr<const void> 
   Response response;
   response.content_type = std::move(content_type);
   response.pieces = std::move(pieces);
-  // No bytes are still a body of this kind: the owner is what says so.
+  // An empty body is still one of this kind, by its owner.
   response.owner = owner ? std::move(owner) : std::make_shared<int>();
   response.etag = std::move(etag);
   return response;
@@ -152,7 +152,7 @@ HttpError current_exception_as_error() {
     log_error(cat("[http] ", error.what()));
     if (error.code() != std::errc::resource_unavailable_try_again) return internal();
     return {503, "busy", "no thread for this request now", {}, {{"Retry-After", "1"}}};
-  } catch (const std::bad_alloc&) {  // of this request; the next one may find some
+  } catch (const std::bad_alloc&) {  // ended this request; the next one may find memory
     log_error("[http] out of memory");
     return {503, "out_of_memory", "no memory for this request now", {}, {{"Retry-After", "1"}}};
   } catch (const std::exception& error) {

@@ -12,7 +12,7 @@ namespace {
 
 using AddressBytes = std::array<uint8_t, 16>;
 
-constexpr size_t kMappedBits = 96;  // of ::ffff:0:0/96
+constexpr size_t kMappedBits = 96;  // prefix length of ::ffff:0:0/96
 
 bool is_mapped(const AddressBytes& address) {
   constexpr AddressBytes kPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -35,7 +35,7 @@ std::string text_of(const AddressBytes& address) {
   return text.data();
 }
 
-// The last item of a list, taken off it.
+// Takes the last item off a list.
 std::string_view take_last(std::string_view& list) {
   const size_t comma = list.rfind(',');
   const std::string_view item = comma == list.npos ? list : list.substr(comma + 1);
@@ -95,7 +95,7 @@ std::string client_address(std::string_view peer, const Headers& headers,
   std::string client(peer);
   for (std::string_view left = list; !left.empty();) {
     const auto address = address_of(take_last(left));
-    if (!address) break;  // whoever wrote that is not to be believed
+    if (!address) break;  // an invalid entry ends the trust
     client = text_of(*address);
     if (!any_contains(proxies, client)) break;
   }

@@ -1,6 +1,5 @@
-// Addresses and networks: how a URL names a host, which peers are proxies that a server trusts, and
-// for whom these ask.
-// Pure functions of text.
+// Addresses and networks: how a URL names a host, which peers are trusted proxies, and the clients
+// behind them. Pure functions of text.
 #pragma once
 
 #include <array>
@@ -23,18 +22,18 @@ class Network {
  public:
   // "10.0.0.0/8", "::1". Throws Error(kInput).
   static Network parse(std::string_view text);
-  // A numeric address; anything else is in no network.
+  // Whether a numeric address is in the network; false for anything else.
   bool contains(std::string_view address) const;
 
  private:
-  std::array<uint8_t, 16> address_{};  // of IPv6, which IPv4 is mapped into
+  std::array<uint8_t, 16> address_{};  // IPv6; IPv4 is mapped
   int bits_ = 128;
 };
 
 bool any_contains(std::span<const Network> networks, std::string_view address);
 
-// The address of the client that a request came from: of `peer`, or, where that is one of the
-// proxies, the last one that X-Forwarded-For names and that is none of them.
+// Returns the address of a request's client: `peer`, or, if that is one of the proxies, the last
+// address in X-Forwarded-For that is not a proxy's.
 std::string client_address(std::string_view peer, const Headers& headers,
                            std::span<const Network> proxies);
 

@@ -16,7 +16,7 @@ bool SsePulse::feed(std::string_view bytes) {
       if (start_.size() <= kData.size()) start_ += c;
       continue;
     }
-    // A comment ends with its line, an event with an empty one.
+    // A comment ends with its line, an event with an empty line.
     ended |= start_.starts_with(':') || (start_.empty() && has_data_);
     has_data_ = !start_.empty() && (has_data_ || start_ == kData || start_ == "data:");
     start_.clear();

@@ -1,4 +1,4 @@
-// Chooses the proxy of a request by the variables that curl reads.
+// Chooses a request's proxy from curl's environment variables.
 #include <algorithm>
 
 #include "base/base64.h"
@@ -26,7 +26,7 @@ bool ends_with_name(std::string_view host, std::string_view name) {
   return host.size() == name.size() || host[host.size() - name.size() - 1] == '.';
 }
 
-// One entry of no_proxy: a name and all below it, an address, or a network.
+// Whether an entry of no_proxy matches: a name and its subdomains, an address, or a network.
 bool names(std::string_view entry, std::string_view host) {
   if (entry == "*") return true;
   if (entry.starts_with('.')) entry.remove_prefix(1);
@@ -50,7 +50,7 @@ bool is_excepted(std::string_view list, std::string_view host) {
 
 Proxy parse_proxy(std::string_view text) {
   const auto bad = [&] {
-    // Without what may be a password.
+    // Leaves out a possible password.
     const std::string_view shown = text.substr(std::min(text.rfind('@') + 1, text.size()));
     return Error(ErrorKind::kInput, cat("[http] the proxy '", shown,
                                         "': expected http://[user:password@]host[:port]"));
@@ -60,7 +60,7 @@ Proxy parse_proxy(std::string_view text) {
   if (rest.starts_with(kScheme)) {
     rest.remove_prefix(kScheme.size());
   } else if (rest.find("://") != rest.npos) {
-    throw bad();  // through TLS, or SOCKS
+    throw bad();  // TLS to the proxy, or SOCKS
   }
   Proxy proxy;
   if (const size_t at = rest.rfind('@'); at != rest.npos) {

@@ -8,7 +8,7 @@
 namespace split::http {
 namespace {
 
-// Digits only; a number too large for 64 bits is the largest one, as it is past any end.
+// Parses digits only; a number beyond 64 bits becomes the largest, past any end.
 std::optional<uint64_t> number(std::string_view text) {
   if (text.empty() ||
       !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
@@ -19,7 +19,7 @@ std::optional<uint64_t> number(std::string_view text) {
 
 bool names_etag(std::string_view list, std::string_view etag) {
   if (trim(list) == "*") return true;
-  // Our tags hold no comma, so that splitting at commas cannot find one that is not there.
+  // Our tags have no commas, so that splitting at commas is exact.
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
     std::string_view item = trim(list.substr(0, comma));

@@ -1,5 +1,5 @@
-// Finds the bytes of a body of known size that a request asks for (RFC 9110, sections 13 and 14),
-// as a pure function.
+// Finds the bytes of a body of known size that a request selects (RFC 9110, sections 13 and 14), as
+// a pure function.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace split::http {
 
 struct Selection {
-  int status = 200;    // 200 the whole, 206 a part, 304 they have it, 416 no such bytes
-  uint64_t first = 0;  // for 200 and 206
+  int status = 200;    // 200 everything, 206 a part, 304 the client has it, 416 no such bytes
+  uint64_t first = 0;  // set for 200 and 206
   uint64_t length = 0;
 };
 
-// One range, cut to the size; several ranges, or a Range that is not understood, give the whole.
-// `etag` is strong and quoted, or empty. Range counts for GET only, If-None-Match for GET and HEAD.
+// Returns one range, cut to the size; everything for several ranges, or an unknown Range. `etag`:
+// strong and quoted, or empty. Range counts for GET only, If-None-Match for GET and HEAD.
 Selection select_bytes(std::string_view method, const Headers& headers, std::string_view etag,
                        uint64_t size);
 

@@ -11,7 +11,7 @@ namespace split::http {
 std::string sse_event(std::string_view text) {
   std::string out = "data: ";
   for (const char c : text) {
-    if (c == '\r') continue;  // would end the line; JSON text never holds one raw
+    if (c == '\r') continue;  // it would end the line; JSON text never has one unescaped
     out += c;
     if (c == '\n') out += "data: ";
   }
@@ -64,7 +64,7 @@ void SseParser::end_line() {
   if (!line.starts_with("data")) return;  // event, id, retry
   line.remove_prefix(4);
   if (!line.empty()) {
-    if (line.front() != ':') return;  // another field whose name starts alike
+    if (line.front() != ':') return;  // another field with the same beginning
     line.remove_prefix(1);
     if (line.starts_with(' ')) line.remove_prefix(1);
   }

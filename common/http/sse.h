@@ -1,5 +1,4 @@
-// Server-sent events: the few bytes a server writes, and a reader for clients that takes them in
-// any pieces.
+// Server-sent events: a writer for servers, and a reader for clients that takes them in any pieces.
 #pragma once
 
 #include <functional>
@@ -8,25 +7,26 @@
 
 namespace split::http {
 
-// "data: TEXT\n\n"; a line feed in the text starts another data line, as the format asks.
+// Returns "data: TEXT\n\n"; a line feed in the text begins another data line, as the format
+// requires.
 std::string sse_event(std::string_view text);
 // The event that ends an OpenAI stream.
 std::string sse_done();
 // A line that readers skip: keeps proxies from closing a quiet stream.
 std::string sse_comment(std::string_view text = {});
 
-// Calls on_event with the data of each event that is complete. One thread at a time.
+// Calls on_event with the data of each complete event. One thread at a time.
 class SseParser {
  public:
-  // on_event returns false to stop; what follows is then ignored. Throws Error(kRemote) past
+  // on_event returns false to stop; later input is ignored. Throws Error(kRemote) beyond
   // `max_event_bytes`.
   explicit SseParser(std::function<bool(std::string_view)> on_event,
                      size_t max_event_bytes = 1 << 20)
       : on_event_(std::move(on_event)), max_event_bytes_(max_event_bytes) {}
 
-  // Calls this with the text of each comment from now on.
+  // Sets a function to call with each later comment's text.
   void on_comment(std::function<void(std::string_view)> told) { on_comment_ = std::move(told); }
-  // False once on_event has returned false.
+  // Returns false once on_event has returned false.
   bool feed(std::string_view bytes);
 
  private:
@@ -38,8 +38,8 @@ class SseParser {
   std::string line_;
   std::string data_;
   bool has_data_ = false;
-  bool after_return_ = false;  // a line feed right after a carriage return ends no second line
-  bool first_line_ = true;     // may start with a byte order mark
+  bool after_return_ = false;  // a line feed after a carriage return ends no second line
+  bool first_line_ = true;     // it may start with a byte order mark
   bool stopped_ = false;
 };
 

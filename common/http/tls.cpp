@@ -17,8 +17,8 @@ namespace split::http {
 namespace {
 
 constexpr uint64_t kMaxPemBytes = 1 << 20;
-constexpr size_t kWriteBytes = 256 << 10;  // encrypted at most for one call
-// TLS 1.2; those of TLS 1.3 are all good.
+constexpr size_t kWriteBytes = 256 << 10;  // most bytes encrypted in one call
+// TLS 1.2; all of TLS 1.3's are good.
 constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 template <auto Free>
@@ -87,7 +87,7 @@ TlsContext new_context(const SSL_METHOD* method) {
   // A parked connection keeps no buffers.
   ::SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                             SSL_MODE_RELEASE_BUFFERS);
-  // A call reads one record, so that one that is not data (new keys, again and again) ends it too.
+  // A call reads one record, so that a record without data (new keys, again and again) ends it too.
   ::SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
   ::SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   return context;
@@ -101,7 +101,7 @@ TlsSession new_session(const TlsContext& context, int fd) {
     ::BIO_free(bio);
     throw std::bad_alloc();
   }
-  // OpenSSL keeps a pointer for us, which nobody follows. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  // OpenSSL keeps an opaque pointer for us. NOLINTNEXTLINE(performance-no-int-to-ptr)
   ::BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
   ::BIO_set_init(bio, 1);
   ::SSL_set_bio(session.get(), bio, bio);
@@ -114,7 +114,7 @@ Bio open_pem(const std::string& text) {
   return bio;
 }
 
-// Instead of asking for one on the terminal.
+// Replaces the prompt on the terminal.
 int no_passphrase(char*, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;

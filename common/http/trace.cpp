@@ -8,7 +8,7 @@
 namespace split::http {
 namespace {
 
-// The places of the parts in "00-TRACE-PARENT-FLAGS".
+// Offsets of the parts in "00-TRACE-PARENT-FLAGS".
 constexpr size_t kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16, kFlagsAt = 53;
 
 bool is_id(std::string_view text) {
@@ -32,7 +32,7 @@ void Trace::draw(size_t from, size_t digits) {
 
 Trace Trace::within(std::string_view traceparent) {
   Trace trace;
-  // Later versions may have more behind it.
+  // Later versions may be longer.
   const bool longer =
       traceparent.size() > kSize && traceparent[kSize] == '-' && !traceparent.starts_with("00");
   if (traceparent.size() != kSize && !longer) return trace;

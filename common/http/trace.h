@@ -1,6 +1,6 @@
-// The W3C's trace context (www.w3.org/TR/trace-context): the trace that a request belongs to, taken
-// from its `traceparent` and passed on in that of the requests that it makes. No allocation, since
-// each step of a text has one.
+// The W3C's trace context (www.w3.org/TR/trace-context): the trace of a request, taken from its
+// `traceparent` and passed on in the requests that it makes. Does not allocate, since each step of
+// a text has one.
 #pragma once
 
 #include <array>
@@ -11,16 +11,16 @@ namespace split::http {
 
 class Trace {
  public:
-  // None.
+  // Makes an empty trace.
   Trace() = default;
-  // "00-TRACE-PARENT-FLAGS": the same trace, under a span of this request's own. None for what is
-  // no traceparent.
+  // Parses "00-TRACE-PARENT-FLAGS": the trace, with a new span for this request. Empty for an
+  // invalid traceparent.
   static Trace within(std::string_view traceparent);
-  // A new one, which nobody has asked to be recorded.
+  // Begins a new trace, not marked for recording.
   static Trace begun();
 
   explicit operator bool() const { return text_[0] != 0; }
-  // For requests that this one makes; empty: none.
+  // The header for requests that this one makes; empty: no trace.
   std::string_view traceparent() const;
   std::string_view id() const;  // 32 hexadecimal digits
 

@@ -27,7 +27,7 @@ constexpr const char* kModules = "modules.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-// The pickle is named by its directory too, as save_pretrained() wants it.
+// Names the pickle and its directory, as save_pretrained() wants that.
 [[noreturn]] void refuse_pickle(const fs::path& dir, const fs::path& pickle) {
   throw Error(
       ErrorKind::kInput,
@@ -37,7 +37,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
           ".save_pretrained('DIR', safe_serialization=True)\""));
 }
 
-// An adapter's weights are added to those of another model; without it they are none.
+// Refuses an adapter, whose weights are added to another model's.
 void refuse_adapter(const fs::path& dir) {
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
     std::error_code error;
@@ -55,8 +55,7 @@ bool is_plain_file_name(std::string_view name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
-// The folders of sentence-transformers' modules that have one. What is wrong with the text is for
-// its reader to say.
+// Returns the folders of sentence-transformers' modules. Errors in the text are left to its reader.
 std::vector<std::string> module_folders(const std::string& text) {
   std::vector<std::string> folders;
   try {
@@ -73,8 +72,7 @@ std::vector<std::string> module_folders(const std::string& text) {
   return folders;
 }
 
-// Gives what `read` makes of a file's bytes. That they are damaged is no fault of what was asked
-// for.
+// Calls `read` for a file's bytes; damage becomes Error(kIntegrity), not the caller's fault.
 template <typename Read>
 auto read_bytes(const Read& read) {
   try {
@@ -85,8 +83,7 @@ auto read_bytes(const Read& read) {
   }
 }
 
-// Like fs::exists, but a path that cannot be looked at is left to the open that follows, whose
-// message says why.
+// Like fs::exists, but true for a path that cannot be examined: the open that follows says why.
 bool may_exist(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) || error;

@@ -53,7 +53,7 @@ const TypeInfo* info_of(uint32_t type) {
   return at == std::end(kTypeInfos) ? nullptr : at;
 }
 
-// Reads from the front of the file; whoever asks for more than there is gets an Error.
+// Reads from the front of the file. Throws an Error beyond its end.
 class Reader {
  public:
   Reader(Bytes file, std::string_view what) : file_(file), what_(what) {}
@@ -104,7 +104,7 @@ GgufArray read_array(Reader& in, const std::string& of) {
   }
   const Bytes from = in.rest();
   const uint64_t begin = in.at();
-  // Each has 8 bytes at least, so a lie about the count ends with the file.
+  // Each takes at least 8 bytes, so a false count ends with the file.
   for (uint64_t i = 0; i < array.count; ++i) in.string(of, in.size());
   array.bytes = from.first(in.at() - begin);
   return array;
@@ -248,8 +248,8 @@ Gguf Gguf::parse(Bytes file, std::string_view what) {
     }
     places.push_back(std::move(place));
   }
-  // The header ends inside the file, so this does not overflow; the padding may be missing when
-  // there are no data.
+  // The header ends inside the file, so this does not overflow; the padding may be missing if there
+  // are no data.
   const uint64_t start = (in.at() + alignment - 1) / alignment * alignment;
   const Bytes data = start < file.size() ? file.subspan(start) : Bytes();
   for (const Place& place : places) {
@@ -348,7 +348,7 @@ std::vector<float> Gguf::floats(std::string_view key, uint64_t limit) const {
   }
   std::vector<float> out(array->count);
   if (!out.empty()) std::memcpy(out.data(), array->bytes.data(), array->bytes.size());
-  // No order has a place for what is no number.
+  // NaN has no place in any order.
   if (std::ranges::any_of(out, [](float x) { return x != x; })) refuse(cat(key, ": not a number"));
   return out;
 }

@@ -1,8 +1,8 @@
 // The GGUF format, versions 2 and 3, little-endian, read strictly: the magic, metadata of typed
-// keys and values, the tensors' types, shapes and places, then their bytes at multiples of an
+// keys and values, the tensors' types, shapes and offsets, then their bytes at multiples of an
 // alignment. Files come from anywhere, so every length is checked before it is used, nothing is
-// copied, and each way to be wrong has its own message. Knows no model and no file system. Source:
-// ggml's docs/gguf.md.
+// copied, and each error has its own message. Knows no model and no file system. Source: ggml's
+// docs/gguf.md.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace split {
 
-// The types of tensors that are read here, by ggml's numbers.
+// Supported types of tensors, by ggml's numbers.
 enum class GgmlType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -32,39 +32,39 @@ enum class GgmlType : uint32_t {
 };
 std::string_view ggml_type_name(GgmlType type);  // "Q4_K"
 
-// Elements and bytes that a type stores together.
+// Elements and bytes of a type's unit.
 struct GgmlBlock {
   uint64_t elements, bytes;
 };
 GgmlBlock ggml_block(GgmlType type);
 
-// Rows of whole blocks along the last axis.
+// Consists of whole blocks along the last axis.
 struct GgufTensor {
   GgmlType type = GgmlType::kF32;
-  Dims dims;  // 1 to 4 of them, outermost first: the file's order reversed
+  Dims dims;  // 1 to 4, outermost first: the file's order reversed
   Bytes bytes;
 };
 
-// Elements as they lie in the file: numbers, or strings with their lengths. All inside the file.
+// Elements as stored in the file: numbers, or strings with their lengths. All within the file.
 struct GgufArray {
-  uint32_t type = 0;  // of an element, by the format's number
+  uint32_t type = 0;  // an element's, by the format's number
   uint64_t count = 0;
   Bytes bytes;
 };
 
-// A parsed file: views into bytes that somebody else keeps alive. Immutable.
+// A parsed file: views into bytes that the caller keeps alive. Immutable.
 class Gguf {
  public:
   using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
   using Tensors = std::map<std::string, GgufTensor, std::less<>>;
 
-  // The whole file; `what` names it in messages. Throws Error(kInput).
+  // Parses the whole file; `what` names it in messages. Throws Error(kInput).
   static Gguf parse(Bytes file, std::string_view what);
 
   const Tensors& tensors() const { return tensors_; }
 
-  // The metadata of a key. Throw Error(kInput) that names the key when it is not there, not of this
-  // type or not in this range.
+  // The metadata of a key. Throw Error(kInput) that names the key if it is missing, of another type
+  // or out of range.
   bool has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
   uint64_t integer(std::string_view key, uint64_t low, uint64_t high) const;
   double number(std::string_view key, double low, double high) const;
@@ -74,7 +74,7 @@ class Gguf {
   std::vector<int32_t> integers(std::string_view key, uint64_t limit) const;
   std::vector<float> floats(std::string_view key, uint64_t limit) const;
   Bytes bytes(std::string_view key, uint64_t limit) const;
-  bool flag(std::string_view key, bool otherwise) const;  // where the key is not there
+  bool flag(std::string_view key, bool otherwise) const;  // `otherwise`: the default
 
   // Throws Error(kInput): "[gguf] FILE: " and the message.
   [[noreturn]] void refuse(const std::string& message) const;
@@ -88,8 +88,8 @@ class Gguf {
   Tensors tensors_;
 };
 
-// `count` elements from element `first` on, a multiple of the type's block as is `count`, as
-// floats: exactly what the file says (a half or a block's product fits a float).
+// Converts `count` elements from `first` on, both multiples of the type's block, to floats: exactly
+// the file's values (a half or a block's product fits a float).
 void gguf_floats(const GgufTensor& tensor, size_t first, size_t count, float* out);
 
 }  // namespace split

@@ -6,7 +6,7 @@
 namespace split {
 namespace {
 
-constexpr uint64_t kMaxSize = 1 << 20;  // as models/config_reader.h has it for config.json
+constexpr uint64_t kMaxSize = 1 << 20;  // the same limit as models/config_reader.h's
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
 struct Names {
@@ -112,10 +112,10 @@ std::string_view name_in_block(const GgufArchitecture& architecture, std::string
   return own.empty() ? found(kLlamaInBlock, part) : own;
 }
 
-// A float as it was written: 1e-5, not the double nearest to the float.
+// Restores the written float: 1e-5, not the double nearest to the float.
 Json as_written(double value) { return std::stod(cat(static_cast<float>(value))); }
 
-// Reads keys that begin with the architecture's name.
+// Reads keys with the architecture's prefix.
 class Keys {
  public:
   Keys(const Gguf& file, const GgufArchitecture& architecture)
@@ -156,7 +156,7 @@ Json gpt2_config(const Keys& keys, bool own_head) {
           {"n_ctx", keys.size("context_length")},
           {"n_inner", keys.size("feed_forward_length")},
           {"layer_norm_epsilon", keys.number("attention.layer_norm_epsilon", 1e-12, 1)},
-          {"activation_function", "gelu_new"},  // the one that llama.cpp's GPT-2 has
+          {"activation_function", "gelu_new"},  // llama.cpp's GPT-2 has this one
           {"tie_word_embeddings", !own_head}};
 }
 
@@ -227,7 +227,7 @@ Json rope_parameters(const Keys& keys, double theta) {
   return rope;
 }
 
-// The number by whose root llama.cpp divides scores.
+// Returns the number by whose root llama.cpp divides scores.
 uint64_t gemma_score_divisor(const Keys& keys, uint64_t blocks_of_27b) {
   return keys.size("block_count") == blocks_of_27b ? keys.size("embedding_length") / heads_of(keys)
                                                    : head_dim_of(keys);
@@ -354,7 +354,7 @@ std::string_view gguf_pooling(const Gguf& file, const GgufArchitecture& architec
   const std::string key = cat(architecture.name, ".pooling_type");
   if (!architecture.encodes || !file.has(key)) return "";
   switch (file.integer(key, 0, 4)) {
-    case 0:  // of each token one: whoever asks pools
+    case 0:  // no pooling: the reader pools
     case 1:
       return "mean";
     case 2:

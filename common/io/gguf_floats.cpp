@@ -1,4 +1,4 @@
-// ggml's blocks as floats.
+// Converts ggml's blocks to floats.
 #include "io/gguf.h"
 #include "tensor/blocks.h"
 
@@ -14,7 +14,7 @@ T load(const std::byte* from) {
 
 float half(const std::byte* from) { return f16_to_f32(load<uint16_t>(from)); }
 
-// Source: ggml's block_q4_1 and block_q5_1: halves d and m, of the latter the fifth bits, then 16
+// Source: ggml's block_q4_1 and block_q5_1: halves d and m, for the latter the fifth bits, then 16
 // bytes; a value is q d + m. block_q5_0 has no m: (q - 16) d.
 template <bool fifth, bool minimum>
 void widen_block(const std::byte* block, float* out) {

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
 constexpr std::string_view kHead = "lm_head.weight";
 
-// The type of ours that has the same bytes, if there is one.
+// Returns our type with the same bytes, if any.
 std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architecture) {
-  // Those of GPT-2 become floats.
+  // GPT-2's become floats.
   const bool super_blocks = type == GgmlType::kQ4_K || type == GgmlType::kQ6_K;
   if (super_blocks && architecture.linear_in_out) return std::nullopt;
   switch (type) {
@@ -41,13 +41,13 @@ std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architectur
 
 OwnedTensor owned_tensor(DType dtype, Dims dims) {
   OwnedTensor out;
-  // All of the elements are in the file, so this is at most 8 times its size.
+  // All elements are in the file, so this is at most 8 times its size.
   out.storage.resize(static_cast<size_t>(*element_count(dims)) * dtype_size(dtype));
   out.view = {dtype, std::move(dims), out.storage};
   return out;
 }
 
-// [rows, inner] of elements of T to [inner, rows], in squares that stay in the cache.
+// Transposes [rows, inner] to [inner, rows], in squares that stay in the cache.
 template <typename T>
 void turn(const std::byte* from, size_t rows, size_t inner, std::byte* to) {
   constexpr size_t kSquare = 32;
@@ -65,7 +65,7 @@ void turn(const std::byte* from, size_t rows, size_t inner, std::byte* to) {
   }
 }
 
-// All of a tensor as F32 or, a row at a time, as F16.
+// Converts a whole tensor to F32 or, a row at a time, to F16.
 OwnedTensor floats_of(const GgufTensor& tensor, DType dtype) {
   OwnedTensor out = owned_tensor(dtype, tensor.dims);
   std::vector<float> row(static_cast<size_t>(tensor.dims.back()));
@@ -78,7 +78,7 @@ OwnedTensor floats_of(const GgufTensor& tensor, DType dtype) {
   return out;
 }
 
-// Puts the rows of each head, which lie in pairs, into halves: row 2 i + j to i + j D / 2.
+// Moves the rows of each head from pairs into halves: row 2 i + j to i + j D / 2.
 OwnedTensor unpaired(const TensorView& view, uint64_t heads) {
   OwnedTensor out;
   out.storage.resize(view.bytes.size());
@@ -126,7 +126,7 @@ class TensorAdder {
     model_.widened_to += bytes;
   }
 
-  // Keeps a tensor as Hugging Face has it, from a view of the file or of `made`.
+  // Keeps a tensor in Hugging Face's layout, from a view of the file or of `made`.
   void arrange(const std::string& name, const TensorView& view, OwnedTensor&& made) {
     const uint64_t heads = turned_heads(file_, architecture_, name);
     if (heads > 0) {
@@ -151,11 +151,11 @@ class TensorAdder {
     keep(name, std::move(made));
   }
 
-  // Adds a tensor where linear weights are turned: Conv1D's [in, out].
+  // Adds a tensor with linear weights transposed: Conv1D's [in, out].
   void add_in_out(const std::string& name, const GgufTensor& tensor) {
     const std::optional<DType> ours = our_type(tensor.type, architecture_);
     const bool blocks = ours && is_quantised(*ours);
-    const bool matrix = tensor.dims.size() == 2;  // else a shape that is refused later
+    const bool matrix = tensor.dims.size() == 2;  // other shapes are refused later
     const bool linear = name.ends_with(".weight") && name.find(".c_") != name.npos;
     const bool turned = linear && matrix;
     const bool as_it_lies = blocks ? turned || (name == kHead && matrix) : !turned;
@@ -181,7 +181,8 @@ class TensorAdder {
   GgufModel& model_;
 };
 
-// llama.cpp's older converters write a tied head out: the same bytes again.
+// Whether the head has other bytes than the embedding: llama.cpp's older converters write a tied
+// head out.
 bool has_own_head(const Gguf& file) {
   const auto head = file.tensors().find(kOutput);
   if (head == file.tensors().end()) return false;

@@ -13,9 +13,10 @@
 namespace split {
 namespace {
 
-constexpr uint64_t kMaxTokens = 1 << 20;       // Gemma 3 has 262144
-constexpr uint64_t kMaxTokenBytes = 16 << 20;  // of all of them, and of all merges; Gemma 3: 3 MB
-constexpr size_t kMaxPairs = 4 << 20;          // of a vocabulary with scores; Gemma: 0.6 million
+constexpr uint64_t kMaxTokens = 1 << 20;  // Gemma 3 has 262144
+constexpr uint64_t kMaxTokenBytes = 16
+                                    << 20;  // limit of all tokens, and of all merges; Gemma 3: 3 MB
+constexpr size_t kMaxPairs = 4 << 20;       // for a vocabulary with scores; Gemma: 0.6 million
 constexpr std::string_view kSpaceMark = "\u2581";
 constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges",
                      *kTypes = "tokenizer.ggml.token_type", *kScores = "tokenizer.ggml.scores",
@@ -24,7 +25,7 @@ constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.g
 
 enum class Kind { kBytes, kCharacters, kWords, kPieces };
 
-// A pre-tokeniser by llama.cpp's names for it.
+// A pre-tokeniser, by llama.cpp's name.
 struct Cutter {
   std::string_view name;
   std::string_view pattern;  // empty: GPT-2's own
@@ -86,7 +87,7 @@ class TokenizerWriter {
     return json;
   }
 
-  // {"eos_token_id": [2, ...]}: all that end a text.
+  // {"eos_token_id": [2, ...]}: all ids that end a text.
   Json ends() const {
     Json ids = Json::array();
     for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
@@ -110,19 +111,19 @@ class TokenizerWriter {
     const std::string key = cat("tokenizer.ggml.", name);
     if (!file_.has(key)) return std::nullopt;
     const uint64_t id = file_.integer(key, 0, UINT32_MAX);
-    return id < tokens_.size() ? std::optional(id) : std::nullopt;  // -1 stands for none
+    return id < tokens_.size() ? std::optional(id) : std::nullopt;  // -1: none
   }
 
-  // These stand for their own text and are never merged.
+  // Whether a token stands for its own text and is never merged.
   bool is_added(size_t id) const {
     return types_[id] == kControl || types_[id] == kUserDefined ||
            (types_[id] == kUnknown && kind_ != Kind::kBytes);
   }
 
-  // A token as Hugging Face's vocabulary has it.
+  // Returns a token in the form of Hugging Face's vocabulary.
   std::string key_of(size_t id) const {
     if (kind_ != Kind::kWords || is_added(id)) return std::string(tokens_[id]);
-    // "\u2581" alone is the end "##\u2581": no word is empty.
+    // "\u2581" alone is the suffix "##\u2581": no word is empty.
     const bool begins = tokens_[id].starts_with(kSpaceMark) && tokens_[id] != kSpaceMark;
     return begins ? std::string(tokens_[id].substr(kSpaceMark.size())) : cat("##", tokens_[id]);
   }
@@ -180,7 +181,7 @@ class TokenizerWriter {
     return pairs;
   }
 
-  // SentencePiece joins the pair whose token has the best score: each way to cut a token in two
+  // SentencePiece joins the pair whose token has the best score: each split of a token into two
   // others is a merge, best scores first.
   Json merges_by_score() const {
     const std::vector<float> scores = file_.floats(kScores, kMaxTokens);
@@ -325,7 +326,7 @@ class TokenizerWriter {
   std::vector<int32_t> types_;
 };
 
-// Finds a tokenizer's kind by llama.cpp's names; nothing for one that is not known.
+// Returns a tokenizer's kind by llama.cpp's names; nullopt for an unknown one.
 std::optional<TokenizerWriter> writer_of(const Gguf& file, bool gpt2) {
   if (!file.has(kTokens)) return std::nullopt;
   const std::string_view model = file.text(kModel);
@@ -337,7 +338,7 @@ std::optional<TokenizerWriter> writer_of(const Gguf& file, bool gpt2) {
   if (model == "bert") return TokenizerWriter(file, Kind::kWords, kCutters[0]);
   if (model == "t5") return TokenizerWriter(file, Kind::kPieces, kCutters[0]);
   const auto found = std::ranges::find(kCutters, pre, &Cutter::name);
-  // A model that says nothing of its cut is GPT-2, or was converted wrongly.
+  // A model without a pre-tokeniser is GPT-2, or was converted wrongly.
   const bool known = found != std::end(kCutters) && model == "gpt2" &&
                      (gpt2 ? found->pattern.empty() && !found->digits : pre != "default");
   if (known) return TokenizerWriter(file, Kind::kBytes, *found);

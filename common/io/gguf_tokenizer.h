@@ -1,8 +1,7 @@
-// The tokenizer inside a GGUF file, and what else it says of texts, as the files that Hugging
-// Face's directories have: tokenizer.json, tokenizer_config.json, generation_config.json and
-// chat_template.jinja. SentencePiece's scores become merges, BERT's words get their "##" back. A
-// kind of tokenizer without a name here has no files. Knows no encoding: that is
-// text/tokenizer.h's.
+// The tokenizer in a GGUF file, and its other facts about texts, as files of Hugging Face's
+// directories: tokenizer.json, tokenizer_config.json, generation_config.json and
+// chat_template.jinja. SentencePiece's scores become merges, BERT's words get their "##" back. An
+// unsupported kind of tokenizer has no files. Encoding is text/tokenizer.h's.
 #pragma once
 
 #include <map>
@@ -13,11 +12,11 @@
 
 namespace split {
 
-// Texts by file name; `gpt2`: the model is GPT-2, whose tokenizer has to be GPT-2's too. Throws
-// Error(kInput) for lists that do not belong together.
+// Returns texts by file name. `gpt2`: the model is GPT-2, and its tokenizer must be, too. Throws
+// Error(kInput) for inconsistent lists.
 std::map<std::string, std::string> gguf_text_files(const Gguf& file, bool gpt2);
 
-// JSON with strings of the file as text. Throws Error(kInput) that names `what` where they are no
+// Writes JSON with strings of the file. Throws Error(kInput) that names `what` if they are not
 // UTF-8.
 std::string gguf_json_text(const Gguf& file, const Json& json, const char* what);
 

@@ -11,10 +11,10 @@
 namespace split {
 namespace {
 
-constexpr size_t kLanes = 8;  // partial sums: in a fixed order, and still several at once
+constexpr size_t kLanes = 8;  // partial sums: a fixed order with several at once
 
-// A block rounded to d times whole numbers. The numbers are floats until the block is packed, so
-// that every loop here is one over floats.
+// A block rounded to multiples of d. The multiples are floats until the block is packed, so that
+// every loop here is over floats.
 struct Rounded {
   uint16_t d = 0;
   float error = 0;  // sum of squares
@@ -22,11 +22,11 @@ struct Rounded {
 };
 
 struct Format {
-  float low, high;  // of q
+  float low, high;  // range of q
 };
 constexpr Format kQ8{-127, 127}, kQ4{-8, 7};
 
-// To nearest even, for |x| < 2^22: one addition pushes the fraction out of the mantissa.
+// Rounds to nearest even, for |x| < 2^22: one addition pushes the fraction out of the mantissa.
 float nearest(float x) {
   constexpr float kPush = 12582912.0f;  // 1.5 * 2^23
   return (x + kPush) - kPush;
@@ -38,7 +38,7 @@ float sum(const std::array<float, kLanes>& lanes) {
   return total;
 }
 
-// Fills in the error of d and q.
+// Computes the error of d and q.
 void measure(const float* x, Rounded& block) {
   const float d = f16_to_f32(block.d);
   std::array<float, kLanes> errors{};
@@ -51,7 +51,7 @@ void measure(const float* x, Rounded& block) {
   block.error = sum(errors);
 }
 
-// The nearest multiples of the scale as it is stored. False where a half cannot hold it.
+// Rounds to multiples of the scale as stored. Returns false if a half cannot hold it.
 bool round_to(const float* x, const Format& format, float scale, Rounded& block) {
   block.d = f32_to_f16(scale);
   const float d = f16_to_f32(block.d);
@@ -64,11 +64,12 @@ bool round_to(const float* x, const Format& format, float scale, Rounded& block)
   return true;
 }
 
-// ggml's rounding: quotients by the scale as it was before it became a half.
+// Rounds like ggml: quotients by the scale before it became a half.
 Rounded like_ggml(DType to, const float* x, float scale) {
   Rounded block;
   block.d = f32_to_f16(scale);
-  const float inverse = f16_to_f32(block.d) == 0 ? 0.0f : 1.0f / scale;  // else all values are 0
+  const float inverse = f16_to_f32(block.d) == 0 ? 0.0f : 1.0f / scale;  // otherwise all values are
+                                                                         // 0
   for (size_t i = 0; i < kBlock; ++i) {
     const float quotient = x[i] * inverse;
     if (to == DType::kQ8_0) {  // roundf: halves away from zero
@@ -83,7 +84,7 @@ Rounded like_ggml(DType to, const float* x, float scale) {
   return block;
 }
 
-// The scale that fits these q best.
+// Returns the best scale for these q.
 float least_squares(const float* x, const Rounded& block) {
   std::array<float, kLanes> xq{}, qq{};
   for (size_t i = 0; i < kBlock; i += kLanes) {
@@ -161,9 +162,9 @@ OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::s
   out.storage.resize(rows * blocks * each);
   out.view = {to, {static_cast<int64_t>(rows), static_cast<int64_t>(inner)}, out.storage};
 
-  // Some rows at a time as floats, filled up with zeros; read along the rows of `matrix`.
+  // Converts some rows at a time to floats, padded with zeros; reads along the rows of `matrix`.
   constexpr size_t kStrip = 64;
-  std::atomic<size_t> bad_row = rows;  // the first one
+  std::atomic<size_t> bad_row = rows;  // the first
   const auto do_strip = [&](size_t index) {
     const size_t first = index * kStrip, count = std::min(kStrip, rows - first);
     std::vector<float> strip(count * blocks * kBlock), line(count);

@@ -87,7 +87,7 @@ class Parser {
     return out;
   }
 
-  // Every byte of the data belongs to exactly one tensor.
+  // Checks that every byte of the data belongs to exactly one tensor.
   void check_cover(std::vector<Entry>& entries) const {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -161,7 +161,7 @@ class Parser {
   uint64_t max_header_;
 };
 
-// The text as a JSON string.
+// Returns the text as a JSON string.
 std::string quoted(const std::string& text) {
   try {
     return Json(text).dump({.refuse_bytes = true});

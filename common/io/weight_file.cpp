@@ -6,7 +6,7 @@
 namespace split {
 namespace {
 
-// "[2304, 768]", as to_string() writes it and in no other way.
+// Parses "[2304, 768]", in the exact form of to_string().
 std::optional<Dims> parse_matrix_dims(std::string_view text) {
   constexpr uint64_t kMaxSize = uint64_t{1} << 40;
   const size_t comma = text.find(", ");

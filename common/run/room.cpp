@@ -9,7 +9,7 @@
 namespace split {
 namespace {
 
-constexpr uint64_t kPositions = 4096;  // that a text has where nobody looks at the room
+constexpr uint64_t kPositions = 4096;  // a text's limit where the room is not measured
 
 // Bytes of this machine's memory that weights leave, without the eighth that
 // memory_left_for_requests() leaves aside.

@@ -19,11 +19,11 @@ void expect_room(const Device& device, const std::string& model, uint64_t weight
 
 // Bounds of the keys and values of one text, in bytes.
 struct TextRoom {
-  uint64_t budget = 0;  // of all texts
+  uint64_t budget = 0;  // bytes of all texts
   uint64_t weights = 0;
   bool is_gpu = false;         // its memory is its driver's to count
-  uint64_t most = UINT64_MAX;  // that a budget takes which nobody asked for
-  uint64_t texts = 1;          // that the memory is for
+  uint64_t most = UINT64_MAX;  // limit of a default budget
+  uint64_t texts = 1;          // texts that share the memory
 };
 
 // A budget that nobody asked for: 1 GiB (in a tab 128 MiB) or 4,096 positions, or what one text of

@@ -262,7 +262,7 @@ TextRequest read_opened(Fields& fields, Json words, int max_tokens, MemoryShare&
 void check_cost(TextRequest& request, const ModelConfig& config, MemoryShare& memory) {
   const auto choices = static_cast<uint64_t>(request.best_of);
   const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
-  if (request.to_the_end) {  // of one prompt
+  if (request.to_the_end) {  // has a single prompt
     const uint64_t all = kMaxEntries / (choices * listed), prompt = request.prompts[0].size();
     const uint64_t most = all - std::min(all, prompt);
     request.options.max_tokens = std::min(request.options.max_tokens, static_cast<int>(most));

@@ -5,7 +5,7 @@
 namespace split::wire {
 
 void BlobSummer::update(Bytes bytes) {
-  // Small enough to be in the cache still when it is read for the second sum.
+  // Small enough to be in the cache still for the second sum.
   constexpr size_t kPiece = 64 << 10;
   while (!bytes.empty()) {
     const uint64_t room = kChunkBytes - sums_.bytes % kChunkBytes;

@@ -10,8 +10,8 @@
 namespace split::wire {
 
 struct Fields::State {
-  Json document;                 // when it was parsed here
-  const Json* object = nullptr;  // what is read
+  Json document;                 // if it was parsed here
+  const Json* object = nullptr;  // the object to read
   std::set<std::string, std::less<>> known;
   MemoryShare* memory = nullptr;
 };
@@ -65,7 +65,7 @@ Json Fields::take(std::string_view key) {
 
 int64_t Fields::integer(std::string_view key, int64_t low, int64_t high) {
   const Json& value = raw(key);
-  // Unsigned numbers above the signed range would wrap: they are out of any range here.
+  // Unsigned numbers beyond the signed range would wrap: they are out of any range here.
   const bool fits =
       value.is_number_integer() &&
       !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));

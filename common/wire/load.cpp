@@ -7,7 +7,7 @@
 namespace split::wire {
 namespace {
 
-constexpr double kMostFigure = 1e15;  // a count of so much is exact in a double
+constexpr double kMostFigure = 1e15;  // a count of this size is exact in a double
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 

@@ -9,7 +9,7 @@
 namespace split::wire {
 namespace {
 
-// "0.40" in hundredths: no other number of digits is written.
+// Parses "0.40" in hundredths; other numbers of digits are never written.
 std::optional<double> parse_price(std::string_view text) {
   if (text.size() != 4 || text[1] != '.') return std::nullopt;
   const auto whole = parse_u64(text.substr(0, 1), 0, 1);

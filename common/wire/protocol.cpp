@@ -71,7 +71,7 @@ std::string to_json(const ModelInfo& info) {
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 50;  // of a file or blob
+constexpr int64_t kMostBytes = int64_t{1} << 50;  // limit of a file or blob
 
 std::string parse_sha256(Fields& fields) {
   std::string sha256 = fields.text("sha256");
@@ -86,7 +86,7 @@ std::vector<FileInfo> parse_files(const Json& json) {
   }
   std::vector<FileInfo> files;
   for (const Json& one : json) {
-    if (!one.is_object()) {  // an earlier server's
+    if (!one.is_object()) {  // an earlier server's form
       Fields::refuse("files", "expected objects with \"name\", \"bytes\" and \"sha256\"");
     }
     Fields fields(&one);
@@ -145,7 +145,7 @@ ModelInfo parse_model_info(std::string_view text) {
     Fields::refuse("phases", "expected an object with \"generate\"");
   }
   info.generate_phase = generate->text();
-  // An earlier server says none of these.
+  // An earlier server has none of these.
   if (fields.has("features")) info.features = fields.texts("features", 64);
   info.bits = fields.text_or("bits", "");
   info.kind = fields.text_or("kind", "decoder");

@@ -1,7 +1,6 @@
-// The protocol between cloud and edge: one struct for each route's request and answer, to JSON
-// and back, and the paths. Both programs include this and nothing of each other. Everything parsed
-// here comes from outside and is checked: types, ranges, lengths; a wrong field is Error(kInput)
-// that names it.
+// The protocol between cloud and edge: one struct for each route's request and answer, to JSON and
+// back, and the paths. Both programs include this and nothing of each other. Input from outside is
+// checked: types, ranges, lengths; a wrong field is Error(kInput) that names it.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +22,9 @@ namespace split::wire {
 
 // --- paths
 std::string model_path(std::string_view id);  // GET: ModelInfo
-// "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those in a range
-// (from tokens without `from`) this one, or these of each kind of stage (models/formats.h).
+// Returns "?format=q4_0&from=3&to=head": beside the checkpoint's own format of all stages, this one
+// for stages in a range (without `from`: from tokens), or one for each kind of stage
+// (models/formats.h).
 std::string model_query(std::string_view format, const StageRange& range);
 std::string model_file_path(std::string_view id,
                             std::string_view file);     // GET: config.json, vocab.json, merges.txt
@@ -49,31 +49,31 @@ struct FileInfo {
 };
 struct StageInfo {
   std::string name;             // "embed", "block.3", "norm", "head"
-  std::string format;           // the checkpoint's own of this stage's matrices
-  std::vector<BlobInfo> blobs;  // each in every format the server has, or was asked for
+  std::string format;           // the checkpoint's own format of the stage's matrices
+  std::vector<BlobInfo> blobs;  // each in every format that the server has, or was asked for
 };
 struct ModelInfo {
   std::string id;
   std::string config_json;            // the checkpoint's config.json
   std::string kind;                   // "decoder", "encoder"
   std::string architecture;           // its model_type
-  int max_context = 0;                // positions that it was made for,
-  int context = 0;                    // and those that are served; 0: an earlier server
+  int max_context = 0;                // positions of its training
+  int context = 0;                    // positions served; 0: an earlier server
   std::vector<int> stops;             // tokens that end a text
-  std::string format;                 // the checkpoint's own of what is no blocks
-  std::string profile;                // of the server: "f32", "f16"
+  std::string format;                 // the checkpoint's own, of floats
+  std::string profile;                // the server's: "f32", "f16"
   std::string generate_phase;         // names::kNarrow or kWide
-  std::vector<std::string> features;  // what its sessions know beyond steps to one point: "to" ...
-  std::string bits;                   // what the bits of a row depend on (run/bits.h)
-  bool phases_alike = false;          // a row has the same bits in both
-  std::vector<FileInfo> files;        // that model_file_path() serves
-  // For whoever reads it: numbers of an embedding, how it is made (a JSON object), and the names of
-  // the prompts that may stand before a text.
+  std::vector<std::string> features;  // its sessions' abilities beyond steps to one point: "to" ...
+  std::string bits;                   // inputs of a row's bits (run/bits.h)
+  bool phases_alike = false;          // a row has the same bits in both phases
+  std::vector<FileInfo> files;        // served by model_file_path()
+  // For embeddings: their size, how they are made (a JSON object), and the names of the prompts
+  // that may precede a text.
   size_t dimensions = 0;
   std::string pooling_json;
   std::vector<std::string> prompts;
-  std::string chat_json = "null";  // how messages become a prompt (a JSON object), where they do
-  // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
+  std::string chat_json = "null";  // the chat template (a JSON object), if any
+  // http[s]://host[:port][/path]: blobs are at blob_url/sha256. Empty: at blob_path() here.
   std::string blob_url;
   std::vector<StageInfo> stages;
 
@@ -82,22 +82,22 @@ struct ModelInfo {
   }
 };
 std::string to_json(const ModelInfo& info);
-// Each blob has as many chunks as its bytes make, and one sha256 stands for one size and one list
-// of chunks wherever it is named.
+// Checks that each blob has as many chunks as its bytes make, and that a sha256 has the same size
+// and chunks wherever it is named.
 ModelInfo parse_model_info(std::string_view json);
 
-// The ids of GET /v1/models, in the server's order.
+// Parses GET /v1/models: the ids in the server's order.
 std::vector<std::string> parse_model_list(std::string_view json);
 
 // --- sessions
-// Stands among the features of a server that shares rows, and so reads the two fields below.
+// A feature of servers that share rows, and so read the two fields below.
 inline constexpr std::string_view kCacheFeature = "prompt_cache";
 struct SessionRequest {
   std::string model;
-  StageRange range;             // of blocks; from tokens it is "from":0
-  bool cache_prompt = true;     // its rows may be those of other texts, and become theirs,
-  std::string cache_salt = {};  // of this salt
-  bool cut = false;             // its end was sent as "cut"; only messages care
+  StageRange range;             // blocks; from tokens it is "from":0
+  bool cache_prompt = true;     // its rows may be shared with other texts
+  std::string cache_salt = {};  // scope of the sharing
+  bool cut = false;             // its end was sent as "cut"; matters for messages only
   bool operator==(const SessionRequest&) const = default;
 };
 std::string to_json(const SessionRequest& request);
@@ -112,27 +112,26 @@ struct Matrix {
 };
 
 struct FrameOptions {
-  std::span<const uint32_t> lengths = {};  // of each text's rows: an I32 tensor "lengths" beside it
+  std::span<const uint32_t> lengths = {};  // rows of each text: an I32 tensor "lengths" beside it
   DType format = DType::kF32;              // wire/row_format.h
-  std::string_view field = "dtype";        // that asked for it; messages name it
+  std::string_view field = "dtype";        // field that requested the format, for messages
 };
-// A safetensors file with one tensor [rows, columns]; in q8_0 it is stored as weights are
-// (io/weight_file.h). Throws Error(kInput) for a value that the format does not hold.
+// Writes a safetensors file with one tensor [rows, columns]; q8_0 is stored like weights
+// (io/weight_file.h). Throws Error(kInput) for a value that the format cannot hold.
 std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
                   std::span<const float> values, const FrameOptions& options = {});
-// The same read: a tensor `name` [rows, columns], in BF16 too, all finite, at most `max_rows` rows.
-// Throws Error(kInput) that says what was expected.
+// Reads such a file: a tensor `name` [rows, columns], in BF16 too, all finite, at most `max_rows`
+// rows. Throws Error(kInput) that says what was expected.
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows);
-// The rows of each text of a frame, which are all of its rows together; empty where it has no
+// Returns the rows of each text in a frame, which add up to all of its rows; empty if it has no
 // lengths. Throws as parse_frame().
 std::vector<uint32_t> parse_lengths(Bytes bytes, uint32_t rows, uint32_t most);
 
 // --- numbers
-// "[0.1,-2.5e-07]": the shortest text that reads back as the same float (std::to_chars). Values are
-// finite.
+// Appends "[0.1,-2.5e-07]": the shortest texts that read back as the same floats (std::to_chars).
+// Values are finite.
 void append_floats(std::string& out, std::span<const float> values);
-// The double whose shortest text is the float's shortest text: what a JSON library that writes
-// doubles is given.
+// Returns the double whose shortest text is the float's, for a JSON library that writes doubles.
 double json_number(float value);
 
 }  // namespace split::wire

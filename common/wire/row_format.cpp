@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kMostHalf = 65504;
 
-// The largest value that a format has.
+// The largest value of a format.
 float most_of(DType format) { return format == DType::kF16 ? kMostHalf : kMostHalf * 127; }
 
 }  // namespace
@@ -29,7 +29,7 @@ TensorView rounded(const TensorView& values, DType format, std::string_view fiel
   for (size_t at = 0; at < values.bytes.size(); at += sizeof(float)) {
     float value = 0;
     std::memcpy(&value, values.bytes.data() + at, sizeof value);
-    if (std::abs(value) <= most_of(format)) continue;  // false of what is no number, too
+    if (std::abs(value) <= most_of(format)) continue;  // false for NaN, too
     throw Error(ErrorKind::kInput,
                 cat("a value of ", value, " is beyond ", format_name(format), ", which ends at ",
                     most_of(format), ": ask for f32"),

@@ -15,19 +15,20 @@
 
 namespace split::wire {
 
-// f32, f16 or q8_0, by name.
+// Returns f32, f16 or q8_0 by name.
 std::optional<DType> row_format(std::string_view name);
 inline constexpr std::string_view kRowFormats = "\"f32\", \"f16\" or \"q8_0\"";
-// Stands among the features of a server's manifest that knows them.
+// A feature of servers that know these formats.
 inline constexpr std::string_view kWireFeature = "wire";
 
-// Values [rows, columns] in a format; the view is into `kept` unless that is f32. Throws
-// Error(kInput) for a value that the format cannot hold, and names `field`, which asked for it.
+// Rounds values [rows, columns] to a format; the view is into `kept` unless that is f32. Throws
+// Error(kInput) for a value that the format cannot hold; `field`, which requested the format, is in
+// the message.
 TensorView rounded(const TensorView& values, DType format, std::string_view field,
                    OwnedTensor& kept);
-// Whether rows may come in it; bf16 may, which nobody sends from here.
+// Whether rows may come in this format; bf16 may, though we never send it.
 bool is_row_format(DType format);
-// The same [rows, columns] as floats; `out` has their number.
+// Converts such rows to floats; `out` has their number.
 void widen(const TensorView& rows, std::span<float> out);
 
 }  // namespace split::wire

@@ -12,7 +12,7 @@ namespace split::wire {
 namespace {
 
 constexpr uint64_t kMostPast = 1 << 30;
-constexpr size_t kMaxTexts = 2048;  // of one request, as OpenAI's
+constexpr size_t kMaxTexts = 2048;  // texts of a request, OpenAI's limit
 
 std::optional<std::string> value_of(Query query, std::string_view key) {
   const auto at = std::ranges::find(query, key, &Query::value_type::first);
@@ -31,7 +31,7 @@ std::optional<Wanted> wanted_named(std::string_view text) {
   return std::nullopt;
 }
 
-// Reads the wanted rows of a step, which may be none.
+// Reads a step's wanted rows, perhaps none.
 Wanted parse_wanted(std::string_view text) {
   if (text == names::kNone) return Wanted::kNone;
   const auto wanted = wanted_named(text);
@@ -69,7 +69,7 @@ Wanted read_wanted(Fields& fields, const ModelConfig& config) {
   return Wanted({rows.begin(), rows.end()});
 }
 
-// Without "rows".
+// The default of "rows".
 Wanted usual_wanted(Point to) { return to == Point::head() ? Wanted::kLast : Wanted::kAll; }
 
 Phase parse_phase(std::string_view text) {
@@ -89,7 +89,7 @@ Point parse_to(std::string_view text, const ModelConfig& config) {
   return *to == Point::norm() ? Point::pooled(config.layers, config.has_norm()) : *to;
 }
 
-// A number or a name, and nothing else.
+// Reads a number or a name.
 Point read_to(Fields& fields, const ModelConfig& config) {
   const Json& to = fields.raw("to");
   const bool name = to.is_string() && (to == names::kNorm || to == names::kHead);
@@ -97,7 +97,7 @@ Point read_to(Fields& fields, const ModelConfig& config) {
   return parse_to(name ? to.text() : number ? cat(to.get<uint64_t>()) : "", config);
 }
 
-// Writes what read_to() reads.
+// Writes the form that read_to() reads.
 Json json_of(Point to) { return to < Point::norm() ? Json(to.block()) : Json(to.name()); }
 
 void write_common(Json& json, DType wire, std::optional<uint64_t> digest) {
@@ -119,7 +119,7 @@ uint64_t parse_digest(std::string_view text) {
   return digest;
 }
 
-// The fields of a fill that are not those of every step.
+// Reads the fields that only a fill has.
 void read_fill(Fields& fields, const ModelConfig& config, StepRequest& step) {
   for (const char* field : {"tokens", "phase"}) {
     if (fields.has(field)) Fields::refuse(field, "is none of a fill: the session knows its own");
@@ -159,10 +159,10 @@ DType parse_format(std::string_view field, std::string_view name) {
   return *format;
 }
 
-// Returns the format of hidden states; logits are f32.
+// Returns the format of a result's rows: logits are f32.
 DType hidden_format(Point to, DType wire) { return to == Point::head() ? DType::kF32 : wire; }
 
-// Where rows end that are pooled.
+// The point at which rows are pooled.
 Point pooled_at(const ModelConfig& config) {
   return Point::pooled(config.layers, config.has_norm());
 }
@@ -171,7 +171,7 @@ Point last_point(const ModelConfig& config) {
   return Point::last(config.layers, config.has_norm(), !config.encodes());
 }
 
-// A list of lists of ids.
+// Reads a list of lists of ids.
 void read_lists(const Json& lists, const ModelConfig& config, ForwardRequest& request) {
   if (lists.size() > kMaxTexts)
     Fields::refuse("tokens", cat("expected at most ", kMaxTexts, " texts"));
@@ -287,7 +287,7 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
   check_query(query, {"past", "phase", "rows", "to", "wire"});
   StepRequest step;
   SequenceRows& rows = step.received.rows;
-  // Never a default: a step without it would cut the session back to nothing.
+  // No default: a step without it would drop all rows of the session.
   const auto past = parse_u64(value_of(query, "past").value_or(""), 0, kMostPast);
   if (!past) Fields::refuse("past", cat("expected a whole number in 0..", kMostPast));
   rows.past = static_cast<uint32_t>(*past);

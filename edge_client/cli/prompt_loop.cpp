@@ -95,7 +95,7 @@ class Loop {
   CloudNotice& notice_;
   const GenerateOptions generate_;
   const bool follows_;            // the cut may move by itself
-  std::optional<uint64_t> seed_;  // none: drawn for each
+  std::optional<uint64_t> seed_;  // nullopt: drawn for each
   std::string last_, text_;       // the last prompt, and its text
 };
 

@@ -28,7 +28,7 @@ constexpr const char* kEdgeSummary =
     "  edge_client doctor                           what works, in ten lines\n"
     "  edge_client cache ls|verify|prune            the weights on this "
     "machine\n"
-    "  edge_client train                            teach its last blocks a text\n";
+    "  edge_client train                            fine-tune the last blocks on a text\n";
 
 // Flag values as typed, before they are read.
 struct Words {
@@ -44,12 +44,11 @@ void add_server_flags(Flags& flags, Options& options) {
   flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
   flags.text("api-key", "KEY", "the server's key; better given as SPLIT_API_KEY", &options.api_key);
   flags.text("ca-cert", "FILE", "certificates to trust for https (the system's)", &options.ca_cert);
-  flags.number("timeout", "SECONDS", "give up on a server silent for so long (60)",
-               &options.timeout, 1u, 86400u);
-  flags.bytes("min-rate", "BYTES",
-              "give up on a reply of fewer bytes a second, over 10 s (100; 0: never)",
+  flags.number("timeout", "SECONDS", "server timeout, in seconds (60)", &options.timeout, 1u,
+               86400u);
+  flags.bytes("min-rate", "BYTES", "least bytes/s of a reply, over 10 s (100; 0: none)",
               &options.min_rate);
-  flags.number("retry-for", "SECONDS", "wait so long for a server lost or busy (30)",
+  flags.number("retry-for", "SECONDS", "retry a lost or busy server for so long (30)",
                &options.retry_for, 0u, 86400u);
 }
 
@@ -70,13 +69,13 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              "begins there, and "
              "comes here with the weights where that serves --goal (auto)",
              &words.cut);
-  flags.bytes("max-weights", "BYTES", "most weights that are fetched (1G; 0: none)",
+  flags.bytes("max-weights", "BYTES", "most weights to download (1G; 0: none)",
               &options.max_weights);
   flags.text("moves", "N:K,...", "after N tokens, move the cut to K, or to cloud", &words.moves);
   flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
   flags.toggle("stay", "at a named cut, wait for a lost cloud", &options.stay);
   flags.choice("wire", {"f32", "f16", "q8_0"},
-               "how rows travel; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 "
+               "format of rows on the wire; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 "
                "values' largest; a text "
                "is not exact then (f32)",
                &words.wire);
@@ -108,7 +107,7 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
-  flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
+  flags.bytes("cache-limit", "BYTES", "evict the least recently used above it (no limit)",
               &options.cache_limit);
   flags.text("tail", "FILE", "a tail of your own, whose blocks run here alone", &options.tail);
 }
@@ -129,13 +128,13 @@ void add_text_flags(Flags& flags, Options& options, Words& words) {
              1);
   flags.real("min-p", "X", "choose among tokens X times as likely as the best, or more (0)",
              &options.min_p, 0, 1);
-  flags.real("presence-penalty", "X", "above 0, say less of what the answer said (0)",
+  flags.real("presence-penalty", "X", "penalise tokens already generated (0)",
              &options.presence_penalty, -2, 2);
-  flags.real("frequency-penalty", "X", "the same, for each time that it was said (0)",
+  flags.real("frequency-penalty", "X", "penalise tokens for each occurrence so far (0)",
              &options.frequency_penalty, -2, 2);
-  flags.real("repetition-penalty", "X", "above 1, say less of what was said before (1)",
+  flags.real("repetition-penalty", "X", "above 1, penalise tokens of prompt and answer (1)",
              &options.repetition_penalty, 0.01f, 100);
-  flags.number("seed", "N", "the same seed gives the same text (default: drawn)", &options.seed,
+  flags.number("seed", "N", "a seed determines the text (default: random)", &options.seed,
                uint64_t{0}, uint64_t{INT64_MAX});
   flags.texts("stop", "S", "end before this text; repeat it for more", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
@@ -168,9 +167,10 @@ void add_answering_flags(Flags& flags, Options& options) {
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
-  flags.toggle("special-in-content", "read special tokens in messages as these, not text",
+  flags.toggle("special-in-content", "read special tokens in messages as such, not text",
                &options.special_in_content);
-  flags.toggle("any-model", "answer for any name with the model that is here", &options.any_model);
+  flags.toggle("any-model", "accept any model name, and answer with this model",
+               &options.any_model);
   flags.bytes("memory-budget", "BYTES",
               "most that requests may hold at once; past it they get 503 (what "
               "the system grants)",
@@ -356,27 +356,28 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   flags.fit(columns);
   add_server_flags(flags, options);
   flags.group("The tail");
-  flags.text("text", "FILE", "what it is trained on; its last fifth tells how well", &command.text);
-  flags.text("out", "TAIL.safetensors", "the file that it becomes", &command.out);
+  flags.text("text", "FILE", "the text to train on; its last fifth is for evaluation",
+             &command.text);
+  flags.text("out", "TAIL.safetensors", "the file to write", &command.out);
   flags.number("blocks", "K", "train the last K blocks, or with --lora put it on these",
                &command.blocks, 1, 1024);
-  flags.number("lora", "R", "a LoRA of rank R, by itself on the last two blocks (8)", &command.lora,
-               1, 1024);
+  flags.number("lora", "R", "a LoRA of rank R; alone, on the last two blocks (8)", &command.lora, 1,
+               1024);
   flags.number("steps", "N", "steps of four windows (five passes, 30 to 2000)", &command.steps,
                int64_t{1}, int64_t{1} << 24);
   flags.number("seed", "N", "the same seed gives the same bits (0)", &command.seed, uint64_t{0},
                uint64_t{INT64_MAX});
-  flags.text("known", "FILE", "tell what is forgotten of this text, too", &command.known);
+  flags.text("known", "FILE", "report the perplexity of this text, too", &command.known);
   flags.text("cut", "0", "run the frozen blocks here too, so that nothing leaves", &cut);
   flags.group("This machine");
   flags.text("format", "FORMAT", "format of downloads: f32, f16, q8_0 or q4_0 (auto)", &format);
-  flags.text("device", "NAME", "where it is trained: " + device_names(), &options.device.device,
+  flags.text("device", "NAME", "where to train: " + device_names(), &options.device.device,
              device_words());
   flags.number("threads", "N", "threads of the cpu (0: one per processor)", &options.device.threads,
                0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
-  flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
+  flags.bytes("cache-limit", "BYTES", "evict the least recently used above it (no limit)",
               &options.cache_limit);
   flags.toggle("quiet", "print no progress", &options.quiet);
   command.asked = flags.parse(arguments, environment);

@@ -38,7 +38,7 @@ struct Options : EngineOptions {
   std::optional<std::string> rerank = {};  // the query that lines are ranked by; goes with embed
   std::string out;                         // output file for these; empty: stdout
   bool plan = false, list_devices = false, json = false, quiet = false;
-  bool measure = false;     // with plan
+  bool measure = false;     // applies to plan
   bool goal_given = false;  // receipts then have the forecast
 };
 

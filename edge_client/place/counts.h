@@ -28,7 +28,7 @@ struct Move {
   static constexpr int kCloud = -1;  // everything on the cloud
   int from = 0, to = 0;
   Why why = Why::kAsked;
-  double token_ms = 0, there_ms = 0;  // measured before, forecast behind; 0: unknown
+  double token_ms = 0, there_ms = 0;  // measured before, forecast after; 0: unknown
   uint64_t rows = 0, bytes = 0;       // computed again for it; sent and received
   double pause_ms = 0;                // time of the token behind it
   // Layer rows that the move took the cloud, with those prepared in vain since the move before it,
@@ -57,7 +57,7 @@ struct SplitCounts {
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   // Layer rows among these for moves, after losses and of wrong guesses.
   uint64_t cloud_layer_rows_again() const { return cloud_layer_rows - work.cloud_layer_rows; }
-  uint64_t losses = 0, survived = 0;   // of the cloud or its session, each once
+  uint64_t losses = 0, survived = 0;   // losses of the cloud or its session, each once
   uint64_t replays = 0;                // sessions and streams that were opened again
   uint64_t kept_rows = 0;              // prompt rows taken from an earlier text
   uint64_t cached_rows = 0;            // prompt rows that no side computed, these included

@@ -53,7 +53,7 @@ struct PlaceInput {
   std::optional<double> fled_token_ms = {};  // token time before that
   std::optional<double> since_move_ms = {};  // since the last move
   std::optional<double> since_wish_ms = {};  // since the last move that the cloud asked for
-  // This machine and the line.
+  // Facts of this machine and the line.
   std::optional<int> lowest = {};         // lowest cut at which it can go on; none: stays
   int lowest_quick = 0;                   // lower cuts were too slow
   bool offloads = false;                  // weights here are used to spare the cloud

@@ -18,8 +18,7 @@ class FastestCut {
   struct Now {
     std::optional<int> begin;    // cut of the next text; none: all on the cloud
     bool without_cloud = false;  // because the cloud was lost lately
-    // The fastest cut that needs landed weights; all here if the cloud is faster. None while that
-    // is impossible.
+    // The fastest cut; all here if the cloud is faster. nullopt while that is impossible.
     std::optional<FasterCut> here;
     std::optional<double> cloud_ms;  // time of a streamed token; none: unknown
   };
@@ -33,7 +32,7 @@ class FastestCut {
 
  private:
   SteadyPick steady_;
-  int lowest_ = 0;                // of the last choice
+  int lowest_ = 0;                // the last choice's
   std::chrono::seconds away_{0};  // length of the present or last absence
   std::optional<Time> until_;     // its end
 };

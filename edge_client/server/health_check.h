@@ -18,7 +18,7 @@ class HealthCheck {
  public:
   struct Seen {
     bool reachable = false;
-    std::vector<std::string> models;         // as last listed
+    std::vector<std::string> models;         // the last list of them
     std::optional<double> lost_s;            // how long it has not answered; nullopt: it does
     std::map<std::string, double> stage_ms;  // the cloud's
   };

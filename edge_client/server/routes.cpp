@@ -165,7 +165,7 @@ std::vector<http::Route> model_routes(Placements& placements) {
   return routes;
 }
 
-// This program's own routes.
+// The program's own routes.
 std::vector<http::Route> split_routes(Placements& placements) {
   // The words of a completion or a chat without this machine, to compare the split with.
   const serve::FindModel alone = [&placements](const std::string& id) {

@@ -45,7 +45,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   serve::TextModel find_writer(const std::string& id, const std::string& owner = {},
                                bool opens = false);
   serve::Props props();                             // throws as find()
-  std::vector<serve::OllamaModel> ollama_models();  // of ids(); throws as find()
+  std::vector<serve::OllamaModel> ollama_models();  // the models of ids(); throws as find()
   void move_cut(int cut, bool running = false);     // throws as Engine's, and HttpError
   void choose_cut();                                // throws as find(), and as Engine's
 

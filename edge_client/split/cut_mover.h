@@ -92,7 +92,7 @@ class CutMover {
   void rescued(std::shared_ptr<TailSide> whole);
   void cloud_answered() { is_beyond_rescue_ = false; }
   // Moves the text here at once: the tail lacks `rows`, which it computes as after a lost device.
-  // It goes back once the cloud answers, if its tokens were quicker there.
+  // The text returns once the cloud answers, if its tokens were quicker there.
   Move leave_cloud(uint32_t out, uint32_t rows);
   // Returns the costs of preparing moves since the last call.
   SplitCounts take_counts();

@@ -45,7 +45,7 @@ struct EngineOptions : PlacementRequest {
   std::string tail;                     // file of a fine-tuned tail; empty: none
   std::optional<int> context;           // positions of a text; none: the model's
   bool exact = false;                   // no move may change a bit
-  bool stay = false;                    // no move at all, even after a loss of the cloud
+  bool stay = false;                    // texts at a named cut wait for a lost cloud
   DType wire = DType::kF32;             // format of hidden states on the wire
   StageFormats formats;                 // format of downloads
   bool own_blocks = false;  // download the server's block formats as they are, if it has such
@@ -53,8 +53,7 @@ struct EngineOptions : PlacementRequest {
   DeviceOptions device;
   std::string cache;  // empty: the default directory
   std::optional<uint64_t> cache_limit;
-  DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone, without an n-gram
-                                                // memory
+  DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone; `memory` is unset
   Goal goal = Goal::kFast;                      // applies to automatic choices
   float pace = 10;                              // tokens/s that offloading keeps at least
   unsigned timeout = 60, retry_for = 30;        // seconds

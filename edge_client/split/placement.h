@@ -13,8 +13,8 @@
 namespace split::edge {
 
 struct Placement {
-  int cut = 0;                // the cloud runs so many first blocks,
-  bool all_on_cloud = false;  // or everything
+  int cut = 0;                // the cloud runs so many first blocks
+  bool all_on_cloud = false;  // everything runs there instead
   bool head_on_cloud = false;
   double head_blocks = 0;            // the head's cost in blocks, if that put it on the cloud
   std::vector<ScheduledMove> moves;  // later moves of each text

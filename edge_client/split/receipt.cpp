@@ -266,7 +266,7 @@ std::string plan_json(const std::optional<Forecast>& forecast) {
 
 std::string money_json(const std::optional<AnswerCost>& cost) {
   if (!cost) return "null";
-  constexpr int kDigits = 10;  // of a dollar: a token costs some 10^-7
+  constexpr int kDigits = 10;  // decimals of a dollar: a token costs some 10^-7
   return cat("{\"cloud\":", fixed(cost->cloud, kDigits),
              ",\"egress\":", fixed(cost->egress, kDigits),
              ",\"weights\":", fixed(cost->weights, kDigits),

@@ -52,7 +52,7 @@ struct Receipt {
     const int last = counts.moves.back().to;
     cut = last == Move::kCloud ? "cloud" : std::to_string(last);
   }
-  std::string plan() const;       // what runs where, in one line
+  std::string plan() const;       // one line: what runs where
   double after_first_ms() const;  // time of the tokens after the first, without waits for a lost
                                   // cloud
   // Milliseconds of the text's time that are neither the cloud's, the line's nor this machine's.

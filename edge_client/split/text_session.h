@@ -124,8 +124,8 @@ class TextSession {
   SplitState sides_;
   CloudRows cloud_;
   SharedRows shared_;
-  Flow flow_;                      // destroyed before sides_,
-  std::optional<CutMover> mover_;  // destroyed before sides_, too
+  Flow flow_;                      // destroyed before sides_
+  std::optional<CutMover> mover_;  // destroyed before sides_ too
   uint32_t out_ = 0;
   uint32_t kept_rows_ = 0;                 // prompt rows taken from an earlier text
   std::optional<uint32_t> answer_before_;  // tokens of the chat's last answer

@@ -10,7 +10,7 @@ foreach(language C CXX)
 endforeach()
 set(CMAKE_C_COMPILER clang-19)
 set(CMAKE_CXX_COMPILER clang++-19)
-# Those of any compiler: the linker reads an archive without its index.
+# Any compiler's will do: the linker reads an archive without its index.
 find_program(CMAKE_AR ar REQUIRED)
 find_program(CMAKE_RANLIB ranlib REQUIRED)
 string(APPEND CMAKE_CXX_FLAGS_INIT " -fwasm-exceptions -fvisibility=hidden")

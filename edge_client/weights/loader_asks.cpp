@@ -171,7 +171,7 @@ std::string Loader::wanted_id() {
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
   });
-  if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] it has no model");
+  if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] the server serves no models");
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
   if (options_.model.empty() && options_.any_model && ids.size() > 1) {

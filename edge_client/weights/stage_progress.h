@@ -40,7 +40,7 @@ class StageProgress {
 
   mutable std::mutex mutex_;
   std::vector<std::pair<std::string, std::vector<std::string>>> stages_;  // each with its hashes
-  std::map<std::string, Blob> blobs_;                                     // by hash
+  std::map<std::string, Blob> blobs_;                                     // keyed by hash
   uint64_t fetched_ = 0;                                                  // bytes
   std::deque<std::pair<Time, uint64_t>> marks_;  // fetched_ at recent times
 };

@@ -48,10 +48,10 @@ class WeightBlobs {
     std::set<const std::byte*> taken;  // tensors already read
   };
   std::mutex parsing_;                    // a device may be reloaded while another part grows
-  std::map<std::string, Parsed> parsed_;  // by the blob's hash
+  std::map<std::string, Parsed> parsed_;  // keyed by the blob's hash
   const std::shared_ptr<const TailWeights> over_;
   std::mutex making_;
-  std::map<std::string, OwnedTensor> made_;  // by name
+  std::map<std::string, OwnedTensor> made_;  // keyed by name
 };
 
 }  // namespace split::edge

@@ -37,7 +37,7 @@ class ByHand {
       if (text_session.mover() != nullptr) {
         mover_.flow = &text_session.mover()->flow();
         go_on(text_session, mover_);
-        go_on(text_session, text);  // which may have waited for it
+        go_on(text_session, text);  // the text may have waited for it
         if (std::holds_alternative<edge::Done>(text.action)) return;
       }
       Doing& next = mover_.flow != nullptr && mover_.until < text.until ? mover_ : text;

@@ -1,4 +1,4 @@
-// The clock that waits and measurements are counted by: nobody sets it.
+// The clock of waits and measurements: steady.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ inline double ms_between(Clock::time_point start, Clock::time_point end) {
 }
 inline double ms_since(Clock::time_point start) { return ms_between(start, Clock::now()); }
 
-// Adds the time that it lives.
+// Adds its lifetime to a figure.
 class Timed {
  public:
   explicit Timed(double& ms) : ms_(ms) {}

@@ -1,7 +1,7 @@
-// Waiting and giving way, for code that also runs in a browser's tab. There a thread is a fibre:
-// all share one processor, and another one runs only where this one waits. So nothing may spin, or
+// Waiting and yielding, for code that also runs in a browser's tab. There a thread is a fibre: all
+// share one processor, and another one runs only while this one waits. So nothing may spin, or
 // compute longer than kTurn without a yield(). Natively these are std::atomic's own calls, and
-// nothing.
+// no-ops.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace split::fibres {
 
-// A tab draws 60 pictures a second, and an answer's next token shall be in the next one.
+// A tab draws 60 pictures a second, and an answer's next token must make the next one.
 inline constexpr std::chrono::milliseconds kTurn{8};
 
 #ifdef SPLIT_FIBRES
 
-// Ends this fibre's turn until somebody wakes who waits for `key`. Of edge_client/web/system.
+// Suspends this fibre until `key` is woken. Defined in edge_client/web/system.
 void wait_for_wake(const void* key);
 void wake(const void* key, bool all);
-// Lets the others run once this fibre has computed for kTurn.
+// Lets other fibres run if this one has computed for kTurn.
 void yield();
 
 template <typename Value>
@@ -37,7 +37,7 @@ void wake_all(std::atomic<Value>& word) {
 
 inline void yield() {}
 
-// Returns once the word is another one than `old`.
+// Waits until the word differs from `old`.
 template <typename Value>
 void wait(const std::atomic<Value>& word, Value old) {
   word.wait(old);

@@ -29,7 +29,7 @@ std::optional<uint64_t> number_in(const fs::path& path) {
   return line ? parse_u64(*line, 0, UINT64_MAX) : std::nullopt;
 }
 
-// The bytes of a line "NAME   16384 kB".
+// Returns the bytes of a line "NAME   16384 kB".
 std::optional<uint64_t> kib_of(const fs::path& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -44,8 +44,8 @@ std::optional<uint64_t> kib_of(const fs::path& path, std::string_view name) {
 }
 
 // Calls `visit` with the folder of this process's group for a controller and those of all groups
-// around it. Inside a container the kernel may name a group as the host does, which is not there:
-// the folders that are there still hold.
+// around it. Inside a container the kernel may give the host's name of a group, which does not
+// exist there; existing folders still count.
 void for_each_group(const SystemFiles& files, std::string_view controller,
                     const std::function<void(const fs::path&)>& visit) {
   std::ifstream groups(files.proc / "self/cgroup");
@@ -108,8 +108,8 @@ uint64_t resident_memory(const SystemFiles& files) {
 }
 
 void keep_little_free_memory() {
-  // Each thread's heap keeps up to this much at its end, where malloc_trim() does not look; and all
-  // that small pieces were, had they not been joined when they were freed.
+  // Each thread's heap keeps up to this much at its end, where malloc_trim() does not look; and
+  // small freed pieces, unless they are joined when freed.
   ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   ::mallopt(M_MXFAST, 0);
   ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);

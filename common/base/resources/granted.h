@@ -1,5 +1,5 @@
-// Limits that the system sets this process: of what the machine has, the part that its control
-// groups (cgroups, version 1 or 2) leave to it.
+// The system's limits for this process: the share of the machine that its control groups (cgroups,
+// version 1 or 2) leave to it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace split {
 
-// Where the kernel says so; tests give folders of their own.
+// The kernel's files; tests pass folders of their own.
 struct SystemFiles {
   // Written out: GCC 13 destroys a member of an aggregate twice when the next one's construction
   // fails (seen under AddressSanitizer).
@@ -19,27 +19,28 @@ struct SystemFiles {
   std::filesystem::path proc, cgroup;
 };
 
-// Processors that this process may keep busy: at most those that it may run on, and the CPU quota
-// of each group around it, rounded up. At least 1.
+// Processors that this process may keep busy: at most its affinity, and the CPU quota of each group
+// around it, rounded up. At least 1.
 unsigned granted_processors(const SystemFiles& files = {});
 
-// Bytes that this process may have in memory: at most the machine's, and the limit of each group
+// Bytes of memory that this process may use: at most the machine's, and the limit of each group
 // around it.
 uint64_t granted_memory(const SystemFiles& files = {});
 
-// Bytes that this process holds in memory of its own; mapped files are not among them.
+// Bytes of this process's own memory, without mapped files.
 uint64_t resident_memory(const SystemFiles& files = {});
 
-// Bytes that requests may hold: of the grant, what this process holds now, `reserved` bytes that it
-// will hold, and an eighth for stacks, connections and the allocator left aside. At least 64 MiB.
+// Bytes that requests may hold: the granted memory less what this process holds now, `reserved`
+// bytes that it will hold, and an eighth for stacks, connections and the allocator. At least 64
+// MiB.
 uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files = {});
 
-// Lets the allocator return memory that is free at the end of an arena. By itself it keeps twice
-// the largest block that was ever freed, in each arena: 64 MB of each after large bodies. Once,
-// early.
+// Lets the allocator return memory that is free at the end of an arena. By default it keeps twice
+// the largest block ever freed, in each arena: 64 MB of each after large bodies. Call once, early.
 void keep_little_free_memory();
-// Returns what the allocator kept even so. Takes milliseconds.
+// Returns what the allocator kept nevertheless. Takes milliseconds.
 void return_free_memory();
-inline constexpr int kOwnMapping = 4 << 20;  // of bytes: then an allocation that large is one
+inline constexpr int kOwnMapping = 4 << 20;  // bytes of an allocation that gets a mapping of its
+                                             // own
 
 }  // namespace split

@@ -27,8 +27,8 @@ bool MemoryBudget::take(uint64_t bytes) {
 void MemoryBudget::give(uint64_t bytes) {
   freed_.fetch_add(bytes, std::memory_order_relaxed);
   const uint64_t left = used_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
-  // The allocator keeps what is freed below something that is in use. Trimming waits for a storm's
-  // end, and comes once more when nothing is held: what the last ones held goes back too.
+  // The allocator keeps freed memory below used memory. Trims at the end of a burst, and once more
+  // when nothing is held, for the last requests' memory.
   const uint64_t worth_it = left == 0 ? 4 << 20 : 32 << 20;
   uint64_t peak = peak_.load(std::memory_order_relaxed);
   if (peak < worth_it || left > peak / 4) return;

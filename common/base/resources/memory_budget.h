@@ -1,6 +1,6 @@
-// One budget in bytes for what requests hold at once: bodies, parsed JSON, scratch and answers. It
-// is taken before it is allocated; a request that finds too little left is told to come back later,
-// so that requests together cannot end the process.
+// A budget in bytes for what requests hold at once: bodies, parsed JSON, scratch and answers. Taken
+// before allocation; a request that finds too little left is told to come back later, so that
+// requests together cannot exhaust the process's memory.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,22 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // False, and counted, where that many bytes are not left.
+  // Returns false, and counts it, if fewer bytes are left.
   bool take(uint64_t bytes);
-  // Gives back what was taken: free it first.
+  // Gives bytes back, after they were freed.
   void give(uint64_t bytes);
-  // True once after much use, when what is free by then should return to the system. Whoever cannot
-  // do it now says so.
+  // Returns true once after much use, when free memory should return to the system. A caller that
+  // cannot trim now calls trim_later().
   bool trim_is_due() { return trim_.load(std::memory_order_relaxed) && trim_.exchange(false); }
   void trim_later() { trim_ = true; }
-  // Returns it. Takes milliseconds.
+  // Returns free memory to the system. Takes milliseconds.
   void trim();
-  // The allocator may keep all that was given back since then: where that and `bytes` are more than
-  // is left, it goes back to the system first.
+  // Returns memory to the system first, if what the allocator may have kept since then and `bytes`
+  // exceed what is left.
   void make_room(uint64_t bytes);
 
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  // Shares keep what they have taken.
+  // Sets the limit; existing shares keep theirs.
   void set_limit(uint64_t limit) { limit_.store(limit, std::memory_order_relaxed); }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
@@ -46,19 +46,19 @@ class MemoryBudget {
   std::atomic<uint64_t> refusals_{0};
 };
 
-// A request's part of a budget, given back at its end. One thread at a time.
+// A request's part of a budget, given back by the destructor. One thread at a time.
 class MemoryShare {
  public:
-  MemoryShare() = default;  // of no budget: takes anything
+  MemoryShare() = default;  // without a budget: takes anything
   explicit MemoryShare(MemoryBudget* budget) : budget_(budget) {}
   ~MemoryShare() { give_back(); }
   MemoryShare(MemoryShare&& other) noexcept;
   MemoryShare& operator=(MemoryShare&& other) noexcept;
 
-  // Throws Error(kBusy) where the budget has no more. Makes room for them, which may take
+  // Throws Error(kBusy) if the budget has less. May first return memory to the system, which takes
   // milliseconds.
   void take(uint64_t bytes);
-  // Takes them at once, or says false where the budget has no more.
+  // Takes the bytes at once; returns false if the budget has less.
   bool try_take(uint64_t bytes);
   void give_back();
   uint64_t bytes() const { return bytes_; }

@@ -15,7 +15,7 @@ namespace {
 // not starved by its spinning sibling on a busy machine.
 constexpr int kSpinsBeforeYield = 2000;
 
-// In a tab, whose clock costs as much as a small task: fewer than take a turn's time.
+// In a tab, whose clock costs as much as a small task: fewer than a turn's time.
 constexpr size_t kTasksOfATurn = 8;
 
 constexpr uint64_t share_of(size_t next, size_t end) { return uint64_t{end} << 32 | next; }
@@ -28,7 +28,7 @@ void pause_cpu() {
 
 }  // namespace
 
-// Where the system has fewer threads, those there are take the others' shares.
+// With fewer threads than wanted, the others take over the missing ones' shares.
 ThreadPool::ThreadPool(unsigned threads) : shares_(threads > 0 ? threads : granted_processors()) {
   start_some(workers_, shares_.size() - 1, [this](size_t i) { work(i + 1); });
 }
@@ -62,8 +62,8 @@ std::optional<size_t> ThreadPool::take(Share& share, Side side) {
     if (next == end) return {};
     const bool first = side == Side::kFirst;
     const uint64_t left = first ? share_of(next + 1, end) : share_of(next, end - 1);
-    // Where this succeeds the task is one of the job that the share is now of, whichever it was
-    // when its state was read.
+    // A success means that the task belongs to the share's present job, even if the state was read
+    // in an earlier one.
     if (share.state.compare_exchange_weak(state, left, std::memory_order_acq_rel,
                                           std::memory_order_acquire)) {
       return first ? next : end - 1;

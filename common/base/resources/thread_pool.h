@@ -19,8 +19,8 @@ namespace split {
 // Used by one thread at a time, the one that runs the step; it takes part in the work itself.
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 starts no thread. 0 means one per processor. They are fewer
-  // where the system has no more.
+  // `threads` includes the caller: 1 starts no thread, 0 means one per processor. The pool is
+  // smaller if the system has no more threads.
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -28,7 +28,7 @@ class ThreadPool {
 
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
-  // Between the two, workers spin for work. Calls nest.
+  // Workers spin for work between the two. Calls nest.
   void begin_step();
   void end_step();
 
@@ -49,10 +49,10 @@ class ThreadPool {
   };
 
  private:
-  // Tasks [next, end) that are left of a thread's share of the job: `end` in the upper half, `next`
-  // in the lower. Its thread takes the first, so that what it reads goes on where it was; another
-  // that has none of its own left takes the last. So others run what a preempted thread has not
-  // begun, and one that wakes late sees a finished job.
+  // Tasks [next, end) left in a thread's share of the job: `end` in the upper half, `next` in the
+  // lower. The owner takes the first, so that it reads on where it was; a thread without tasks of
+  // its own takes the last. So others run what a preempted thread has not begun, and one that wakes
+  // late sees a finished job.
   struct alignas(64) Share {
     std::atomic<uint64_t> state{0};
   };
@@ -64,12 +64,12 @@ class ThreadPool {
   // Runs tasks of the current job until no thread has any left.
   void run_some(size_t self);
   void run_task(size_t task);
-  // A task of a share, or none.
+  // Takes a task from a share; nullopt if none is left.
   static std::optional<size_t> take(Share& share, Side side);
 
   std::vector<std::thread> workers_;
-  std::vector<Share> shares_;     // the caller's, then those of the workers
-  std::atomic<uint64_t> job_{0};  // counts them: a worker looks for tasks once in each
+  std::vector<Share> shares_;     // the caller's, then the workers'
+  std::atomic<uint64_t> job_{0};  // job number: a worker looks for tasks once in each
   std::atomic<const std::function<void(size_t)>*> task_{
       nullptr};  // stable while a claimed task runs
   std::atomic<size_t> done_{0};
@@ -77,7 +77,7 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::exception_ptr error_;  // of the current job
+  std::exception_ptr error_;  // the current job's
 };
 
 }  // namespace split

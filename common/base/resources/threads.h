@@ -1,5 +1,5 @@
-// Threads where the system may have no more of them: whoever can do with fewer goes on, and whoever
-// cannot is told what is missing.
+// Threads where the system may have no more: callers that can do with fewer go on, others get an
+// error.
 #pragma once
 
 #include <new>
@@ -10,10 +10,10 @@
 
 namespace split {
 
-// Throws Error(kBusy), which says that threads are missing.
+// Throws Error(kBusy): no more threads.
 [[noreturn]] void no_more_threads();
 
-// False where the system has no more, or no memory for it.
+// Returns false if the system has no more threads, or no memory for one.
 template <typename Thread, typename Run>
 bool try_start(Thread& thread, Run run) {
   try {
@@ -25,7 +25,7 @@ bool try_start(Thread& thread, Run run) {
   return false;
 }
 
-// As many as `count`, or as the system has; each runs `run` with its number.
+// Starts at most `count` threads, as many as the system has; each calls `run` with its number.
 template <typename Run>
 void start_some(std::vector<std::thread>& threads, size_t count, const Run& run) {
   try {
@@ -40,7 +40,7 @@ void start_some(std::vector<std::thread>& threads, size_t count, const Run& run)
   }
 }
 
-// Throws Error(kBusy) where the system has no more.
+// Throws Error(kBusy) if the system has no more threads.
 template <typename Thread = std::thread, typename Run>
 Thread started(Run run) {
   Thread thread;

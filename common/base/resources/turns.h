@@ -1,5 +1,5 @@
-// A mutex whose waiters come in the order in which they began to wait, so that one that is taken
-// again and again, a moment after it was let go, keeps nobody out.
+// A mutex whose waiters come in their order, so that a thread that takes it again right after
+// releasing it starves nobody.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace split {
 
-// For std::lock_guard. Taken by nobody, it costs two additions.
+// For std::lock_guard. Uncontended, it costs two additions.
 class Turns {
  public:
   void lock() {

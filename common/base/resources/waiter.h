@@ -1,5 +1,5 @@
-// How something waits before it tries again, and learns that there is no use in it: a program's
-// thread waits (interrupt.h), a test need not.
+// How something waits before a retry, and learns that waiting is useless: a program's thread waits
+// (interrupt.h), a test need not.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ class Waiter {
  public:
   virtual ~Waiter() = default;
   virtual bool interrupted() const = 0;
-  // False, at once, when interrupted; true after `time`.
+  // Returns false, at once, when interrupted; true after `time`.
   virtual bool wait(std::chrono::milliseconds time) = 0;
 };
 

@@ -5,14 +5,14 @@
 
 namespace split {
 
-// Whether pages take no memory until they are touched. A tab's do at once.
+// Whether untouched pages take no memory; a tab's take it at once.
 #ifdef SPLIT_FIBRES
 inline constexpr bool kLazyPages = false;
 #else
 inline constexpr bool kLazyPages = true;
 #endif
 
-// Zeroed, at a page's beginning; null where there is no room.
+// Returns zeroed, page-aligned memory; null if there is no room.
 std::byte* take_pages(size_t bytes);
 void give_pages(std::byte* pages, size_t bytes);
 

@@ -12,7 +12,7 @@
 namespace split {
 namespace {
 
-// The n-th field, from 0, behind the name in /proc/self/stat; 0 where there is none.
+// Returns the n-th field, from 0, after the name in /proc/self/stat; 0 if there is none.
 double stat_field(int n) {
   std::ifstream file("/proc/self/stat");
   std::string text;
@@ -40,7 +40,7 @@ double process_resident_bytes() {
 double process_virtual_bytes() { return stat_field(20); }
 double process_threads() { return stat_field(17); }
 
-// Not by std::filesystem, whose iterator ends the process where there is no memory for it.
+// Without std::filesystem, whose iterator ends the process when out of memory.
 double process_open_files() {
   const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir("/proc/self/fd"), ::closedir);
   double count = 0;

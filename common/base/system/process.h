@@ -1,4 +1,4 @@
-// Figures that the system has of this process; 0 where it has none.
+// The system's figures of this process; 0 if unknown.
 #pragma once
 
 namespace split {

@@ -5,7 +5,7 @@
 
 namespace split {
 
-// Returns the processor time that the calling thread has taken since its start.
+// Returns the processor time of the calling thread since its start.
 inline std::chrono::nanoseconds thread_time() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,6 +1,5 @@
-// An answer from its handler's end to its last byte: what is being sent, what a stream has still to
-// make, and what observers will be told. A worker has it while it makes something of it, else the
-// loop.
+// An answer from its handler's end to its last byte: what is being sent, what a stream has yet to
+// make, and what observers get. Owned by a worker that makes some of it, else by the loop.
 #pragma once
 
 #include "http/message.h"
@@ -17,7 +16,7 @@ struct Answer {
   Clock::time_point start = Clock::now();
   Outgoing out;
   Producer stream;       // while there is more to make
-  bool chunked = false;  // the stream is
+  bool chunked = false;  // a chunked stream
   bool keep = true;      // the connection can take another request
   bool failed = false;   // the client is gone or too slow
 };

@@ -24,7 +24,7 @@ Io io_of(TlsNext next, Connection& connection) {
   return Io::kWait;
 }
 
-// As the plain one, a record at a time.
+// Like the plain one, a record at a time.
 Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) {
   size_t filled = 0;
   TlsNext next = TlsNext::kDone;
@@ -34,7 +34,7 @@ Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) 
     if (next == TlsNext::kDone) filled += got;
   }
   if (filled == 0) return io_of(next, connection);
-  // Bytes that came before the end are used first; the next call meets the end again.
+  // Bytes before the end are used first; the next call meets the end again.
   to.append(buffer.data(), filled);
   return Io::kDone;
 }
@@ -142,7 +142,7 @@ Fd listen_on(const std::string& host, int port, int backlog, int& bound_port) {
   for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
     Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
-    // SO_REUSEADDR only: with SO_REUSEPORT a second server would bind too, and take half of the
+    // Only SO_REUSEADDR: with SO_REUSEPORT a second server would bind too, and get half of the
     // connections.
     if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd.get(), backlog) == 0) {

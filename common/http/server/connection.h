@@ -1,7 +1,7 @@
 // One accepted connection and the small socket operations on it. The loop owns every connection;
 // while `state` is kBusy a worker alone uses all but `fd`, `state` and `deadline`, and the loop
-// touches nothing but the socket's shutdown. In every other state no thread but the loop's does
-// anything for it. Whether there is TLS between is known here alone.
+// only shuts the socket down. In every other state the loop's thread alone touches it. Whether it
+// has TLS is known here alone.
 #pragma once
 
 #include <poll.h>
@@ -19,10 +19,10 @@
 
 namespace split::http {
 
-// When a connection's deadline is, and its descriptor: what sets of them are sorted by.
+// A connection's deadline and descriptor: the order of sets of them.
 using Due = std::pair<Clock::time_point, int>;
 
-// The connections of one peer's address: those that drain are not in `count`.
+// The connections of one peer's address; draining ones are not in `count`.
 struct Address {
   size_t count = 0;
   std::set<Due> idle, drains;
@@ -30,71 +30,69 @@ struct Address {
 
 struct Connection {
   enum State {
-    kHandshake,  // of TLS
-    kHead,       // waiting for a request or collecting its head
-    kBody,       // collecting its body
+    kHandshake,  // TLS
+    kHead,       // waits for a request or collects its head
+    kBody,       // collects its body
     kBusy,       // a worker makes its answer
-    kWriting,    // its client takes what has been made
-    kWaiting,    // for a worker, to make more of a stream
-    kDrain,  // answered for the last time: waits for the client to close, so that the answer is not
-             // reset away
+    kWriting,    // the client takes what was made
+    kWaiting,    // waits for a worker to make more of a stream
+    kDrain,      // last answer sent: waits for the client to close, lest a reset destroy it
   };
 
   Fd fd;
   TlsSession tls;
-  short waits_for = POLLIN;  // the event before the last Io::kWait can turn into something else
+  short waits_for = POLLIN;  // the event that can end the last Io::kWait
   std::string peer;
   State state = kHead;
-  Address* address = nullptr;  // that it counts for
-  bool late = false;           // came when the server was stopping already
-  // Has paid for the body so far; then it is the request's. Before what it pays for, so that it
-  // ends last.
+  Address* address = nullptr;  // counts this connection
+  bool late = false;           // came after the stop had begun
+  // Has paid for the body so far; then it is the request's. Declared before what it pays for, to be
+  // destroyed last.
   std::shared_ptr<MemoryShare> memory;
-  std::string in;      // received, not yet used: the next requests of a client that does not wait
-  size_t scanned = 0;  // of `in`, while looking for the head's end
+  std::string in;      // received and unused: further requests of a pipelining client
+  size_t scanned = 0;  // scanned for the head's end, in `in`
   RequestHead head;
   std::string body;
   size_t drained = 0;
-  Clock::time_point answered;  // last time
-  bool quick = false;          // came straight back then
+  Clock::time_point answered;  // time of the last answer
+  bool quick = false;          // the next request followed at once
   Clock::time_point deadline = Clock::time_point::max();
-  // A worker's word when it lets go of the connection.
+  // A worker's report when it releases the connection.
   enum Report {
-    kKept,     // answered; it can take another request
-    kEnded,    // answered for the last time
-    kToWrite,  // there is more to be sent or made
+    kKept,     // answered; can take another request
+    kEnded,    // last answer sent
+    kToWrite,  // has more to send or to make
   } report = kEnded;
   Connection* next_report = nullptr;
-  std::unique_ptr<Answer> answer;  // last: its parts ask who is gone
+  std::unique_ptr<Answer> answer;  // destroyed first: its parts ask who is gone
 };
 
-// A body of more has a mapping of its own, and a worker frees it.
+// Larger bodies have a mapping of their own, and a worker frees them.
 inline constexpr size_t kSmallBody = 512 << 10;
-// Frees a body: a large one a piece at a time, as whoever needs a mapping meanwhile waits for it.
+// Frees a body: a large one by pieces, as other threads wait for mappings meanwhile.
 void release_body(std::string& body);
 
 Io handshake(Connection& connection);
-// Reads what is there, at most `most` bytes, and appends it. kWait: nothing there yet. kGone:
-// closed or failed.
+// Appends at most `most` available bytes. kWait: none. kGone: closed or failed.
 Io receive(Connection& connection, std::string& to, size_t most);
-// Bytes for receive() that no event will tell of.
+// Whether receive() has bytes that no event announces.
 bool has_pending(const Connection& connection);
-// The other side has said something that receive() has not had, or has closed.
+// Whether the peer has sent unread bytes, or has closed.
 bool has_input(const Connection& connection);
-// Sends what fits without waiting; `sent` counts it.
+// Sends what fits without blocking; adds to `sent`.
 Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent);
-// Nothing more will be sent: says so, and what still comes is no longer decrypted.
+// Ends sending, and tells the peer; later input is not decrypted.
 void end_sending(Connection& connection);
-// The other side has closed (or reset) the connection.
+// Whether the peer has closed or reset the connection.
 bool is_gone(const Connection& connection);
 
 // The bytes of an answer that closes the connection: for requests that the loop itself refuses.
 std::string closing_answer(const Response& response, std::string_view request_id, bool with_body);
 
-// A listening socket and its port. Throws as Server::bind() says.
+// Opens a listening socket, and returns its port. Throws as Server::bind().
 Fd listen_on(const std::string& host, int port, int backlog, int& bound_port);
 
-// Theirs when it is 1 to 64 of [A-Za-z0-9._-], else 16 random hex digits.
+// Returns the client's id if it is 1 to 64 of [A-Za-z0-9._-], else 16 random hex digits.
 std::string request_id(const Headers& headers);
 
 }  // namespace split::http

@@ -15,7 +15,7 @@ uint64_t size_of(const std::vector<Bytes>& pieces) {
   return size;
 }
 
-// An answer that is sent while it is made, in chunks or, for HTTP/1.0, up to the connection's end.
+// Sends an answer while it is made, in chunks or, for HTTP/1.0, up to the connection's end.
 class EventSink : public Sink {
  public:
   explicit EventSink(Connection& connection)
@@ -66,15 +66,15 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   if (request.method != "OPTIONS" || !request.headers.get("Access-Control-Request-Method")) return;
   response.headers.set("Access-Control-Allow-Methods",
                        std::string(response.headers.get("Allow").value_or("")));
-  // Clients have headers of their own, such as OpenAI's X-Stainless-*: what a page whose origin may
-  // ask anything says in them is its own affair.
+  // Clients have headers of their own, such as OpenAI's X-Stainless-*; an allowed origin's page may
+  // send any.
   std::string headers =
       "Accept, Authorization, Content-Type, If-None-Match, If-Range, Range, X-Request-Id";
   const auto wanted = request.headers.get("Access-Control-Request-Headers");
   if (wanted && is_printable(*wanted)) headers += cat(", ", *wanted);
   response.headers.set("Access-Control-Allow-Headers", std::move(headers));
   response.headers.set("Access-Control-Max-Age", "600");
-  // A page from the internet asks this before it may reach an address like 127.0.0.1.
+  // A page from the internet requests this before it may reach an address like 127.0.0.1.
   if (request.headers.get("Access-Control-Request-Private-Network")) {
     response.headers.set("Access-Control-Allow-Private-Network", "true");
   }
@@ -90,7 +90,7 @@ Selection Exchange::select(const Request& request, Response& response, Headers& 
     fields.add("Content-Range",
                cat("bytes ", part.first, '-', part.first + part.length - 1, '/', size));
   } else if (part.status == 304) {
-    // The length that a 200 would have (RFC 9110, section 8.6).
+    // The length of a 200 (RFC 9110, section 8.6).
     fields.add("Content-Length", std::to_string(size));
   } else if (part.status == 416) {
     fields.add("Content-Range", cat("bytes */", size));
@@ -159,7 +159,7 @@ void Exchange::begin(Connection& connection) const {
 
 void Exchange::fill(Answer& answer, const RequestHead& head, Response response) const {
   const Request& request = answer.request;
-  // A stream for HTTP/1.0 ends where the connection does.
+  // A stream for HTTP/1.0 ends with the connection.
   answer.chunked = head.minor_version == 1;
   answer.keep = head.keep_alive && !stopping_ && (!response.stream || answer.chunked);
 
@@ -169,7 +169,7 @@ void Exchange::fill(Answer& answer, const RequestHead& head, Response response) 
   answer.answered.status = part.status;
   fields.add("X-Request-Id", request.id);
   for (const auto& [name, value] : response.headers) {
-    // A 416 describes no body that was asked for, so it is not to be kept for ever.
+    // A 416 has no requested body, and must not be cached for ever.
     if (part.status == 416 && same_name(name, "Cache-Control")) continue;
     fields.add(name, value);
   }
@@ -203,10 +203,11 @@ void Exchange::produce(Connection& connection) const {
   const LogScope scope(answer.request.id, answer.request.trace.traceparent());
   EventSink events(connection);
   try {
-    // A stream that nobody reads is only ended: here, as that may take its time.
+    // An unread stream only ends: here, as that may block.
     if (!answer.failed && answer.stream(events) == Streamed::kMore && !answer.failed) return;
     events.end();
-  } catch (const std::exception& error) {  // behind its head: the cut connection says so
+  } catch (const std::exception& error) {  // the head is out: cutting the connection reports the
+                                           // error
     answer.keep = false;
     log_error(cat("[http] a streamed answer failed: ", error.what()));
   }

@@ -1,5 +1,5 @@
-// One request: asks the router for its answer and says what is to be sent. Between these steps
-// the connection's answer lies with whoever sends it (server_loop.h).
+// One request: gets its answer from the router, and prepares its bytes. Between these steps the
+// connection's sender owns the answer (server_loop.h).
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@
 
 namespace split::http {
 
-// Bytes of a stream that are kept for the client; while there are so many, nothing more is made.
+// Bytes of a stream kept for the client; with so many, nothing more is made.
 inline constexpr size_t kStreamBytes = 256 << 10;
-// Bytes sent for one connection before it is another one's turn.
+// Bytes sent on one connection before the others' turn.
 inline constexpr size_t kTurnBytes = 256 << 10;
 
 class Exchange {
@@ -38,19 +38,19 @@ class Exchange {
   // Calls the handler for the request in connection.head and connection.body, and makes
   // connection.answer of what it returns.
   void begin(Connection& connection) const;
-  // Lets a stream make more, until it ends or as much is kept as a connection may have.
+  // Makes more of a stream, until it ends or the connection's buffer is full.
   void produce(Connection& connection) const;
-  // Tells the observers of the answer. True when the connection can take another request.
+  // Calls the observers. Returns true if the connection can take another request.
   bool end(Connection& connection) const;
 
  private:
   Trace trace_of(const Headers& headers) const;
-  // The answer's head and body, or the head and the stream.
+  // Sets the answer's head and body, or head and stream.
   void fill(Answer& answer, const RequestHead& head, Response response) const;
-  // Adds the headers that let a page from elsewhere read the answer.
+  // Adds the headers that let other origins' pages read the answer.
   void add_cors(const Request& request, Response& response) const;
-  // Chooses the bytes that a request for a body in pieces gets and adds the fields that say so. An
-  // answer of 416 gets the body of an error.
+  // Selects the bytes of a body in pieces, and adds the fields for them. A 416 gets an error's
+  // body.
   Selection select(const Request& request, Response& response, Headers& fields) const;
 
   const Server::Options& options_;

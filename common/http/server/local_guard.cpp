@@ -48,7 +48,7 @@ class LocalGuard {
   const std::vector<std::string> hosts_, origins_;
 };
 
-// As browsers send it: a scheme and a host, perhaps a port, nothing behind.
+// Checks for an origin as browsers send it: a scheme and a host, perhaps a port, nothing else.
 bool is_origin(std::string_view text) {
   if (text == "*") return true;
   const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;

@@ -13,13 +13,13 @@
 namespace split::http {
 namespace {
 
-// Bodies up to this size are copied behind their head rather than sent apart.
+// Bodies up to this size are copied behind their head rather than sent separately.
 constexpr size_t kGather = 16 << 10;
 constexpr size_t kMostPieces = 16;  // in one call
 
 iovec piece_of(const char* from, size_t size) { return {const_cast<char*>(from), size}; }
 
-// Bytes that the system keeps until the client has acknowledged them.
+// Returns the bytes that the system keeps until the client has acknowledged them.
 size_t queued_by_system(const Connection& connection) {
   int bytes = 0;
   return ::ioctl(connection.fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
@@ -30,7 +30,7 @@ size_t queued_by_system(const Connection& connection) {
 Outgoing::~Outgoing() { release_body(body_); }
 
 void Outgoing::add(std::string_view text) {
-  // Bytes that are sent make room, before more is taken.
+  // Frees sent bytes before it adds more.
   if (text_sent_ > 0 && text_sent_ >= text_.size() / 2) {
     text_.erase(0, text_sent_);
     text_sent_ = 0;
@@ -119,7 +119,7 @@ bool Outgoing::is_stuck(const Connection& connection) {
   const auto now = Clock::now();
   if (!stalled_ || now < deadline()) return false;
   if (now - *stalled_ >= allowed() - waited_) return true;
-  // It may have taken less than what makes the socket take more.
+  // The client may have taken less than what makes the socket writable.
   const size_t queued = queued_by_system(connection);
   if (queued >= queued_) return true;
   queued_ = queued;

@@ -27,12 +27,12 @@ namespace {
 constexpr std::chrono::milliseconds kAcceptPause{
     100};  // after the system ran out of descriptors or memory
 constexpr int kUnsentBytes = 256 << 10;
-constexpr size_t kMostLooks = 64;  // for a connection that is idle
-// In one round, so that nobody waits for more than some milliseconds of them.
+constexpr size_t kMostLooks = 64;  // attempts to find an idle connection
+// Most in one round, which then takes some milliseconds.
 constexpr int kMostAccepts = 64, kMostTimeouts = 256;
-constexpr rlim_t kKeptDescriptors = 16;  // free for handlers, however many connections come
+constexpr rlim_t kKeptDescriptors = 16;  // free for handlers, however many connections there are
 
-// Where there may be no memory for words.
+// Logs where there may be no memory for a message.
 template <typename Say>
 void quietly(const Say& say) noexcept {
   try {
@@ -98,7 +98,7 @@ void Deadlines::set(Connection& c, Clock::time_point deadline) {
     c.address->idle.erase(before);
     c.address->drains.erase(before);
   }
-  c.deadline = deadline;  // first: what follows may find no memory
+  c.deadline = deadline;  // first: the rest may find no memory
   if (!at_all) return;
   all.insert(now);
   if (c.state == Connection::kHandshake) handshakes.insert(now);
@@ -177,7 +177,7 @@ void Server::Impl::on_event(int fd) {
   } else if (door.listener && fd == door.listener.get()) {
     accept_all();
   } else if (const auto found = connections.find(fd); found != connections.end()) {
-    // An event may be of a descriptor closed and reused in this round; reading is then merely
+    // The event may be of a descriptor closed and reused in this round; reading is then merely
     // early.
     guarded(fd, [&] { on_event(*found->second); });
   }
@@ -248,12 +248,12 @@ void Server::Impl::accept_all() {
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       return accept_later(error);
     }
-    // Anything else (ECONNABORTED, EPROTO, ...) is about that one connection.
+    // Other errors (ECONNABORTED, EPROTO, ...) concern that connection alone.
   }
 }
 
-// Whether one is free for a connection, beside those that are kept: the lowest free number tells
-// how many are left. Whoever asks nothing makes room.
+// Whether a descriptor is free for a connection, beside the reserve: the lowest free number tells
+// how many are left. Idle connections make room.
 bool Server::Impl::has_descriptor() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
@@ -275,10 +275,9 @@ void Server::Impl::accept_later(int error) {
 
 void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   const int on = 1;
-  // Else 44 ms a request (measured).
+  // Saves 44 ms a request (measured).
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // Bytes that a client does not take wait with its answer, not a second time in the system's
-  // memory.
+  // Unsent bytes wait with their answer, not a second time in the system's memory.
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
   auto owned = std::make_unique<Connection>();
   Connection& c = *owned;
@@ -291,7 +290,7 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   welcome(c);
 }
 
-// Whoever asks nothing makes room: first of the same address, which costs no other its place.
+// Idle connections make room: first of the same address, at no other's cost.
 void Server::Impl::welcome(Connection& c) {
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   if (!any_contains(proxies, c.peer)) {
@@ -309,7 +308,7 @@ void Server::Impl::welcome(Connection& c) {
   while (room && all.count > options.max_connections) room = end_longest_idle(all.idle);
   const TlsContext& tls = certificates.newest();
   if (!room) {
-    if (tls) return destroy(c);  // a handshake to say it would be one more connection
+    if (tls) return destroy(c);  // a handshake to report it would be one more connection
     return refuse(
         c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
   }
@@ -321,8 +320,8 @@ void Server::Impl::welcome(Connection& c) {
   if (deadlines.handshakes.size() > options.max_handshakes) end_oldest(deadlines.handshakes);
 }
 
-// The one that came or was answered before all others and has asked nothing since: not even what
-// has not been read yet.
+// Ends the connection that has been idle longest since its accept or last answer, without unread
+// bytes.
 bool Server::Impl::end_longest_idle(const std::set<Due>& of) {
   const auto since = Clock::now() + options.idle_timeout - options.least_idle;
   size_t looked = 0;
@@ -344,7 +343,7 @@ bool Server::Impl::end_oldest(const std::set<Due>& of) {
   return true;
 }
 
-// Requests in flight or on their way since before the stop.
+// Whether requests from before the stop are in flight or arriving.
 bool Server::Impl::has_work() const {
   return std::ranges::any_of(connections, [](const auto& entry) {
     const Connection& c = *entry.second;
@@ -357,7 +356,7 @@ bool Server::Impl::has_work() const {
   });
 }
 
-// Whoever comes from now on is told so, until the others have their answers.
+// Refuses new connections until the others have their answers.
 void Server::Impl::begin_stop() {
   stop_deadline = Clock::now() + options.shutdown_timeout;
   for (auto at = connections.begin(); at != connections.end();) {

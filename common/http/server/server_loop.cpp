@@ -1,4 +1,4 @@
-// The loop's way of one request: collected, checked, handed over, ended.
+// One request in the loop: collected, checked, handed over, ended.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,18 +14,18 @@ namespace split::http {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainTime{1000};
-constexpr std::chrono::milliseconds kRetry{100};  // of what no worker could take
-// About: 0.1 ms of copying, and where the memory is new up to 1 ms in a virtual machine. Who is at
-// work for longer may be made to wait for others in the middle of it.
+constexpr std::chrono::milliseconds kRetry{100};  // retries work that no worker could take
+// Approximate: 0.1 ms of copying, and with new memory up to 1 ms in a virtual machine. A thread
+// that works longer may be preempted in the middle.
 constexpr uint64_t kRoundBytes = 128 << 10;
 constexpr size_t kDrainBytes = 64 << 20;
-constexpr size_t kDrainsPart = 8;  // of the connections' limits: so many drain beside them
-constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
-// How long a worker waits for the next request of a client that came straight back before. An edge
-// is back when it has computed its own part of a token.
+constexpr size_t kDrainsPart = 8;  // fraction of the connections' limits that may drain beside them
+constexpr uint64_t kUnguardedBody = 64 << 10;  // received before the guard is asked
+// How long a worker waits for the next request of a client whose last one came at once. An edge is
+// back when it has computed its own part of a token.
 constexpr std::chrono::milliseconds kStay{10};
 
-// A large page would be there as a whole from its first byte on, and is not paid for.
+// Avoids large pages, which take all of their memory at the first byte.
 void take_small_pages(std::string& text) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(text.data()) + page - 1) / page * page;
@@ -80,8 +80,8 @@ void Server::Impl::read_more(Connection& c) {
     if (io == Io::kGone || c.drained > kDrainBytes) return destroy(c);
     return arm(c);
   }
-  // Never more than the request at hand can use: the rest waits in the kernel, and the client with
-  // it.
+  // Reads at most what the present request can use: the rest waits in the kernel, and the client
+  // with it.
   const size_t wanted = c.state == Connection::kBody ? c.head.content_length - c.in.size()
                                                      : options.max_head_bytes + 1 - c.in.size();
   const size_t before = c.in.size();
@@ -96,7 +96,7 @@ bool Server::Impl::charge(Connection& c) {
   const uint64_t bytes = std::min<uint64_t>(c.in.size(), c.head.content_length);
   if (c.memory->try_take(bytes - c.memory->bytes())) {
     if (bytes <= kSmallBody || c.in.capacity() >= c.head.content_length) return true;
-    // For all that is to come, so that it never moves again.
+    // Room for the whole body, which then never moves.
     c.in.reserve(std::max<size_t>(c.head.content_length, kOwnMapping));
     take_small_pages(c.in);
     return true;
@@ -158,13 +158,13 @@ void Server::Impl::hand_over(Connection& c) {
     c.in.erase(0, c.head.content_length);
   }
   if (exchange.is_for_loop(c.head)) return answer_here(c);
-  // Counted here: a thread whose answer is out may not be back for the next job yet.
+  // Counted here: a thread that has sent its answer may not be ready for the next job yet.
   if (counts.inflight < options.max_inflight + options.queue && give_to_worker(c)) return;
   refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
          c.head.method != "HEAD");
 }
 
-// False when no worker can take it.
+// Returns false if no worker can take it.
 bool Server::Impl::give_to_worker(Connection& c) {
   const Connection::State before = std::exchange(c.state, Connection::kBusy);
   ++counts.inflight;
@@ -174,7 +174,7 @@ bool Server::Impl::give_to_worker(Connection& c) {
   } catch (const std::bad_alloc&) {
   }
   if (taken) {
-    set_deadline(c, Clock::time_point::max());  // which no worker looks at
+    set_deadline(c, Clock::time_point::max());  // no worker reads it
     return true;
   }
   --counts.inflight;
@@ -189,7 +189,7 @@ void Server::Impl::answer_here(Connection& c) {
   write_more(c);
 }
 
-// Those that are left have the next round.
+// Leaves the rest to the next round.
 void Server::Impl::take_turns() {
   for (const uint64_t until = ready.moved + kRoundBytes;
        !ready.turns.empty() && ready.moved < until;) {
@@ -215,12 +215,12 @@ void Server::Impl::write_more(Connection& c) {
   if (answer.stream && answer.out.unsent_text() <= kStreamBytes / 2) return make_more(c);
   if (answer.out.empty()) return finish(c);
   set_deadline(c, answer.out.deadline());
-  // A client that has said its last word may still read.
+  // A client that has shut down sending may still read.
   const uint32_t event = c.waits_for == POLLIN ? EPOLLIN : EPOLLOUT;
   watch(EPOLL_CTL_MOD, c.fd.get(), event | EPOLLONESHOT);
 }
 
-// Its client is gone or too slow. A stream may take its time to end: a worker's.
+// Ends an answer whose client is gone or too slow. Ending a stream may block, and is a worker's.
 void Server::Impl::cut_off(Connection& c) {
   c.answer->failed = true;
   if (c.answer->stream) return make_more(c);
@@ -231,7 +231,7 @@ void Server::Impl::make_more(Connection& c) {
   c.state = Connection::kWaiting;
   if (give_to_worker(c)) return;
   ready.waiting.push_back(c.fd.get());
-  // Also where no worker's report will come: there was no memory, or no thread.
+  // Also if no worker will report, for want of memory or a thread.
   set_deadline(c, Clock::now() + kRetry);
 }
 
@@ -249,7 +249,7 @@ void Server::Impl::next(Connection& c, bool keep) {
   if (!keep || stop_begun()) return drain(c);
   set_deadline(c, Clock::now() + options.idle_timeout);
   if (c.in.empty()) return advance(c);
-  ready.asked.push_back(c.fd.get());  // later: an answer may have brought us here
+  ready.asked.push_back(c.fd.get());  // later: an answer may have called this
 }
 
 void Server::Impl::work(Connection& c) noexcept {
@@ -280,7 +280,7 @@ Connection::Report Server::Impl::answer_all(Connection& c) {
   }
 }
 
-// Sends what the socket takes at once; the loop does the rest, so that no client's pace keeps a
+// Sends what the socket takes at once; the loop does the rest, so that no slow client keeps a
 // thread.
 bool Server::Impl::make_and_send(Connection& c) {
   Answer& answer = *c.answer;
@@ -295,8 +295,8 @@ bool Server::Impl::make_and_send(Connection& c) {
   }
 }
 
-// A step's client asks for the next one soon: whoever answered waits for it, which saves waking the
-// loop, and a worker by it. Half of the workers are left to others.
+// A step's client soon sends the next one: the worker waits for it, which saves waking the loop and
+// a worker. Half of the workers stay free for others.
 bool Server::Impl::next_at_once(Connection& c) {
   if (!c.quick || c.head.content_length > kUnguardedBody || stopping) return false;
   if (counts.inflight + counts.staying > options.max_inflight / 2) return false;
@@ -311,7 +311,7 @@ bool Server::Impl::next_at_once(Connection& c) {
   return c.quick && room && take_whole(c);
 }
 
-// Takes a good request with all of its body, if it is there; anything else stays in `in`.
+// Takes a good request with its whole body, if available; anything else stays in `in`.
 bool Server::Impl::take_whole(Connection& c) {
   if (c.in.empty() && receive(c, c.in, options.max_head_bytes + 1) != Io::kDone) return false;
   size_t scanned = 0;
@@ -336,7 +336,7 @@ void Server::Impl::take_reports() {
     --counts.inflight;
     guarded(c.fd.get(), [&] { take_report(c); });
   }
-  // Streams that found no worker: those who came first, first.
+  // Streams that found no worker, in their order.
   size_t done = 0;
   for (; done < ready.waiting.size(); ++done) {
     const auto found = connections.find(ready.waiting[done]);
@@ -355,10 +355,10 @@ void Server::Impl::take_report(Connection& c) {
 }
 
 // Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
-// whose buffer is full is not reading and gets none.
+// with a full buffer is not reading and gets none.
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
-  // A bad head may still name its path, which is all that is looked at.
+  // A bad head may still have a path, and only that is used.
   const bool known = c.state != Connection::kHead;
   const std::vector<std::string> segments =
       known ? c.head.segments : std::vector<std::string>{first_segment(c.in)};
@@ -372,7 +372,7 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
   drain(c);
 }
 
-// Those that drain already give way, the oldest first: of the same address, then of all.
+// The oldest draining connections make room: first of the same address, then of all.
 void Server::Impl::drain(Connection& c) {
   dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
   const auto make_room = [&](const Address& of, size_t limit) {
@@ -387,7 +387,7 @@ void Server::Impl::drain(Connection& c) {
   arm(c);
 }
 
-// Frees it; where that is much, by a worker, if there is one.
+// Frees a connection's memory; if that is much, on a worker, if there is one.
 void Server::Impl::dispose(Waste waste) noexcept {
   const size_t bytes = waste.in.capacity() + waste.body.capacity();
   if (bytes <= kSmallBody && (waste.answer == nullptr || !waste.answer->out.is_large())) return;
@@ -402,7 +402,7 @@ void Server::Impl::dispose(Waste waste) noexcept {
   }
 }
 
-// The system's part of freeing, when much has been freed: a worker's work, too.
+// Returns memory to the system when much has been freed; on a worker, too.
 void Server::Impl::trim() {
   if (options.memory == nullptr || !options.memory->trim_is_due()) return;
   bool begun = false;

@@ -1,4 +1,4 @@
-// The server's loop thread: what it keeps and does. Private to common/http.
+// The state and work of the server's loop thread. Private to common/http.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,30 +19,30 @@
 
 namespace split::http {
 
-// The sockets that new connections come from.
+// The listening sockets.
 struct Door {
   Fd listener;
-  Clock::time_point again = Clock::time_point::max();  // when it is to be looked at, while shut
-  bool all_in = true;  // else the log has been told that somebody waits
+  Clock::time_point again = Clock::time_point::max();  // when to look again, while shut
+  bool all_in = true;                                  // false: the log says that connections wait
 };
 
-// The certificates of new connections, which any thread may renew.
+// The certificates of new connections, renewed by any thread.
 class Certificates {
  public:
   explicit Certificates(const Server::Options& options) : options_(options) { renew(); }
   void renew();
-  // The newest, for the loop; none: plain connections.
+  // The newest certificates, for the loop; null: plain connections.
   const TlsContext& newest();
 
  private:
   const Server::Options& options_;
   TlsContext used_;
   std::mutex mutex_;
-  TlsContext next_;  // under it: takes the place of the one that is used
+  TlsContext next_;  // guarded by it: the next current one
 };
 
-// Connections by their deadlines, and those that shake hands, ask nothing or drain by them as well,
-// so that the first of a kind is at hand.
+// Connections by deadline, and again those that shake hands, ask nothing or drain, to find the
+// first of a kind.
 struct Deadlines {
   void set(Connection& c, Clock::time_point deadline);
 
@@ -51,22 +51,22 @@ struct Deadlines {
   std::map<std::string, Address> addresses;
 };
 
-// Connections that need something else than their next event.
+// Connections with work that is not an event.
 struct Ready {
   std::vector<int> pending;  // have bytes that epoll does not know of
-  std::vector<int> asked;    // have the next request's in `in`
-  // Are to be read from or written to, in their order: some of them in each round, behind all that
-  // asks, so that those who send or take much keep nobody waiting.
+  std::vector<int> asked;    // have the next request's bytes in `in`
+  // to be read from or written to, in their order: some in each round, after all requests, so that
+  // large transfers delay nobody
   std::deque<int> turns;
-  uint64_t moved = 0;        // bytes in these
+  uint64_t moved = 0;        // bytes moved in these turns
   std::vector<int> waiting;  // in kWaiting, in their order
 };
 
-// Connections that workers have let go of.
+// Connections released by workers.
 class Reports {
  public:
   void add(Connection& c);
-  Connection* take();  // a list by next_report
+  Connection* take();  // a list linked by next_report
 
  private:
   std::mutex mutex_;
@@ -77,7 +77,7 @@ struct Counts {
   std::atomic<size_t> open{0};
   std::atomic<size_t> inflight{0};
   std::atomic<size_t> staying{0};  // workers that wait for their client's next request
-  std::atomic<Clock::duration> turn{}, turn_work{};  // the longest ones
+  std::atomic<Clock::duration> turn{}, turn_work{};  // the longest so far
 };
 
 // Everything but the certificates, the reports and the atomics belongs to the loop thread.
@@ -96,31 +96,31 @@ struct Server::Impl {
   void accept_later(int error);
   void admit(Fd fd, const sockaddr_storage& address);
   void welcome(Connection& c);
-  bool end_longest_idle(const std::set<Due>& of);  // false: none is
-  bool end_oldest(const std::set<Due>& of);        // likewise
+  bool end_longest_idle(const std::set<Due>& of);  // false: none is idle
+  bool end_oldest(const std::set<Due>& of);        // false: there is none
   void read_more(Connection& c);
   void advance(Connection& c);
-  bool charge(Connection& c);  // for its body; false: refused
+  bool charge(Connection& c);  // charges its body; false: refused
   void hand_over(Connection& c);
   void answer_here(Connection& c);
   void take_turns();
   void write_more(Connection& c);
   void cut_off(Connection& c);
-  void make_more(Connection& c);  // of a stream, by a worker
+  void make_more(Connection& c);  // hands a stream to a worker
   bool give_to_worker(Connection& c);
   void finish(Connection& c);
-  void next(Connection& c, bool keep);  // request, or the connection's end
-  // On a worker's thread:
+  void next(Connection& c, bool keep);  // begins the next request, or ends the connection
+  // Called on a worker's thread:
   void work(Connection& c) noexcept;
   Connection::Report answer_all(Connection& c);
   bool make_and_send(Connection& c);  // false: there is more to do
-  bool next_at_once(Connection& c);   // its head and body; false: the loop's to wait for
+  bool next_at_once(Connection& c);   // gets the next head and body; false: left to the loop
   bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
-  void uncount(Connection& c);  // it drains or ends
+  void uncount(Connection& c);  // when it drains or ends
   void destroy(Connection& c);
-  // The memory that a connection held. Members end from the last to the first.
+  // The memory of a connection. Members are destroyed from the last to the first.
   struct Waste {
     std::shared_ptr<MemoryShare> memory = {};
     std::string in = {}, body = {};
@@ -130,8 +130,8 @@ struct Server::Impl {
   void trim();
   void take_reports();
   void take_report(Connection& c);
-  // Calls `step` for the connection with this descriptor, which a failure of it ends: want of
-  // memory is that connection's, and the next may find some.
+  // Calls `step` for the connection of this descriptor. A failure ends that connection alone: when
+  // memory is short, the next one may find some.
   template <typename Step>
   void guarded(int fd, const Step& step) {
     try {
@@ -147,7 +147,7 @@ struct Server::Impl {
   void begin_stop();
   bool stop_begun() const { return stop_deadline != Clock::time_point::max(); }
   bool has_work() const;
-  void arm(Connection& c);  // its next event, or what is already there
+  void arm(Connection& c);  // waits for its next event, or takes what is already there
   void set_deadline(Connection& c, Clock::time_point deadline) { deadlines.set(c, deadline); }
 
   const Options options;
@@ -164,7 +164,7 @@ struct Server::Impl {
   Clock::time_point stop_deadline = Clock::time_point::max();  // set once the stop has begun
   Counts counts;
   Reports reports;
-  Workers workers;  // last: its threads use what is above
+  Workers workers;  // destroyed first: its threads use the other members
 };
 
 }  // namespace split::http

@@ -8,7 +8,7 @@ namespace split::http {
 bool Workers::submit(std::function<void()> job) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
-  // Jobs already queued have idle threads on their way to them.
+  // Queued jobs have idle threads on their way.
   if (idle_ <= jobs_.size()) {
     const bool started = running_.size() < options_.most && start_thread();
     if (!started && (running_.empty() || jobs_.size() >= idle_ + options_.queue)) return false;
@@ -23,7 +23,7 @@ bool Workers::start_thread() {
   if (pthread_attr_init(&attributes) != 0) return false;
   size_t stack = options_.stack_bytes;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  stack = std::max<size_t>(stack, 4 << 20);  // their frames are several times larger
+  stack = std::max<size_t>(stack, 4 << 20);  // sanitizers' frames are several times larger
 #endif
   pthread_attr_setstacksize(&attributes, stack);
   pthread_t thread;
@@ -31,7 +31,7 @@ bool Workers::start_thread() {
   pthread_attr_destroy(&attributes);
   if (started) {
     running_.push_back(thread);
-    ++idle_;  // on its way: counts as one that will take a job
+    ++idle_;  // counts as idle while on its way to a job
   }
   return started;
 }
@@ -68,9 +68,9 @@ void Workers::retire(std::unique_lock<std::mutex>& lock) {
   --idle_;
   const pthread_t self = pthread_self();
   std::erase_if(running_, [&](pthread_t thread) { return pthread_equal(thread, self) != 0; });
-  // The one before has left work(): its stack goes now, this one's with the next.
+  // The previous one has left work(): frees its stack; this one's goes with the next.
   const auto before = std::exchange(retired_, self);
-  // The system may take its time to end it, and the server's loop takes the lock for each request.
+  // Without the lock, which the loop takes for each request: ending a thread may take a while.
   lock.unlock();
   if (before) pthread_join(*before, nullptr);
 }

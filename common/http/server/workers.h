@@ -15,33 +15,33 @@
 
 namespace split::http {
 
-// Every function may be called from any thread, close() once.
+// Any thread; close() once.
 class Workers {
  public:
   struct Options {
-    size_t keep = 8;    // threads that stay when idle
+    size_t keep = 8;    // idle threads that stay
     size_t most = 256;  // threads at most
-    size_t queue = 64;  // jobs that wait when all are busy
+    size_t queue = 64;  // jobs that wait while all threads are busy
     size_t stack_bytes = 256 << 10;
-    std::chrono::milliseconds linger{2000};  // how long a thread above `keep` stays idle
+    std::chrono::milliseconds linger{2000};  // idle time of a thread above `keep`
   };
   explicit Workers(const Options& options) : options_(options) { running_.reserve(options.most); }
   ~Workers() { close(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // False when every thread is busy and the queue is full, or no thread can be started. Jobs must
-  // not throw.
+  // Returns false if every thread is busy and the queue is full, or no thread can be started. Jobs
+  // must not throw.
   bool submit(std::function<void()> job);
-  // Runs what is queued, then ends all threads: with what they keep for themselves, too.
+  // Runs the queue, then ends all threads and frees their stacks.
   void close();
   size_t threads() const;
 
  private:
   static void* enter(void* self);
   void work();
-  bool start_thread();  // under the lock
-  // The last that an idle thread does; lets go of the lock.
+  bool start_thread();  // call with the lock held
+  // Ends an idle thread; releases the lock.
   void retire(std::unique_lock<std::mutex>& lock);
 
   const Options options_;
@@ -49,7 +49,7 @@ class Workers {
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
   std::vector<pthread_t> running_;
-  std::optional<pthread_t> retired_;  // the last one, to be joined
+  std::optional<pthread_t> retired_;  // the last retired one, to be joined
   size_t idle_ = 0;
   bool closed_ = false;
 };

@@ -133,7 +133,7 @@ export class Answer {
     });
     const table = document.createElement('table'), took = document.createElement('p');
     table.append(...rows);
-    const cost = token.ms === 0 ? 'guessed, 0 ms' : millis(token.ms);  // it came in the step of the token before
+    const cost = token.ms === 0 ? 'guessed, 0 ms' : millis(token.ms);  // part of the previous token's step
     took.textContent = `${cost} · ${token.cut === 'cloud' ? 'the cloud' : `cut ${token.cut}`} · token ${index + 1} of ${this.tokens.length} · ${bytes(token.up + token.down)}`;
     this.card.replaceChildren(table, took);
     this.card.hidden = false;

@@ -22,27 +22,27 @@ const scene = new Scene($('stages'), (value) => move_to(value));
 const seen = new plan.Seen();
 
 let state;        // the edge's last status
-let running;      // AbortController of the answer that runs
-let wanted;       // the boundary that a move is on its way to
-let moving;       // whether a change that a person asked for is on its way
-let moved_words;  // why it moved when nobody asked
+let running;      // AbortController of the running answer
+let wanted;       // the target of a pending move
+let moving;       // a change that a person asked for is pending
+let moved_words;  // why the cut moved by itself
 let chosen;       // a person chose a place since the answer on the page began
-let lost_since;   // when the cloud, or
-let gone_since;   // this computer's edge, was first not there
-let asked;        // the request of the last answer, and
-let receipt;      // its receipt, or of the one that runs
+let lost_since;   // when the cloud was first missing
+let gone_since;   // when this computer's edge was first missing
+let asked;        // the request of the last answer
+let receipt;      // the receipt of that, or of the running answer
 let kept_here;    // {bytes} of weights on this computer's disk
-let about;        // the model, its bytes and whether it has a template,
-let chatting = false;  // by which the page chats
+let about;        // the model, its bytes and whether it has a template
+let chatting = false;  // the page chats, with the model's template
 
-// Tells of an error; one of a cloud that is away is over when that answers again.
+// Shows an error; a lost cloud's ends when the cloud answers again.
 const tell = (error) => tell_of(error, state?.server.url);
 
 // --- where the model runs
 
 const seconds_since = (time) => time === undefined ? undefined : Math.round((performance.now() - time) / 1000);
 
-// Gives a select these [value, words], and leaves it alone where it has them.
+// Sets a select's [value, words], unless it has them already.
 function options(select, list, value) {
   const made = JSON.stringify(list);
   if (select.dataset.made !== made) {
@@ -70,7 +70,7 @@ function show_status() {
   show_data();
   $('place').hidden = layers === null;
   if (layers === null) {
-    $('summary').textContent = lost_since === undefined && state.begins ? `Texts begin on the cloud at ${state.server.url}; what comes here is not known yet.`
+    $('summary').textContent = lost_since === undefined && state.begins ? `Texts begin on the cloud at ${state.server.url}; the layers to load here are not known yet.`
       : `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
@@ -154,7 +154,7 @@ function take_status(now) {
   } else {
     lost_since ??= performance.now();
   }
-  // Where later answers begin, and nobody asked for it.
+  // The place of later answers changed by itself.
   if (before?.layers && state.layers && before.model === state.model && before.cut !== state.cut && !moving) {
     const pick = state.plan?.pick;
     const reason = lost_since !== undefined ? 'cloud_lost' : !state.auto ? 'asked_elsewhere' : 'landed';
@@ -166,7 +166,7 @@ function take_status(now) {
   if (now.layers && (landed || (kept_here?.bytes ?? 0) < now.bytes_downloaded)) look_at_disk().catch(() => {});
 }
 
-// Answers may overtake each other: a status that was asked for before the one on the page is of no use.
+// Answers may overtake each other: drop a status that was requested before the one on the page.
 let statuses_asked = 0, status_taken = 0;
 
 async function refresh() {
@@ -237,7 +237,7 @@ async function move_to(value) {
   if ($('trouble').hidden && running) trouble('This answer ends where it began; the next one begins there.');
 }
 
-// Returns false where the answer that runs cannot move.
+// Returns false if the running answer cannot move.
 async function move_running(cut) {
   moving = true;
   scene.set_disabled(true);
@@ -269,12 +269,12 @@ function busy(now) {
   $('text').setAttribute('aria-busy', String(now));
 }
 
-// Whether the tail of one's own answers a request: no other text is the right one for it.
+// Whether the fine-tuned tail answers a request: no other model gives that text.
 const is_personal = (request) => Boolean(state?.tail) && request?.model === state.tail.model;
 
 const in_words = (cut) => cut === 'cloud' ? 'cloud' : cut === 0 ? 'here' : `cut ${cut}`;
 
-// One token of the answer that runs, and what it took.
+// Shows a token of the running answer with its costs.
 function take(token) {
   const {move, ms} = token;
   answer.add({...token, moved: move && in_words(move.to)});
@@ -350,7 +350,7 @@ async function generate(event) {
   }
 }
 
-// The last prompt once more; of a chat its last turn.
+// Repeats the last prompt; in a chat the last turn.
 function again() {
   if (chatting) form.write_prompt(chat.back());
   generate();
@@ -384,7 +384,7 @@ function edit(editing) {
   $('prompt').focus();
 }
 
-// The same request, unsplit, on the cloud: the first character that differs, if one does.
+// Repeats the request unsplit on the cloud, and shows the first character that differs, if any.
 async function compare() {
   const [was, said] = [$('parity').className, $('parity').textContent];
   running = new AbortController();

@@ -13,7 +13,7 @@ function node_of({role, content}) {
 }
 
 export class Chat {
-  turns = [];  // {role, content}: of a user and of the model in turn
+  turns = [];  // {role, content}: user and model alternate
 
   constructor(text) {
     this.text = text;
@@ -43,7 +43,7 @@ export class Chat {
     this.turns.push(asked);
     return {messages: [...this.turns], node};
   }
-  // It has ended with this text. Without any it is as if it had not been asked.
+  // Ends the turn with this text; drops the turn without any.
   end(content) {
     if (content === '') {
       this.turns.pop();
@@ -54,7 +54,7 @@ export class Chat {
     keep(kKept, this.turns);
     return content !== '';
   }
-  // Takes the last turn away; returns what it asked.
+  // Removes the last turn; returns its prompt.
   back() {
     this.edit(false);
     const [asked] = this.turns.splice(-2);

@@ -2,5 +2,5 @@
 
 export const ask = (path, init) => fetch(path, {...init, cache: 'no-store'});
 
-// What a person reads when it is gone.
+// The message when the edge is gone.
 export const gone = 'The edge does not answer. Is edge_client still running?';

@@ -4,7 +4,7 @@ import {bytes, millis} from './machines.js';
 import {line_ms} from './tally.js';
 
 const kBars = 512;  // tokens the plot shows: the last ones
-const kLeft = 52, kRight = 8, kTop = 16, kBottom = 22;  // of the bars, in pixels
+const kLeft = 52, kRight = 8, kTop = 16, kBottom = 22;  // margins of the bars, in pixels
 
 // The least of 1, 2 and 5 times a power of ten that three of which reach the top.
 function step_of(top) {
@@ -20,7 +20,7 @@ function made(parent, name, attributes, text) {
   return node;
 }
 
-// Of each token some parts, one on the other. `say` puts a figure into words, `axis` a round one, `tell` a token.
+// Stacks each token's parts. `say` puts a figure into words, `axis` a round one, `tell` a token.
 export class Plot {
   constructor(svg, readout, {parts, say, axis, tell}) {
     Object.assign(this, {svg, readout, parts, say, axis, tell, name: svg.getAttribute('aria-label')});

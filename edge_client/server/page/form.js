@@ -1,4 +1,4 @@
-// What is asked: the prompt and the sampling, which survive a reload, those of a chat apart from those of a text that goes on.
+// The request: prompt and sampling, which survive a reload, kept apart for chats and for texts to continue.
 
 import {keep, kept} from './kept.js';
 

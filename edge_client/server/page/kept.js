@@ -1,4 +1,4 @@
-// What survives a reload, where the browser keeps anything.
+// Values that survive a reload, if the browser keeps any.
 
 export function kept(name) {
   try {

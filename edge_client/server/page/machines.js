@@ -8,7 +8,7 @@ export const bytes = (n) => {
   return `${Math.round(n)} B`;
 };
 export const millis = (ms) => ms >= 1e3 ? `${(ms / 1e3).toFixed(ms >= 1e4 ? 0 : 1)} s` : `${ms.toFixed(ms >= 100 ? 0 : ms >= 10 ? 1 : 2)} ms`;
-export const round_millis = (ms) => ms >= 1e3 ? `${Number((ms / 1e3).toFixed(2))} s` : `${Number(ms.toFixed(2))} ms`;  // of an axis
+export const round_millis = (ms) => ms >= 1e3 ? `${Number((ms / 1e3).toFixed(2))} s` : `${Number(ms.toFixed(2))} ms`;  // label of an axis
 
 const kOuter = 1.5;  // width of embed, norm and head in blocks (style.css says it again for .outer)
 const is_block = (stage) => stage.name.startsWith('block.');
@@ -79,7 +79,7 @@ function aimed(state, value, on_its_way) {
   });
 }
 
-// Of the stages: one measured in a bad moment, far beyond the rest, makes the others no smaller.
+// The slowest stage, without an outlier: one measured in a bad moment makes the others no smaller.
 function slowest(stages) {
   const times = stages.map((stage) => stage.ms ?? 0).filter((ms) => ms > 0).sort((a, b) => a - b);
   return Math.max(Math.min(times.at(-1) ?? 0, 4 * (times[times.length >> 1] ?? 0)), 1e-6);
@@ -178,7 +178,7 @@ export class Scene {
         : left > 0 ? `${bytes(left)} to fetch` : 'the weights are here'].join(' · ');
   }
 
-  // What a token of this answer sent over the wire: nothing is known of the next one's.
+  // Bytes of a token of this answer: the next one's are unknown.
   say_wire() {
     const {travels} = this.receipt || this.state?.kind === 'encoder' ? this : {}, wire = this.root.querySelector('#wire');
     wire.classList.toggle('dim', this.lost !== undefined);

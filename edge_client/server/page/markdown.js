@@ -4,11 +4,11 @@
 
 import './marked.js';
 
-const kMostDepth = 16;       // of lists and quotes in one another; deeper ones are shown as they stand
+const kMostDepth = 16;       // levels of nested lists and quotes; deeper ones are shown as written
 const kMostLength = 20_000, kMostMarks = 2000;  // characters that are read as Markdown, and of those the ones that mark something
-const kMostMs = 100;  // that one reading may take
+const kMostMs = 100;  // limit of one parse
 
-const kNames = {amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'"};  // which marked writes for these, and models too
+const kNames = {amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'"};  // names that marked and models write
 const plain = (text) => text.replace(/&(amp|lt|gt|quot|#39);/g, (_, name) => kNames[name]);
 
 function safe_address(href) {

@@ -5,9 +5,9 @@ import {boundary, boundary_now, bytes, cut_of, everything, highest, is_above, mi
 const kWhy = {landed: 'its weights have landed', cloud_lost: 'the cloud was lost', asked_elsewhere: 'another program asked for it'};
 export const why = (word) => kWhy[word] ?? String(word).replaceAll('_', ' ');
 
-const kTokens = 64;  // of the text whose time a plan compares
+const kTokens = 64;  // length of the text whose time a plan compares
 
-// What answers cost at each cut, as this page saw it.
+// Costs of answers at each cut, as seen by this page.
 export class Seen {
   cuts = new Map();
   add(cut, ms, first) {
@@ -40,7 +40,7 @@ function name_of(state, value) {
   return value === everything(state) ? 'all on the cloud' : value === 0 ? 'all here' : `cut ${value}`;
 }
 
-// Of what is shown (shown.js). `pick` is called with the boundary of a row that a person chose.
+// The plan of what is shown (shown.js). `pick` is called with the boundary of a row that a person chose.
 export function draw(body, sentence, {drawn, next: state, is_next}, seen, pick) {
   const now = boundary(state), to = boundary_now(state), at = boundary_now(drawn), planned = new Map(), encoder = state.kind === 'encoder';
   for (const row of state.plan?.cuts ?? []) planned.set(row.cut === 'cloud' ? everything(state) : row.cut, row);
@@ -81,7 +81,7 @@ export function draw(body, sentence, {drawn, next: state, is_next}, seen, pick) 
     : seen.cuts.size === 0 ? 'Times appear here as answers are measured.' : 'Measured by this page.';
 }
 
-// What the plan would have and why, and where the rows say otherwise, that too.
+// The plan's pick and its reason, with the rows' own if that differs.
 function plan_words(state, best, {why: reason, reason: words}, texts) {
   const now = best === boundary(state), [fastest, ms] = [...texts].reduce((least, row) => row[1] < least[1] ? row : least, [best, texts.get(best) ?? Infinity]);
   const plan = `${now ? 'The plan stays' : state.auto ? 'The plan is going' : 'The plan would go'} ${now ? 'at' : 'to'} “${name_of(state, best)}”: ${words ?? why(reason)}`;

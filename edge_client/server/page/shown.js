@@ -1,4 +1,4 @@
-// What the picture shows: the answer on the page, where it runs or where it ended; and the next one's place where there is no answer, or
+// The subject of the picture: the answer on the page, where it runs or where it ended; and the next one's place where there is no answer, or
 // once a person has chosen another place.
 
 import {based, boundary_now, placed} from './machines.js';

@@ -66,10 +66,10 @@ async function stream(request, on_event, signal, ready) {
 }
 
 export const source = {
-  // What runs where: GET /split/status.
+  // Returns what runs where: GET /split/status.
   status: async () => (await send('GET', 'split/status')).json(),
 
-  // Of the model: whether it has a template that makes a prompt of a chat, and the bytes of all its weights.
+  // Returns whether the model has a chat template, and the bytes of all its weights.
   about: async () => {
     const [props, tags] = await Promise.all(['props', 'api/tags'].map(async (path) => (await send('GET', path)).json()));
     return {has_template: Boolean(props.chat_template), bytes: tags.models[0].size};

@@ -1,4 +1,4 @@
-// What each token of an answer took: what one event's receipt says beyond the receipt of the event before.
+// The costs of each token: the difference of consecutive events' receipts.
 
 // The five likeliest tokens with their probabilities, and the one that was drawn, if it is none of them.
 function candidates(logprobs) {
@@ -8,14 +8,14 @@ function candidates(logprobs) {
   return top.map(([text, logprob]) => [text, Math.exp(logprob)]);
 }
 
-// What a receipt says of the cloud and the line together.
+// The time of the cloud and the line together, by a receipt.
 export const line_ms = (receipt) => receipt.cloud_and_line_ms ?? receipt.cloud_ms + receipt.wire_ms;
 
 export class Tally {
   tokens = 0;
   told_before = 0;  // ms that the page itself measured of what the cloud streams
 
-  // Of one event: its token with {cloud, wire, edge, both} ms and {up, down} bytes, or only its `text` where it says no cost.
+  // Returns an event's token with {cloud, wire, edge, both} ms and {up, down} bytes, or only its `text` if it has no costs.
   take(chunk) {
     const choice = chunk.choices[0], now = chunk.usage?.splitcompute, before = this.receipt;
     this.usage = chunk.usage ?? this.usage;
@@ -27,7 +27,7 @@ export class Tally {
     let both = spent(line_ms);
     const move = now.moves.length > (before?.moves.length ?? 0) ? now.moves.at(-1) : undefined;
     const cut = now.moves.at(-1)?.to ?? now.cut, first = this.tokens++ === 0;
-    // What the cloud streams is told in full only at its end: until then its time is that between two tokens.
+    // A stream's costs come at its end: until then a token's time is the interval between two tokens.
     const arrived = performance.now();
     let streamed = cut === 'cloud' && now.cloud_ms === null;
     if (cut === 'cloud' && edge + both === 0) {

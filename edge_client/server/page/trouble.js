@@ -1,4 +1,4 @@
-// The notice of what went wrong.
+// The notice of an error.
 
 const notice = document.getElementById('trouble');
 let told_at;  // when

@@ -7,7 +7,7 @@ import {startEdge} from './tab.js';
 
 const server = new URL('..', location.href).href.replace(/\/$/, '');
 const wished = new URLSearchParams(location.hash.slice(1));  // #model=ID, #goal=fast; form.js reads #prompt=WORDS
-let key = '';  // in memory only
+let key = '';  // kept in memory alone
 const kStays = /--cut auto: (.*texts stay on the cloud)/;  // why no layer comes here
 
 export const gone = 'The edge in this tab has ended. Reload the page.';
@@ -47,7 +47,7 @@ function asked_key(wrong) {
 
 const json = (value, status = 200) => new Response(JSON.stringify(value), {status, headers: {'Content-Type': 'application/json'}});
 
-// What an edge would say of a model that runs on the cloud alone.
+// The status that an edge would give of a model that runs on the cloud alone.
 async function status_alone() {
   const models = (await (await of_server('v1/models')).json()).data.map(({id}) => id), model = models[0];
   const about = await (await of_server(`v1/models/${model}`)).json();

@@ -6,10 +6,10 @@ export const suspends = () => 'Suspending' in WebAssembly && 'promising' in WebA
 
 export class Fibres {
   #main;
-  #waiting = new Map();  // by key: those that wait for it, in their order
+  #waiting = new Map();  // key -> the fibres that wait for it, in their order
   #timers = 0;
-  #running = 0;  // or about to
-  #turns = [];   // those that only gave way
+  #running = 0;  // fibres that run or are about to
+  #turns = [];   // fibres that only yielded
   #channel = new MessageChannel();
   #onIdle;
   #onTrap;

@@ -22,7 +22,7 @@ const hold = (name) => new Promise((held, failed) => {
 export class OpfsStore {
   readsLater = true;
   #root;
-  #handles = new Map();  // by number: {file} that is read, or {sync, entry, release} that is written; {full} where it was not
+  #handles = new Map();  // number -> {file} for reading, or {sync, entry, release} for writing; {full}: a write failed
   #last = 0;
   #used = {};
   #telling;  // a write of #used that is to come

@@ -1,4 +1,4 @@
-// Which of the two files this browser takes. With relaxed-simd a product and a sum may be rounded
+// Chooses between the two files for this browser. With relaxed-simd a product and a sum may be rounded
 // once or twice, and a dot product of bytes is the engine's own: both are tried here, and where they
 // are as every other machine computes them, this tab gives the same bits as a native edge.
 
@@ -13,7 +13,7 @@ const module = new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0
 
 const kTriples = 2000;
 
-// What a browser needs at all and lacks, in words; null where it has everything.
+// Says what this browser lacks; null: nothing.
 export function missing() {
   if (!('Suspending' in WebAssembly && 'promising' in WebAssembly)) return 'WebAssembly that waits (JSPI)';
   if (!('Exception' in WebAssembly)) return 'WebAssembly exceptions';

@@ -4,8 +4,8 @@
 const kMissing = 44, kBusy = 10, kIo = 29;  // wasi-libc's ENOENT, EBUSY and EIO
 
 export class MemoryStore {
-  #files = new Map();    // by path: {bytes, written (ms), identity}
-  #handles = new Map();  // by number: {file, path, taken}
+  #files = new Map();    // path -> {bytes, written (ms), identity}
+  #handles = new Map();  // number -> {file, path, taken}
   #last = 0;
   #now = () => Date.now();
 
@@ -81,7 +81,7 @@ export class Files {
   #memory;
   #wake;
   #store;
-  #lists = new Map();  // by that address: what list() gave
+  #lists = new Map();  // that address -> the result of list()
   open = 0;            // calls that have not answered
 
   constructor(memory, wake, store) {

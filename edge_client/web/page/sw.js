@@ -7,7 +7,7 @@ const isFixed = (url) => /-[0-9a-f]{16}\.wasm$/.test(url);
 self.addEventListener('install', () => self.skipWaiting());
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
 
-// What a page has loaded before this was here: {keep: [addresses]}. Other builds' modules go.
+// Keeps the files that a page loaded before this worker: {keep: [addresses]}. Other builds' modules go.
 self.addEventListener('message', (event) => event.waitUntil((async () => {
   const cache = await caches.open(kCache), wanted = new Set(event.data.keep);
   for (const {url} of await cache.keys()) {

@@ -23,7 +23,7 @@ function readBody(path, body) {
 // How far the texts of a stream were told, by choice. Asked for once more, its events may be cut elsewhere.
 class Told {
   #lengths = new Map();
-  #known = new Map();  // of these, what comes again
+  #known = new Map();  // texts of these that will come again
   again() { this.#known = new Map(this.#lengths); }
   // The event without what was told before; null where that is all of it.
   rest(json) {

@@ -11,7 +11,7 @@ const kNoSuchCall = 52;  // wasi-libc's ENOSYS
 const kShareOfDisk = 0.95;
 
 const memory = new Memory();
-const asked = new Map();  // by number: the port of each request that runs
+const asked = new Map();  // number -> the port of a running request
 let last = 0, files, exports, edge, opened, why = '';
 
 const tell = (type, more = {}) => postMessage({type, ...more});

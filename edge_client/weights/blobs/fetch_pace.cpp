@@ -5,7 +5,7 @@
 namespace split::edge {
 namespace {
 
-constexpr double kSeconds = 0.1;                // of a range
+constexpr double kSeconds = 0.1;                // time of a range
 constexpr uint64_t kLeast = 16 << 10;           // bytes: shorter ranges are mostly round trips
 constexpr uint64_t kUnknown = 64 << 10;         // if no rate is known: 0.1 s of 5 Mbit/s
 constexpr uint64_t kTeaches = 8 << 10;          // bytes: fewer say nothing about the rate

@@ -118,7 +118,7 @@ CutBlobs blobs_by_cut(const Model& model, const wire::ModelInfo& info,
 }
 
 std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache) {
-  std::map<std::string, bool> here;  // by hash
+  std::map<std::string, bool> here;  // keyed by hash
   std::vector<uint64_t> missing;
   for (const std::vector<wire::BlobInfo>& of_cut : blobs) {
     uint64_t bytes = 0;
