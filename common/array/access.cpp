@@ -140,6 +140,7 @@ std::optional<Access> through(const Node& view, const Access& in) {
     case Op::k_reshape:
       return reshaped(in, view.dims);
     case Op::k_detach:
+    case Op::k_custom:
       return out;
     case Op::k_permute:
       for (size_t i = 0; i < out.axes.size(); ++i) {
@@ -159,6 +160,15 @@ std::optional<Access> through(const Node& view, const Access& in) {
       return out;
     case Op::k_pad:
       return padded(view, in);
+    case Op::k_window: {
+      const auto at = static_cast<size_t>(view.attributes[0]);
+      Axis& axis = out.axes[at];
+      if (!axis.whole()) return std::nullopt;
+      const int64_t size = view.dims.back(), each = axis.stride;
+      axis = {view.dims[at], each * static_cast<int64_t>(view.attributes[1]), 0, view.dims[at]};
+      out.axes.push_back({size, each * static_cast<int64_t>(view.attributes[2]), 0, size});
+      return out;
+    }
     default:
       CHECK(false);
   }

@@ -9,6 +9,9 @@
 
 namespace split::array {
 
+// Axes of a tensor of 8, each of which is a window's two.
+inline constexpr size_t kMostAccessAxes = 16;
+
 struct Axis {
   int64_t size = 1;
   int64_t stride = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "array/executor.h"
+#include "array/row_loops.h"
 #include "array/tape_loops.h"
 #include "base/error.h"
 #include "base/resources/thread_pool.h"
@@ -83,24 +84,32 @@ class CpuExecutor final : public Executor {
   CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Schedule& schedule, Leaves leaves);
 
   void run() override;
-  std::span<const float> floats(size_t buffer) override {
-    return {places_[buffer].floats, static_cast<size_t>(schedule_.buffers[buffer].count)};
+  std::span<const std::byte> bytes(size_t buffer) override {
+    const BufferSpec& spec = schedule_.buffers[buffer];
+    return {static_cast<const std::byte*>(places_[buffer]),
+            static_cast<size_t>(spec.count) * spec.number_bytes()};
   }
   size_t arena_bytes() const override { return arena_.size() * sizeof(float); }
 
  private:
-  struct Place {
-    float* floats = nullptr;
-    const int32_t* numbers = nullptr;
-  };
+  float* floats(int buffer) const {
+    return static_cast<float*>(places_[static_cast<size_t>(buffer)]);
+  }
+  const void* base_of(const Operand& operand) const {
+    return operand.buffer < 0 ? nullptr : places_[static_cast<size_t>(operand.buffer)];
+  }
   void run_tape(size_t i);
   void run_product(size_t i);
-  void run_rows(size_t i);
+  void run_take(const Kernel& kernel);
+  void run_put(const Kernel& kernel);
+  void run_along(const Kernel& kernel);
+  std::vector<int64_t> index_of(const Kernel& kernel) const;
 
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   const Schedule& schedule_;
-  std::vector<Place> places_;       // of buffers
+  const std::vector<Store::Entry*> leaves_;
+  std::vector<void*> places_;       // of buffers
   std::vector<TapeLoops> tapes_;    // of kernels
   std::vector<size_t> workspaces_;  // of kernels, where they begin in the arena
   std::vector<float> arena_;
@@ -108,17 +117,17 @@ class CpuExecutor final : public Executor {
 
 CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Schedule& schedule,
                          Leaves leaves)
-    : kernels_(kernels), pool_(pool), schedule_(schedule), places_(leaves.size()) {
+    : kernels_(kernels),
+      pool_(pool),
+      schedule_(schedule),
+      leaves_(leaves.begin(), leaves.end()),
+      places_(leaves.size()) {
   Layout layout(schedule_, cpu_workspace);
   arena_.resize(layout.floats + kLine);
   const auto address = reinterpret_cast<uintptr_t>(arena_.data());
   float* const begin = arena_.data() + (64 - address % 64) % 64 / sizeof(float);
   for (size_t b = 0; b < places_.size(); ++b) {
-    if (layout.placed[b]) places_[b].floats = begin + layout.at[b];
-    if (leaves[b] == nullptr) continue;
-    const bool numbers = leaves[b]->dtype == DType::kI32;
-    places_[b] = {numbers ? nullptr : leaves[b]->floats.data(),
-                  numbers ? leaves[b]->numbers.data() : nullptr};
+    if (layout.placed[b]) places_[b] = begin + layout.at[b];
   }
   workspaces_ = std::move(layout.workspaces);
   for (size_t& workspace : workspaces_) workspace += static_cast<size_t>(begin - arena_.data());
@@ -126,6 +135,9 @@ CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Sche
 }
 
 void CpuExecutor::run() {
+  for (size_t b = 0; b < places_.size(); ++b) {  // which may have moved
+    if (leaves_[b] != nullptr) places_[b] = leaves_[b]->bytes().data();
+  }
   const ThreadPool::Step step(pool_);
   for (size_t i = 0; i < schedule_.kernels.size(); ++i) {
     switch (schedule_.kernels[i].kind) {
@@ -137,15 +149,20 @@ void CpuExecutor::run() {
         run_product(i);
         break;
       case KernelKind::kTake:
+        run_take(schedule_.kernels[i]);
+        break;
       case KernelKind::kPut:
-        run_rows(i);
+        run_put(schedule_.kernels[i]);
+        break;
+      case KernelKind::kScan:
+      case KernelKind::kOrder:
+        run_along(schedule_.kernels[i]);
         break;
     }
   }
   for (const auto& [from, to] : schedule_.copies) {
-    const auto n = static_cast<size_t>(schedule_.buffers[static_cast<size_t>(from)].count);
-    std::memcpy(places_[static_cast<size_t>(to)].floats, places_[static_cast<size_t>(from)].floats,
-                n * sizeof(float));
+    const size_t n = schedule_.buffers[static_cast<size_t>(from)].words();
+    if (n > 0) std::memcpy(floats(to), floats(from), n * sizeof(float));
   }
 }
 
@@ -153,13 +170,9 @@ void CpuExecutor::run_tape(size_t i) {
   const Kernel& kernel = schedule_.kernels[i];
   const TapeLoops& tape = tapes_[i];
   const CpuKernels& kernels = kernels_;
-  std::vector<Base> bases(kernel.tape.size());
-  for (size_t k = 0; k < bases.size(); ++k) {
-    const int buffer = kernel.tape[k].operand.buffer;
-    if (buffer < 0) continue;
-    const Place& place = places_[static_cast<size_t>(buffer)];
-    bases[k] = {place.floats, place.numbers};
-  }
+  std::vector<const void*> bases(kernel.tape.size());
+  for (size_t k = 0; k < bases.size(); ++k) bases[k] = base_of(kernel.tape[k].operand);
+  const size_t number = dtype_size(computing(kernel.dtype));
   const bool columns = kernel.kind == KernelKind::kColumns;
   const int64_t all = columns ? kernel.lanes : kernel.rows, inner = kernel.inner;
   const int64_t block =
@@ -169,41 +182,49 @@ void CpuExecutor::run_tape(size_t i) {
               : std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, inner) / block) * block;
   pool_.run(static_cast<size_t>(divided_up(all, each)), [&](size_t task) {
     const size_t room = tape.scratch_floats();
-    float* const scratch = thread_scratch(room + static_cast<size_t>(2 * block));
-    std::vector<const float*> values(kernel.tape.size());
+    float* const scratch = thread_scratch(room + static_cast<size_t>(6 * block));
+    std::vector<const void*> values(kernel.tape.size());
     const int64_t end = std::min(all, (static_cast<int64_t>(task) + 1) * each);
     for (int64_t row = static_cast<int64_t>(task) * each; row < end; row += block) {
       const int64_t rows = std::min(block, end - row);
       if (!columns) {
         tape.run(kernels, bases, row, rows, scratch, values);
         for (const auto& output : kernel.outputs) {
-          const Value& value = kernel.tape[static_cast<size_t>(output.value)];
+          const TapeValue& value = kernel.tape[static_cast<size_t>(output.value)];
           const int64_t n = value.full ? inner : 1;
-          std::memcpy(places_[static_cast<size_t>(output.buffer)].floats + row * n,
+          const size_t each_bytes = dtype_size(computing(value.dtype));
+          auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(output.buffer)]);
+          std::memcpy(to + static_cast<size_t>(row * n) * each_bytes,
                       values[static_cast<size_t>(output.value)],
-                      static_cast<size_t>(rows * n) * sizeof(float));
+                      static_cast<size_t>(rows * n) * each_bytes);
         }
         continue;
       }
-      float *sum = scratch + room, *next = sum + block;
-      const Op join = kernel.reduce == Op::k_reduce_sum   ? Op::k_add
-                      : kernel.reduce == Op::k_reduce_max ? Op::k_maximum
-                                                          : Op::k_minimum;
-      float start = 0;
-      kernels.reduce[kernel.reduce](&start, 0, 1, 0, &start);
-      std::fill_n(sum, rows, start);
+      void *sum = scratch + room, *next = scratch + room + 2 * static_cast<size_t>(block);
+      const auto n = static_cast<size_t>(rows);
+      const RowLoops& loops = row_loops(computing(kernel.dtype));
+      const CpuKernels::Binary join = computing(kernel.dtype) != DType::kF32 ? nullptr
+                                      : kernel.reduce == Op::k_reduce_sum ? kernels.binary[Op::k_add]
+                                                                          : nullptr;
+      loops.start[kernel.reduce](nullptr, 0, n, sum);
       for (int64_t m = 0; m < kernel.rows; ++m) {
         tape.run(kernels, bases, m * kernel.lanes + row, rows, scratch, values);
-        const float* x = values.back();
+        const void* x = values.back();
         if (kernel.tape.back().uniform) {
-          kernels.binary_by[join](sum, *x, next, static_cast<size_t>(rows));
+          float* const all = scratch + room + 4 * static_cast<size_t>(block);
+          for (size_t i = 0; i < n; ++i) std::memcpy(reinterpret_cast<std::byte*>(all) + i * number, x, number);
+          x = all;
+        }
+        if (join != nullptr) {
+          join(static_cast<float*>(sum), static_cast<const float*>(x), static_cast<float*>(next), n);
         } else {
-          kernels.binary[join](sum, x, next, static_cast<size_t>(rows));
+          loops.join[kernel.reduce](sum, x, nullptr, next, n);
         }
         std::swap(sum, next);
       }
-      std::memcpy(places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats + row, sum,
-                  static_cast<size_t>(rows) * sizeof(float));
+      std::memcpy(static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]) +
+                      static_cast<size_t>(row) * number,
+                  sum, n * number);
     }
   });
 }
@@ -212,10 +233,9 @@ void CpuExecutor::run_product(size_t i) {
   const Kernel& kernel = schedule_.kernels[i];
   const Product product(kernel);
   const int64_t r = kernel.r, k = kernel.k, m = kernel.m, batch = kernel.batch;
-  float* const y = places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats;
+  float* const y = floats(kernel.outputs[0].buffer);
   if (r == 0 || m == 0 || batch == 0) return;
-  const float* const a = places_[static_cast<size_t>(kernel.a.buffer)].floats;
-  const float* const b = places_[static_cast<size_t>(kernel.b.buffer)].floats;
+  const float *const a = floats(kernel.a.buffer), *const b = floats(kernel.b.buffer);
   float* const packed_b = arena_.data() + workspaces_[i];
   const int64_t b_count = product.one_b ? 1 : batch, a_count = product.one_a ? 1 : batch;
   float* const copied_a = packed_b + product.b_floats * static_cast<size_t>(b_count);
@@ -280,46 +300,84 @@ void CpuExecutor::run_product(size_t i) {
   });
 }
 
-// Rows of a table by an index, or added to one. A row of the table is one task's, so that sums have
-// the index's order.
-void CpuExecutor::run_rows(size_t i) {
-  const Kernel& kernel = schedule_.kernels[i];
-  const bool takes = kernel.kind == KernelKind::kTake;
-  const int64_t n = kernel.k, rows = kernel.r, width = kernel.m;
-  const float* const from = places_[static_cast<size_t>(kernel.a.buffer)].floats;
-  float* const to = places_[static_cast<size_t>(kernel.outputs[0].buffer)].floats;
-  std::vector<float> read(static_cast<size_t>(rows));
-  Base base;
-  if (kernel.b.buffer >= 0) {
-    const Place& place = places_[static_cast<size_t>(kernel.b.buffer)];
-    base = {place.floats, place.numbers};
-  }
-  const float* const index = load(kernel.b, base, 0, rows, read.data());
-  for (int64_t r = 0; r < rows; ++r) {
-    if (!(index[r] >= 0 && index[r] < static_cast<float>(n))) {
+// The rows of a table that an index names.
+std::vector<int64_t> CpuExecutor::index_of(const Kernel& kernel) const {
+  const auto n = static_cast<size_t>(kernel.r);
+  std::vector<int64_t> index(n), read(n);
+  const void* const from = load(kernel.b, base_of(kernel.b), 0, kernel.r, read.data());
+  if (kernel.b.dtype == DType::kF32) {  // a fraction or a NaN is told as it is
+    const auto* const floats = static_cast<const float*>(from);
+    for (size_t i = 0; i < n; ++i) {
+      if (floats[i] >= 0 && floats[i] < static_cast<float>(kernel.k)) continue;
       throw Error(ErrorKind::kInput,
-                  cat("[array] expected an index below ", n, ", got ", index[r]));
+                  cat("[array] expected an index below ", kernel.k, ", got ", floats[i]));
     }
   }
-  const auto row_bytes = static_cast<size_t>(width) * sizeof(float);
-  const int64_t all = takes ? rows : n;
-  const int64_t each = std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, width));
-  const int64_t tasks = takes ? divided_up(all, each) : std::min<int64_t>(all, 16);
-  pool_.run(static_cast<size_t>(tasks), [&](size_t task) {
-    const int64_t share = divided_up(all, tasks), first = static_cast<int64_t>(task) * share;
-    const int64_t end = std::min(all, first + share);
-    if (takes) {
-      for (int64_t r = first; r < end; ++r) {
-        std::memcpy(to + r * width, from + static_cast<int64_t>(index[r]) * width, row_bytes);
-      }
-      return;
+  cast_loop(from, kernel.b.dtype, index.data(), DType::kI64, n);
+  for (const int64_t i : index) {
+    if (i >= 0 && i < kernel.k) continue;
+    throw Error(ErrorKind::kInput, cat("[array] expected an index below ", kernel.k, ", got ", i));
+  }
+  return index;
+}
+
+void CpuExecutor::run_take(const Kernel& kernel) {
+  const std::vector<int64_t> index = index_of(kernel);
+  const size_t row_bytes = static_cast<size_t>(kernel.m) * dtype_size(computing(kernel.dtype));
+  const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
+  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]);
+  const int64_t each = std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, kernel.m));
+  pool_.run(static_cast<size_t>(divided_up(kernel.r, each)), [&](size_t task) {
+    const auto first = static_cast<size_t>(each) * task;
+    const size_t end = std::min(index.size(), first + static_cast<size_t>(each));
+    for (size_t r = first; r < end && row_bytes > 0; ++r) {
+      std::memcpy(to + r * row_bytes, from + static_cast<size_t>(index[r]) * row_bytes, row_bytes);
     }
-    if (first < end)
-      std::memset(to + first * width, 0, static_cast<size_t>(end - first) * row_bytes);
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto at = static_cast<int64_t>(index[r]);
-      if (at < first || at >= end) continue;
-      for (int64_t c = 0; c < width; ++c) to[at * width + c] += from[r * width + c];
+  });
+}
+
+// A row of the result is one task's, so that sums have the index's order.
+void CpuExecutor::run_put(const Kernel& kernel) {
+  const std::vector<int64_t> index = index_of(kernel);
+  const int64_t n = kernel.k, width = kernel.m;
+  const size_t row_bytes = static_cast<size_t>(width) * dtype_size(computing(kernel.dtype));
+  const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
+  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]);
+  const RowLoops& loops = row_loops(computing(kernel.dtype));
+  const int64_t tasks = std::min<int64_t>(n, 16);
+  if (width == 0) return;
+  pool_.run(static_cast<size_t>(tasks), [&](size_t task) {
+    const int64_t share = divided_up(n, tasks), first = static_cast<int64_t>(task) * share;
+    const int64_t end = std::min(n, first + share);
+    if (first >= end) return;
+    std::vector<std::byte> joined(row_bytes);
+    loops.start[kernel.reduce](nullptr, 0, static_cast<size_t>((end - first) * width),
+                               to + static_cast<size_t>(first) * row_bytes);
+    for (size_t r = 0; r < index.size(); ++r) {
+      if (index[r] < first || index[r] >= end) continue;
+      std::byte* const row = to + static_cast<size_t>(index[r]) * row_bytes;
+      loops.join[kernel.reduce](row, from + r * row_bytes, nullptr, joined.data(),
+                                static_cast<size_t>(width));
+      std::memcpy(row, joined.data(), row_bytes);
+    }
+  });
+}
+
+// Scans and sorts rows.
+void CpuExecutor::run_along(const Kernel& kernel) {
+  const RowLoops& loops = row_loops(computing(kernel.dtype));
+  const auto inner = static_cast<size_t>(kernel.inner);
+  const size_t row_bytes = inner * dtype_size(computing(kernel.dtype));
+  const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
+  void* const to = places_[static_cast<size_t>(kernel.outputs[0].buffer)];
+  if (inner == 0) return;
+  pool_.run(static_cast<size_t>(kernel.rows), [&](size_t row) {
+    if (kernel.kind == KernelKind::kOrder) {
+      loops.order(from + row * row_bytes, inner, 1, kernel.descending,
+                  static_cast<int64_t*>(to) + row * inner);
+    } else {
+      loops.scan[kernel.reduce](from + row * row_bytes, inner, 1,
+                                static_cast<std::byte*>(to) + row * row_bytes);
     }
   });
 }

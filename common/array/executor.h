@@ -23,7 +23,7 @@ class Executor {
   // Throws Error(kInput) for an index that is outside of its table.
   virtual void run() = 0;
   // Returns what the last run left in a buffer.
-  virtual std::span<const float> floats(size_t buffer) = 0;
+  virtual std::span<const std::byte> bytes(size_t buffer) = 0;
   virtual size_t arena_bytes() const = 0;
 };
 

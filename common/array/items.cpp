@@ -35,10 +35,11 @@ class Maker {
                                            "' to be read by what updates it: no such leaf"));
       }
       const Item& target = items_.all[static_cast<size_t>(leaf->second)];
-      if (target.dims != update.tensor.dims() || target.node->dtype != DType::kF32) {
+      if (target.dims != update.tensor.dims() || target.dtype != update.tensor.dtype()) {
         throw Error(ErrorKind::kShape,
-                    cat("[array] '", update.name, "': expected F32 ", to_string(target.dims),
-                        ", got ", to_string(update.tensor.dims())));
+                    cat("[array] '", update.name, "': expected ", dtype_name(target.dtype), " ",
+                        to_string(target.dims), ", got ", dtype_name(update.tensor.dtype()), " ",
+                        to_string(update.tensor.dims())));
       }
       if (!updated.insert(leaf->second).second) {
         throw Error(ErrorKind::kShape, cat("[array] '", update.name, "' is updated twice"));
@@ -92,6 +93,7 @@ class Maker {
     Item item;
     item.op = Op::k_detach;
     item.form = Item::Form::kPointwise;
+    item.dtype = items_.all[static_cast<size_t>(read.base)].dtype;
     item.dims = sizes(read.access);
     item.reads = {read};
     return add(std::move(item));
@@ -103,12 +105,11 @@ class Maker {
         base.computed() && read.access.flat() && count_of(base.dims) == read.access.count();
     return whole ? read.base : copy(read);
   }
-  // Floats in a buffer.
+  // Numbers in a buffer.
   Read stored(const Read& read, bool flat) {
     const Item& base = items_.all[static_cast<size_t>(read.base)];
-    const bool floats = base.computed() || (base.op != Op::k_constant && base.op != Op::k_iota &&
-                                            base.node->dtype == DType::kF32);
-    if (floats && !read.access.bounded() && (!flat || read.access.flat())) return read;
+    const bool in_buffer = base.op != Op::k_constant && base.op != Op::k_iota;
+    if (in_buffer && !read.access.bounded() && (!flat || read.access.flat())) return read;
     const int item = copy(read);
     return {item, dense(items_.all[static_cast<size_t>(item)].dims)};
   }
@@ -122,7 +123,7 @@ class Maker {
                       to_string(node.dims)));
     }
     if (kind == OpKind::kView) return view(node);
-    Key key{static_cast<int>(node.op), node.name, {}, {}, node.dims};
+    Key key{static_cast<int>(node.op), node.dtype, node.name, {}, {}, node.dims};
     const auto number = [&](double value) {
       key.numbers.push_back(std::bit_cast<uint64_t>(value));
     };
@@ -159,14 +160,16 @@ class Maker {
 
   int leaf(const Node& node) {
     if (node.op == Op::k_input || node.op == Op::k_weight) {
-      if (node.dtype != DType::kF32 && node.dtype != DType::kI32) {
-        throw Error(ErrorKind::kShape, cat("[array] '", node.name, "': expected F32 or I32, got ",
+      if (is_quantised(node.dtype)) {
+        throw Error(ErrorKind::kShape, cat("[array] '", node.name,
+                                           "': expected numbers without blocks, got ",
                                            dtype_name(node.dtype)));
       }
     }
     Item item;
     item.node = &node;
     item.op = node.op;
+    item.dtype = node.dtype;
     item.dims = node.dims;
     const int at = add(std::move(item));
     if (!node.name.empty() && !leaves_.emplace(node.name, at).second) {
@@ -179,9 +182,11 @@ class Maker {
     Item item;
     item.node = &node;
     item.op = node.op;
+    item.dtype = node.dtype;
     item.dims = node.dims;
     const OpKind kind = op_info(node.op).kind;
-    if (is_pointwise(node.op) || kind == OpKind::kCompare || kind == OpKind::kTernary) {
+    if (is_pointwise(node.op) || kind == OpKind::kCompare || kind == OpKind::kTernary ||
+        node.op == Op::k_cast) {
       item.form = Item::Form::kPointwise;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const Read& read = input(node, i);
@@ -198,9 +203,12 @@ class Maker {
                   dims.insert(dims.begin(), node.dims.size() - dims.size(), 1));
         item.reads.push_back({read.base, spread(read.access, dims)});
       }
-    } else if (node.op == Op::k_take || node.op == Op::k_put_add) {
+    } else if (node.op == Op::k_take || node.op == Op::k_put) {
       item.form = Item::Form::kOther;
       item.reads = {stored(input(node, 0), true), input(node, 1)};
+    } else if (node.op == Op::k_scan || node.op == Op::k_order) {
+      item.form = Item::Form::kOther;
+      item.reads = {stored(input(node, 0), true)};
     } else {
       throw Error(ErrorKind::kShape,
                   cat("[array] expected an op of the tensor library, got ", op_info(node.op).name));
@@ -242,6 +250,7 @@ class Maker {
 
   struct Key {
     int op;
+    DType dtype;
     std::string name;
     std::vector<uint64_t> numbers;  // bits: -0 is not 0, and a NaN is itself
     std::vector<int64_t> reads;

@@ -21,6 +21,7 @@ struct Item {
   const Node* node = nullptr;
   Op op = Op::k_constant;  // k_detach copies
   Form form = Form::kLeaf;
+  DType dtype = DType::kF32;
   Dims dims;
   int64_t reduced = 1;
   std::vector<Read> reads;  // over the domain of the kernel: [rows, reduced] or [reduced, lanes]

@@ -77,7 +77,7 @@ Layout::Layout(const Schedule& schedule, const Workspace& workspace)
   for (const auto& copy : schedule.copies) last[static_cast<size_t>(copy.first)] = kernels;
   std::vector<std::vector<size_t>> ends(kernels + 1);
   for (size_t b = 0; b < at.size(); ++b) ends[last[b]].push_back(b);
-  const auto size = [&](size_t b) { return static_cast<size_t>(schedule.buffers[b].count); };
+  const auto size = [&](size_t b) { return schedule.buffers[b].words(); };
   Arena arena;
   for (size_t i = 0; i < kernels; ++i) {
     const Kernel& kernel = schedule.kernels[i];

@@ -39,6 +39,10 @@ Runtime::Runtime(unsigned threads) : kernels(own_kernels()), pool(threads) {}
 Runtime::Runtime(const DeviceOptions& options)
     : kernels(own_kernels()), pool(options.threads), gpu(gpu_of(options)) {}
 
+Runtime::Runtime(std::string_view device)
+    : Runtime(DeviceOptions{.device = std::string(device)}) {}
+Runtime::~Runtime() = default;
+
 std::string Runtime::name() const {
 #ifdef SPLIT_WITH_VULKAN
   if (gpu != nullptr) return gpu->context.capabilities().name;
@@ -104,8 +108,20 @@ const Schedule::Output& Plan::result(std::string_view name) const {
   throw Error(ErrorKind::kNotFound, cat("[array] no result '", name, "'"));
 }
 std::span<const float> Plan::output(std::string_view name) const {
-  return executor_->floats(static_cast<size_t>(result(name).buffer));
+  CHECK(is_floating(dtype(name)));
+  const auto bytes = executor_->bytes(static_cast<size_t>(result(name).buffer));
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+std::span<const std::byte> Plan::bytes(std::string_view name) const {
+  return executor_->bytes(static_cast<size_t>(result(name).buffer));
+}
+OwnedTensor Plan::tensor(std::string_view name) const {
+  return narrowed_numbers(executor_->bytes(static_cast<size_t>(result(name).buffer)), dtype(name),
+                          dims(name));
 }
 const Dims& Plan::dims(std::string_view name) const { return result(name).dims; }
+DType Plan::dtype(std::string_view name) const {
+  return schedule_.buffers[static_cast<size_t>(result(name).buffer)].dtype;
+}
 
 }  // namespace split::array

@@ -156,8 +156,8 @@ class Emitter {
     const Item& item = items_.all[static_cast<size_t>(i)];
     const bool leaf = !item.computed();
     at = static_cast<int>(out_.buffers.size());
-    out_.buffers.push_back({leaf ? item.node->name : "", leaf ? item.node->dtype : DType::kF32,
-                            item.dims, count_of(item.dims)});
+    out_.buffers.push_back(
+        {leaf ? item.node->name : "", item.dtype, item.dims, count_of(item.dims)});
     return at;
   }
 
@@ -165,9 +165,10 @@ class Emitter {
     const Item& base = items_.all[static_cast<size_t>(read.base)];
     Operand operand;
     operand.access = access;
+    operand.dtype = base.dtype;
     if (base.op == Op::k_constant) {
       operand.from = Operand::From::kNumber;
-      operand.number = base.node->value;
+      operand.number = base.node->attributes.empty() ? base.node->value : base.node->attributes[0];
     } else if (base.op == Op::k_iota) {
       operand.from = Operand::From::kIota;
     } else {
@@ -179,7 +180,7 @@ class Emitter {
   // The value of a read in a tape; `row`: of a value that is one a row.
   int load(const Cluster& cluster, Kernel& kernel, const Read& read, bool row) {
     if (const auto at = value_of_.find(read.base); at != value_of_.end()) return at->second;
-    Value value;
+    TapeValue value;
     Access access = simplified(read.access);
     value.full = !row && cluster.inner != 1;
     if (value.full && access.per_row(cluster.rows, cluster.inner)) {
@@ -187,13 +188,14 @@ class Emitter {
       value.full = false;
     }
     value.operand = operand(read, access);
+    value.dtype = value.operand.dtype;
     value.uniform = !access.bounded() && std::ranges::all_of(access.axes, [&](const Axis& axis) {
       return axis.stride == 0 || value.operand.from == Operand::From::kNumber;
     });
     for (size_t i = 0; i < kernel.tape.size(); ++i) {
-      const Value& other = kernel.tape[i];
+      const TapeValue& other = kernel.tape[i];
       if (other.op == Op::k_input && other.full == value.full &&
-          other.operand.from == value.operand.from &&
+          other.operand.from == value.operand.from && other.dtype == value.dtype &&
           other.operand.buffer == value.operand.buffer &&
           other.operand.access == value.operand.access &&
           other.operand.number == value.operand.number) {
@@ -220,16 +222,18 @@ class Emitter {
         in[k] = load(cluster, kernel, item.reads[k], row);
       if (cluster.kind == KernelKind::kColumns && i == cluster.members.back()) {
         kernel.reduce = item.op;
+        kernel.dtype = item.dtype;
         // The last value is what is reduced, an operand or an op's.
         if (in[0] + 1 != static_cast<int>(kernel.tape.size())) {
-          kernel.tape.push_back({Op::k_detach, {}, in[0]});
+          kernel.tape.push_back({.op = Op::k_detach, .dtype = item.dtype, .x = in[0]});
         }
         kernel.outputs.push_back({static_cast<int>(kernel.tape.size()) - 1, buffer(i)});
         break;
       }
-      Value value;
+      TapeValue value;
       value.op = item.op;
-      const bool ternary = item.op == Op::k_select;
+      value.dtype = item.dtype;
+      const bool ternary = op_info(item.op).kind == OpKind::kTernary;
       value.c = ternary ? in[0] : -1;
       value.x = in[ternary ? 1 : 0];
       value.z = in[ternary ? 2 : 1];
@@ -245,10 +249,28 @@ class Emitter {
   void emit_single(int i) {
     const Item& item = items_.all[static_cast<size_t>(i)];
     Kernel kernel;
-    kernel.kind = item.op == Op::k_take      ? KernelKind::kTake
-                  : item.op == Op::k_put_add ? KernelKind::kPut
-                                             : KernelKind::kProduct;
-    const Access &a = item.reads[0].access, &b = item.reads[1].access;
+    kernel.kind = item.op == Op::k_take    ? KernelKind::kTake
+                  : item.op == Op::k_put   ? KernelKind::kPut
+                  : item.op == Op::k_scan  ? KernelKind::kScan
+                  : item.op == Op::k_order ? KernelKind::kOrder
+                                           : KernelKind::kProduct;
+    const Access& a = item.reads[0].access;
+    if (item.reads.size() == 1) {
+      kernel.a = operand(item.reads[0], simplified(a));
+      kernel.rows = item.dims[0];
+      kernel.inner = item.dims[1];
+    }
+    kernel.dtype = items_.all[static_cast<size_t>(item.reads[0].base)].dtype;
+    if (kernel.kind == KernelKind::kPut || kernel.kind == KernelKind::kScan) {
+      kernel.reduce = static_cast<Op>(item.node->attributes[0]);
+    }
+    if (kernel.kind == KernelKind::kOrder) kernel.descending = item.node->attributes[0] != 0;
+    if (item.reads.size() == 1) {
+      kernel.outputs.push_back({0, buffer(i)});
+      out_.kernels.push_back(std::move(kernel));
+      return;
+    }
+    const Access& b = item.reads[1].access;
     const bool product = kernel.kind == KernelKind::kProduct;
     kernel.a = operand(item.reads[0], product ? a : simplified(a));
     kernel.b = operand(item.reads[1], product ? b : simplified(b));
@@ -295,7 +317,7 @@ class Emitter {
     const auto change = [&](int& buffer) { buffer = buffer == made ? leaf : buffer; };
     for (Kernel& kernel : out_.kernels) {
       for (Kernel::Output& output : kernel.outputs) change(output.buffer);
-      for (Value& value : kernel.tape) change(value.operand.buffer);
+      for (TapeValue& value : kernel.tape) change(value.operand.buffer);
       change(kernel.a.buffer);
       change(kernel.b.buffer);
     }
@@ -341,7 +363,8 @@ std::string line_of(const Schedule& schedule, const Operand& operand) {
 }  // namespace
 
 std::string text_of(const Schedule& schedule) {
-  static constexpr std::string_view kKinds[] = {"rows", "columns", "product", "take", "put"};
+  static constexpr std::string_view kKinds[] = {"rows", "columns", "product", "take",
+                                               "put",  "scan",    "order"};
   std::string text;
   for (const Kernel& kernel : schedule.kernels) {
     text += kKinds[static_cast<size_t>(kernel.kind)];
@@ -349,12 +372,14 @@ std::string text_of(const Schedule& schedule) {
       text += cat(" [", kernel.rows, ", ", kernel.inner, "]");
     } else if (kernel.kind == KernelKind::kColumns) {
       text += cat(" [", kernel.rows, ", ", kernel.lanes, "] ", op_info(kernel.reduce).name);
+    } else if (kernel.kind == KernelKind::kScan || kernel.kind == KernelKind::kOrder) {
+      text += cat(" [", kernel.rows, ", ", kernel.inner, "] ", line_of(schedule, kernel.a));
     } else {
       text += cat(" ", kernel.batch, " x [", kernel.r, ", ", kernel.k, ", ", kernel.m, "] ",
                   line_of(schedule, kernel.a), " ", line_of(schedule, kernel.b));
     }
     for (size_t i = 0; i < kernel.tape.size(); ++i) {
-      const Value& value = kernel.tape[i];
+      const TapeValue& value = kernel.tape[i];
       if (value.op == Op::k_input) {
         text += cat("; ", i, " = ", line_of(schedule, value.operand));
         continue;

@@ -1,6 +1,10 @@
 #include "array/store.h"
 
+#include <cstring>
+
+#include "array/row_loops.h"
 #include "base/error.h"
+#include "tensor/types.h"
 
 namespace split::array {
 namespace {
@@ -40,6 +44,62 @@ Store::Entry& Store::add(const std::string& name, const TensorView& view, bool s
   Entry& entry = add(name, view.dims, state);
   convert(view, DType::kF32, std::as_writable_bytes(std::span(entry.floats)));
   return entry;
+}
+
+std::span<std::byte> Store::Entry::bytes() {
+  if (!wides.empty()) return std::as_writable_bytes(std::span(wides));
+  return numbers.empty() ? std::as_writable_bytes(std::span(floats))
+                         : std::as_writable_bytes(std::span(numbers));
+}
+
+Store::Entry& Store::add_typed(const std::string& name, DType dtype, Dims dims, bool state) {
+  Entry& entry = entries_[name];
+  const size_t n = counted(dims, name);
+  entry = {.dtype = dtype, .dims = std::move(dims), .state = state};
+  switch (computing(dtype)) {
+    case DType::kF32:
+      entry.floats.resize(n);
+      break;
+    case DType::kI64:
+      entry.wides.resize(n);
+      break;
+    default:
+      entry.numbers.resize(n);
+  }
+  return entry;
+}
+
+Store::Entry& Store::add_typed(const std::string& name, const TensorView& view, bool state) {
+  Entry& entry = add_typed(name, view.dtype, view.dims, state);
+  widen_numbers(view, entry.bytes());
+  return entry;
+}
+
+void widen_numbers(const TensorView& view, std::span<std::byte> to) {
+  if (is_floating(view.dtype)) return convert(view, DType::kF32, to);
+  if (computing(view.dtype) == view.dtype) {
+    if (!to.empty()) std::memcpy(to.data(), view.bytes.data(), to.size());
+    return;
+  }
+  for (size_t i = 0; i < view.bytes.size(); ++i) {  // U8 and BOOL
+    const auto number = static_cast<int32_t>(view.bytes[i]);
+    std::memcpy(to.data() + i * sizeof number, &number, sizeof number);
+  }
+}
+
+OwnedTensor narrowed_numbers(std::span<const std::byte> from, DType dtype, const Dims& dims) {
+  OwnedTensor made;
+  if (is_half(dtype)) return converted({DType::kF32, dims, from}, dtype);
+  const size_t size = dtype_size(computing(dtype));
+  made.storage.resize(from.size() / size * dtype_size(dtype));
+  for (size_t i = 0; i < made.storage.size() && size != dtype_size(dtype); ++i) {
+    made.storage[i] = from[i * size];  // the lowest byte
+  }
+  if (size == dtype_size(dtype) && !from.empty()) {
+    std::memcpy(made.storage.data(), from.data(), from.size());
+  }
+  made.view = {dtype, dims, made.storage};
+  return made;
 }
 
 void Store::fetch(Entry& entry) {

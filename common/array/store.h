@@ -25,18 +25,23 @@ class Store {
   struct Entry {
     DType dtype = DType::kF32;
     Dims dims;
-    std::vector<float> floats = {};     // of F32
-    std::vector<int32_t> numbers = {};  // of I32
+    std::vector<float> floats = {};     // of F32, F16 and BF16
+    std::vector<int32_t> numbers = {};  // of I32, U8 and BOOL
+    std::vector<int64_t> wides = {};    // of I64
     bool state = false;                 // plans may write it
     std::shared_ptr<Remote> remote = nullptr;
     bool changed = true;  // since it was sent there
     bool stale = false;   // plans have written it there
+    std::span<std::byte> bytes();  // the numbers, as they are computed with
   };
   // A tensor, of zeros or as given (F32, F16, BF16 as F32; I32), in the place of one of its name,
   // which no plan reads any more. Throws Error(kShape).
   Entry& add(const std::string& name, Dims dims, bool state = false);
   Entry& add(const std::string& name, const TensorView& view, bool state = false);
   Entry& add_numbers(const std::string& name, Dims dims);
+  // Of any type, which it keeps: zeros, or as given.
+  Entry& add_typed(const std::string& name, DType dtype, Dims dims, bool state = false);
+  Entry& add_typed(const std::string& name, const TensorView& view, bool state = false);
   Entry* find(const std::string& name);
   // To be changed: asked for anew after each run of a plan. Throws Error(kNotFound).
   Entry& at(const std::string& name);
@@ -48,5 +53,9 @@ class Store {
  private:
   mutable std::map<std::string, Entry> entries_;  // whose memory stays where it is
 };
+
+// Numbers of any type as they are computed with (floats of halves, I32 of U8 and BOOL), and back.
+void widen_numbers(const TensorView& view, std::span<std::byte> to);
+OwnedTensor narrowed_numbers(std::span<const std::byte> from, DType dtype, const Dims& dims);
 
 }  // namespace split::array

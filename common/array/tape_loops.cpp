@@ -1,8 +1,10 @@
 #include "array/tape_loops.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "array/row_loops.h"
 #include "base/error.h"
 
 namespace split::array {
@@ -11,54 +13,64 @@ namespace {
 constexpr int64_t kBlockFloats = 1024;     // of one element a row
 constexpr int64_t kWideFloats = 4 * 1024;  // of rows: reductions take four together
 
-int64_t room_floats(int64_t inner, int64_t rows) { return (rows * inner + 15) / 16 * 16; }
+// A number as its bits.
+template <typename Word>
+Word bits_of(double value, DType dtype) {
+  if constexpr (sizeof(Word) == 8) return std::bit_cast<Word>(static_cast<int64_t>(value));
+  if (computing(dtype) == DType::kF32) return std::bit_cast<uint32_t>(static_cast<float>(value));
+  return static_cast<Word>(static_cast<int32_t>(value));
+}
 
-float element(const Operand& operand, const Base& base, int64_t i) {
-  if (operand.from == Operand::From::kNumber) return operand.number;
-  if (operand.from == Operand::From::kIota) return static_cast<float>(i);
-  return base.floats != nullptr ? base.floats[i] : static_cast<float>(base.numbers[i]);
+template <typename Word>
+Word element(const Operand& operand, const void* base, int64_t i) {
+  if (operand.from == Operand::From::kNumber) return bits_of<Word>(operand.number, operand.dtype);
+  if (operand.from == Operand::From::kIota) {
+    return bits_of<Word>(static_cast<double>(i), operand.dtype);
+  }
+  return static_cast<const Word*>(base)[i];
 }
 
 // Elements [from, to) of the last axis, from index 0 of which `at` is the base's element.
-void load_run(const Operand& operand, const Base& base, int64_t at, const Axis& axis, int64_t from,
-              int64_t to, float* out) {
+template <typename Word>
+void load_run(const Operand& operand, const void* base, int64_t at, const Axis& axis, int64_t from,
+              int64_t to, Word fill, Word* out) {
   const int64_t there = std::clamp(axis.from, from, to), end = std::clamp(axis.to, there, to);
-  std::fill(out, out + (there - from), operand.access.fill);
-  float* const first = out + (there - from);
+  std::fill(out, out + (there - from), fill);
+  Word* const first = out + (there - from);
   const int64_t n = end - there;
   at += there * axis.stride;
   if (n > 0 && axis.stride == 0) {
-    std::fill_n(first, n, element(operand, base, at));
-  } else if (base.floats != nullptr && operand.from == Operand::From::kBuffer) {
+    std::fill_n(first, n, element<Word>(operand, base, at));
+  } else if (operand.from == Operand::From::kBuffer) {
+    const Word* const words = static_cast<const Word*>(base);
     if (axis.stride == 1) {
-      std::memcpy(first, base.floats + at,
-                  static_cast<size_t>(std::max<int64_t>(0, n)) * sizeof(float));
+      std::memcpy(first, words + at, static_cast<size_t>(std::max<int64_t>(0, n)) * sizeof(Word));
     } else {
-      for (int64_t i = 0; i < n; ++i) first[i] = base.floats[at + i * axis.stride];
+      for (int64_t i = 0; i < n; ++i) first[i] = words[at + i * axis.stride];
     }
   } else {
-    for (int64_t i = 0; i < n; ++i) first[i] = element(operand, base, at + i * axis.stride);
+    for (int64_t i = 0; i < n; ++i) first[i] = element<Word>(operand, base, at + i * axis.stride);
   }
-  std::fill(out + (end - from), out + (to - from), operand.access.fill);
+  std::fill(out + (end - from), out + (to - from), fill);
 }
 
-}  // namespace
-
-const float* load(const Operand& operand, const Base& base, int64_t begin, int64_t count,
-                  float* to) {
+template <typename Word>
+const void* load_words(const Operand& operand, const void* base, int64_t begin, int64_t count,
+                       Word* to) {
   const std::vector<Axis>& axes = operand.access.axes;
   const size_t n = axes.size();
   if (count == 0) return to;
   if (n == 0) {
-    std::fill_n(to, count, element(operand, base, operand.access.offset));
+    std::fill_n(to, count, element<Word>(operand, base, operand.access.offset));
     return to;
   }
   const bool whole_runs = n == 1 && axes[0].whole() && axes[0].stride == 1;
-  if (whole_runs && base.floats != nullptr && operand.from == Operand::From::kBuffer) {
-    return base.floats + operand.access.offset + begin;
+  if (whole_runs && operand.from == Operand::From::kBuffer) {
+    return static_cast<const Word*>(base) + operand.access.offset + begin;
   }
+  const Word fill = bits_of<Word>(operand.access.fill, operand.dtype);
   // The indices of the first element; the last axis goes in runs.
-  int64_t index[8] = {};
+  int64_t index[kMostAccessAxes] = {};
   CHECK(n <= std::size(index));
   int64_t rest = begin;
   for (size_t i = n; i-- > 0;) {
@@ -75,9 +87,9 @@ const float* load(const Operand& operand, const Base& base, int64_t begin, int64
       there = there && index[i] >= axes[i].from && index[i] < axes[i].to;
     }
     if (there) {
-      load_run(operand, base, at, last, from, end, to + done);
+      load_run(operand, base, at, last, from, end, fill, to + done);
     } else {
-      std::fill_n(to + done, end - from, operand.access.fill);
+      std::fill_n(to + done, end - from, fill);
     }
     done += end - from;
     index[n - 1] = 0;
@@ -89,11 +101,22 @@ const float* load(const Operand& operand, const Base& base, int64_t begin, int64
   return to;
 }
 
+}  // namespace
+
+const void* load(const Operand& operand, const void* base, int64_t begin, int64_t count, void* to) {
+  return computing(operand.dtype) == DType::kI64
+             ? load_words(operand, base, begin, count, static_cast<uint64_t*>(to))
+             : load_words(operand, base, begin, count, static_cast<uint32_t*>(to));
+}
+
 TapeLoops::TapeLoops(const Kernel& kernel) : inner_(kernel.inner) {
   if (kernel.tape.empty()) return;
   at_once_ =
       inner_ <= 1 ? kBlockFloats : std::clamp<int64_t>(kWideFloats / inner_, 1, kBlockFloats);
   const size_t count = kernel.tape.size();
+  for (const TapeValue& value : kernel.tape) {
+    if (computing(value.dtype) == DType::kI64) widest_ = 2;
+  }
   std::vector<size_t> last(count);  // the op that reads it last; outputs are read behind all
   for (size_t i = 0; i < count; ++i) {
     last[i] = i;
@@ -115,13 +138,14 @@ TapeLoops::TapeLoops(const Kernel& kernel) : inner_(kernel.inner) {
   }
 }
 
+int64_t TapeLoops::room_floats() const { return (at_once_ * inner_ * widest_ + 15) / 16 * 16; }
 size_t TapeLoops::scratch_floats() const {
-  return (rooms_ + 3) * static_cast<size_t>(room_floats(inner_, at_once_));
+  return (rooms_ + 3) * static_cast<size_t>(room_floats());
 }
 
-void TapeLoops::run(const CpuKernels& kernels, std::span<const Base> bases, int64_t begin,
-                    int64_t rows, float* scratch, std::span<const float*> values) const {
-  const auto each = static_cast<size_t>(room_floats(inner_, at_once_));
+void TapeLoops::run(const CpuKernels& kernels, std::span<const void* const> bases, int64_t begin,
+                    int64_t rows, float* scratch, std::span<const void*> values) const {
+  const auto each = static_cast<size_t>(room_floats());
   float* const spare = scratch + rooms_ * each;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
@@ -130,8 +154,9 @@ void TapeLoops::run(const CpuKernels& kernels, std::span<const Base> bases, int6
       compute(kernels, step, values, rows, out, spare);
       values[i] = out;
     } else if (step.value.uniform) {
-      *out = element(step.value.operand, bases[i], step.value.operand.access.offset);
-      values[i] = out;
+      Operand one = step.value.operand;
+      one.access.axes.clear();
+      values[i] = load(one, bases[i], 0, 1, out);
     } else {
       const int64_t n = step.value.full ? inner_ : 1;
       values[i] = load(step.value.operand, bases[i], begin * n, rows * n, out);
@@ -140,73 +165,96 @@ void TapeLoops::run(const CpuKernels& kernels, std::span<const Base> bases, int6
 }
 
 // A value as one of each element, or of each row.
-const float* TapeLoops::spread(const Step& of, const float* data, bool full, int64_t rows,
-                               float* spare) const {
-  if (of.value.uniform) {
-    std::fill_n(spare, full ? rows * inner_ : rows, *data);
-    return spare;
+const void* TapeLoops::spread(const Step& of, const void* data, bool full, int64_t rows,
+                              void* spare) const {
+  const auto fill = [&](auto* to) {
+    const auto* const from = static_cast<decltype(to)>(const_cast<void*>(data));  // NOLINT
+    if (of.value.uniform) {
+      std::fill_n(to, full ? rows * inner_ : rows, *from);
+    } else {
+      for (int64_t r = 0; r < rows; ++r) std::fill_n(to + r * inner_, inner_, from[r]);
+    }
+  };
+  if (!of.value.uniform && (!full || of.value.full)) return data;
+  if (computing(of.value.dtype) == DType::kI64) {
+    fill(static_cast<uint64_t*>(spare));
+  } else {
+    fill(static_cast<uint32_t*>(spare));
   }
-  if (!full || of.value.full) return data;
-  for (int64_t r = 0; r < rows; ++r) std::fill_n(spare + r * inner_, inner_, data[r]);
   return spare;
 }
 
-void TapeLoops::compute(const CpuKernels& kernels, const Step& step, std::span<const float*> values,
-                        int64_t rows, float* out, float* spare) const {
-  const Value& value = step.value;
+// Rows of ops.def in F32 by the loops of inference. False where it is none.
+bool TapeLoops::compute_floats(const CpuKernels& kernels, const Step& step,
+                               std::span<const void*> values, int64_t rows, float* out,
+                               float* spare) const {
+  const TapeValue& value = step.value;
   const Op op = value.op;
-  const int64_t each = room_floats(inner_, at_once_), n = value.full ? rows * inner_ : rows;
+  const int64_t each = room_floats(), n = value.full ? rows * inner_ : rows;
   const auto size = static_cast<size_t>(n);
   const auto of = [&](int in) -> const Step& { return steps_[static_cast<size_t>(in)]; };
   const auto input = [&](int in, bool full, int64_t which) {
-    return spread(of(in), values[static_cast<size_t>(in)], full, rows, spare + which * each);
+    return static_cast<const float*>(
+        spread(of(in), values[static_cast<size_t>(in)], full, rows, spare + which * each));
   };
   if (const auto reduce = kernels.reduce[op]; reduce != nullptr) {
     const auto inner = static_cast<size_t>(inner_);
-    return reduce(input(value.x, inner_ != 1, 0), inner, static_cast<size_t>(rows), inner, out);
+    reduce(input(value.x, inner_ != 1, 0), inner, static_cast<size_t>(rows), inner, out);
+    return true;
   }
   if (const auto unary = kernels.unary[op]; unary != nullptr) {
-    return unary(input(value.x, value.full, 0), out, size);
+    unary(input(value.x, value.full, 0), out, size);
+    return true;
   }
-  if (op == Op::k_detach) {
-    std::memcpy(out, input(value.x, value.full, 0), size * sizeof(float));
-    return;
-  }
+  const auto binary = kernels.binary[op];
+  if (binary == nullptr) return false;
   const float* const x = input(value.x, value.full, 0);
-  if (const auto binary = kernels.binary[op]; binary != nullptr) {
-    const Step& z = of(value.z);
-    const float* const by = values[static_cast<size_t>(value.z)];
-    if (z.value.uniform) return kernels.binary_by[op](x, *by, out, size);
-    if (value.full && !z.value.full) {
-      const auto inner = static_cast<size_t>(inner_);
-      for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
-        kernels.binary_by[op](x + r * inner, by[r], out + r * inner, inner);
-      }
-      return;
+  const Step& z = of(value.z);
+  const auto* const by = static_cast<const float*>(values[static_cast<size_t>(value.z)]);
+  if (z.value.uniform) {
+    kernels.binary_by[op](x, *by, out, size);
+  } else if (value.full && !z.value.full) {
+    const auto inner = static_cast<size_t>(inner_);
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      kernels.binary_by[op](x + r * inner, by[r], out + r * inner, inner);
     }
-    return binary(x, input(value.z, value.full, 1), out, size);
+  } else {
+    binary(x, input(value.z, value.full, 1), out, size);
   }
-  const float* const z = input(value.z, value.full, 1);
-  switch (op) {
-#define COMPARE(name, forward)                                                     \
-  case Op::k_##name:                                                               \
-    for (int64_t i = 0; i < n; ++i) {                                              \
-      out[i] = [](float x, float z) { return forward; }(x[i], z[i]) ? 1.0f : 0.0f; \
-    }                                                                              \
+  return true;
+}
+
+void TapeLoops::compute(const CpuKernels& kernels, const Step& step, std::span<const void*> values,
+                        int64_t rows, void* out, float* spare) const {
+  const TapeValue& value = step.value;
+  const Op op = value.op;
+  const int64_t each = room_floats();
+  const auto of = [&](int in) -> const Step& { return steps_[static_cast<size_t>(in)]; };
+  const auto input = [&](int in, bool full, int64_t which) -> const void* {
+    if (in < 0) return nullptr;
+    return spread(of(in), values[static_cast<size_t>(in)], full, rows, spare + which * each);
+  };
+  const DType from = of(value.x).value.dtype, in = computing(from);
+  if (in == DType::kF32 && value.dtype == DType::kF32 &&
+      compute_floats(kernels, step, values, rows, static_cast<float*>(out), spare)) {
     return;
-#include "tensor/library.def"
-    case Op::k_select: {
-      const float* const c = input(value.c, value.full, 2);
-#define TERNARY(name, forward, dx, dz)                                            \
-  for (int64_t i = 0; i < n; ++i) {                                               \
-    out[i] = [](float c, float x, float z) { return forward; }(c[i], x[i], z[i]); \
   }
-#include "tensor/library.def"
-      return;
-    }
-    default:
-      CHECK(false);
+  const auto size = static_cast<size_t>(value.full ? rows * inner_ : rows);
+  if (op == Op::k_detach) {
+    std::memcpy(out, input(value.x, value.full, 0), size * dtype_size(computing(value.dtype)));
+    return;
   }
+  if (op == Op::k_cast) {
+    return cast_loop(input(value.x, value.full, 0), from, out, value.dtype, size);
+  }
+  const RowLoops& loops = row_loops(in);
+  if (const auto reduce = loops.reduce[op]; reduce != nullptr) {
+    return reduce(input(value.x, inner_ != 1, 0), static_cast<size_t>(inner_),
+                  static_cast<size_t>(rows), out);
+  }
+  CHECK(loops.pointwise[op] != nullptr);
+  loops.pointwise[op](input(value.x, value.full, 0), input(value.z, value.full, 1),
+                      input(value.c, value.full, 2), out, size);
 }
 
 }  // namespace split::array

@@ -10,16 +10,9 @@
 
 namespace split::array {
 
-// Where an operand's base is: floats, numbers or neither.
-struct Base {
-  const float* floats = nullptr;
-  const int32_t* numbers = nullptr;
-};
-
-// `count` elements of what is read, in order from `begin` on. Returns them where they lie if they
-// do.
-const float* load(const Operand& operand, const Base& base, int64_t begin, int64_t count,
-                  float* to);
+// `count` elements of what is read, in order from `begin` on, as their type is computed with.
+// `base`: of a buffer. Returns them where they lie if they do.
+const void* load(const Operand& operand, const void* base, int64_t begin, int64_t count, void* to);
 
 class TapeLoops {
  public:
@@ -31,21 +24,24 @@ class TapeLoops {
   size_t scratch_floats() const;
   // Computes all values of `rows` rows, the first of which is element `begin` of what is read where
   // it has one element. Bases are those of the tape's operands, by value.
-  void run(const CpuKernels& kernels, std::span<const Base> bases, int64_t begin, int64_t rows,
-           float* scratch, std::span<const float*> values) const;
+  void run(const CpuKernels& kernels, std::span<const void* const> bases, int64_t begin,
+           int64_t rows, float* scratch, std::span<const void*> values) const;
 
  private:
   struct Step {
-    Value value;
+    TapeValue value;
     size_t room = 0;  // in the scratch
   };
-  const float* spread(const Step& of, const float* data, bool full, int64_t rows,
-                      float* spare) const;
-  void compute(const CpuKernels& kernels, const Step& step, std::span<const float*> values,
-               int64_t rows, float* out, float* spare) const;
+  const void* spread(const Step& of, const void* data, bool full, int64_t rows, void* spare) const;
+  void compute(const CpuKernels& kernels, const Step& step, std::span<const void*> values,
+               int64_t rows, void* out, float* spare) const;
+  bool compute_floats(const CpuKernels& kernels, const Step& step, std::span<const void*> values,
+                      int64_t rows, float* out, float* spare) const;
+  int64_t room_floats() const;
 
   std::vector<Step> steps_;
   int64_t inner_ = 1, at_once_ = 1;
+  int64_t widest_ = 1;  // floats of a number
   size_t rooms_ = 0;
 };
 

@@ -120,111 +120,74 @@ Tensor sum_to(const Tensor& x, const Dims& dims) {
   return axes.empty() ? x : reshape(sum(x, axes, true), dims);
 }
 
-// --- Reductions
-
-Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
-  return reduce(Op::k_reduce_sum, x, axes, keep);
-}
-Tensor amax(const Tensor& x, const Axes& axes, bool keep) {
-  return reduce(Op::k_reduce_max, x, axes, keep);
-}
-Tensor amin(const Tensor& x, const Axes& axes, bool keep) {
-  return reduce(Op::k_reduce_min, x, axes, keep);
-}
-
-namespace {
-
-float reduced_count(const Tensor& x, const Axes& axes) {
-  int64_t n = axes.empty() ? count_of(x.dims()) : 1;
-  for (const int64_t axis : axes) n *= x.dims()[axis_of(x.dims(), axis, "mean")];
-  return static_cast<float>(n);
-}
-
-}  // namespace
-
-Tensor mean(const Tensor& x, const Axes& axes, bool keep) {
-  return sum(x, axes, keep) / reduced_count(x, axes);
-}
-Tensor variance(const Tensor& x, const Axes& axes, float correction, bool keep) {
-  return sum(square(x - mean(x, axes, true)), axes, keep) /
-         std::max(0.0f, reduced_count(x, axes) - correction);
-}
-
-Tensor logsumexp(const Tensor& x, const Axes& axes, bool keep) {
-  // The largest only scales, so its gradient is none. An infinite one would make NaN of equal ones.
-  const Tensor top = detach(amax(x, axes, true));
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const Tensor from = select(abs(top) == kInfinity, 0.0f, top);
-  const Tensor all = log(sum(exp(x - from), axes, true)) + from;
-  return keep ? all : reshape(all, sum(x, axes, false).dims());
-}
-Tensor softmax(const Tensor& x, int64_t axis) {
-  if (x.dims().empty()) return x / x;
-  const Tensor e = exp(x - detach(amax(x, {axis}, true)));
-  return e / sum(e, {axis}, true);
-}
-Tensor log_softmax(const Tensor& x, int64_t axis) {
-  const Tensor centred = x - detach(amax(x, {axis}, true));
-  return centred - log(sum(exp(centred), {axis}, true));
-}
-
 // --- Layers and losses
 
-Tensor linear(const Tensor& x, const Tensor& weight) {
-  if (x.dims().empty() || weight.dims().size() != 2 || x.dims().back() != weight.dims()[1]) {
-    refuse("linear", "[..., K] and [M, K]", {&x.dims(), &weight.dims()});
+Tensor linear(const Tensor& of, const Tensor& by) {
+  if (of.dims().empty() || by.dims().size() != 2 || of.dims().back() != by.dims()[1]) {
+    refuse("linear", "[..., K] and [M, K]", {&of.dims(), &by.dims()});
   }
-  Dims dims = x.dims();
-  dims.back() = weight.dims()[0];
-  return reshape(matmul(reshape(x, {-1, x.dims().back()}), transpose(weight, 0, 1)), dims);
+  Dims dims = of.dims();
+  dims.back() = by.dims()[0];
+  return in_floats(
+      [&](const Tensor& x, const Tensor& weight) {
+        return reshape(matmul(reshape(x, {-1, x.dims().back()}), transpose(weight, 0, 1)), dims);
+      },
+      of, by);
+}
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return in_floats(
+      [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return linear(x, weight) + bias;
+      },
+      x, weight, bias);
 }
 
-Tensor normalise(const Tensor& x, const Axes& axes, float eps) {
-  const Tensor centred = x - mean(x, axes, true);
-  return centred * rsqrt(mean(square(centred), axes, true) + eps);
+Tensor normalise(const Tensor& of, const Axes& axes, float eps) {
+  return in_floats(
+      [&](const Tensor& x) {
+        const Tensor centred = x - mean(x, axes, true);
+        return centred * rsqrt(mean(square(centred), axes, true) + eps);
+      },
+      of);
 }
-Tensor rms_normalise(const Tensor& x, const Axes& axes, float eps) {
-  return x * rsqrt(mean(square(x), axes, true) + eps);
+Tensor rms_normalise(const Tensor& of, const Axes& axes, float eps) {
+  return in_floats(
+      [&](const Tensor& x) { return x * rsqrt(mean(square(x), axes, true) + eps); }, of);
 }
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, float scale, const Tensor* seen,
               float cap) {
-  Tensor scores = matmul(q, transpose(k, -2, -1)) * scale;
-  if (cap > 0) scores = tanh(scores * (1.0f / cap)) * cap;
-  if (seen != nullptr) {
-    scores = select(*seen, scores, -std::numeric_limits<float>::infinity());
-  }
-  return matmul(softmax(scores, -1), v);
+  return in_floats(
+      [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+        Tensor scores = matmul(q, transpose(k, -2, -1)) * scale;
+        if (cap > 0) scores = tanh(scores * (1.0f / cap)) * cap;
+        if (seen != nullptr && seen->dtype() != DType::kBool) {
+          scores = scores + *seen;
+        } else if (seen != nullptr) {
+          scores = select(*seen, scores, -std::numeric_limits<float>::infinity());
+        }
+        return matmul(softmax(scores, -1), v);
+      },
+      q, k, v);
 }
 
-Tensor one_hot(const Tensor& index, int64_t n) { return unsqueeze(index, -1) == iota(n); }
-
-Tensor gather_along(const Tensor& x, int64_t axis, const Tensor& index) {
-  const size_t at = axis_of(x.dims(), axis, "gather");
-  const Dims& dims = index.dims();
-  if (dims.size() != x.dims().size())
-    refuse("gather", "an index of as many axes", {&x.dims(), &dims});
-  // The place of each element in x, laid flat.
-  Tensor place = 0.0f;
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;) {
-    Dims along(dims.size(), 1);
-    along[i] = dims[i];
-    const Tensor on = i == at ? index : reshape(iota(dims[i]), along);
-    if (dims[i] > x.dims()[i] && i != at) refuse("gather", "an index inside", {&x.dims(), &dims});
-    place = place + on * static_cast<float>(stride);
-    stride *= x.dims()[i];
-  }
-  if (stride > 1 << 24) refuse("gather", "at most 2^24 elements", {&x.dims()});
-  return take(reshape(x, {-1}), place);
+Tensor one_hot(const Tensor& index, int64_t n) {
+  // Numbers in F32 as such, so that a step of training needs no whole ones.
+  const DType type = index.dtype() == DType::kI64 ? DType::kI64 : DType::kF32;
+  return unsqueeze(cast(index, type), -1) == iota(n, type);
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {
-  const Tensor hit = one_hot(targets, logits.dims().back());
-  if (hit.dims() != logits.dims()) {
-    refuse("cross_entropy", "logits [..., V] and targets [...]", {&logits.dims(), &targets.dims()});
-  }
-  return neg(sum(select(hit, log_softmax(logits, -1), 0.0f), {-1}));
+Tensor cross_entropy(const Tensor& of, const Tensor& targets) {
+  return in_floats(
+      [&](const Tensor& logits) {
+        const Tensor hit = one_hot(targets, logits.dims().back());
+        if (hit.dims() != logits.dims()) {
+          refuse("cross_entropy", "logits [..., V] and targets [...]",
+                 {&logits.dims(), &targets.dims()});
+        }
+        return neg(sum(select(hit, log_softmax(logits, -1), 0.0f), {-1}));
+      },
+      of);
 }
 
 }  // namespace split

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "autograd/functions.h"
+#include "autograd/pointwise.h"
 #include "base/error.h"
 
 namespace split {
@@ -18,13 +19,53 @@ using std::optional;
 Tensor exp_f(const Tensor& x) { return exp(x); }
 Tensor erf_f(const Tensor& x) { return erf(x); }
 Tensor sigmoid_f(const Tensor& x) { return sigmoid(x); }
+Tensor log_f(const Tensor& x) { return natural_log(x); }
+Tensor log1p_f(const Tensor& x) { return log1p(x); }
+Tensor sin_f(const Tensor& x) { return sin(x); }
+Tensor cos_f(const Tensor& x) { return cos(x); }
+Tensor sinh_f(const Tensor& x) { return sinh(x); }
+Tensor cosh_f(const Tensor& x) { return cosh(x); }
+Tensor sign_f(const Tensor& x) { return sign(x); }
+Tensor trunc_f(const Tensor& x) { return trunc(x); }
+Tensor pow_f(const Tensor& x, const Tensor& z) { return pow(x, z); }
+Tensor digamma_f(const Tensor& x) { return digamma(x); }
 // dy, which has 1 for a reduced axis, divided among the elements where c holds.
 Tensor share(const Tensor& c, const Tensor& dy) {
   Axes axes;
   for (size_t i = 0; i < dy.dims().size(); ++i) {
     if (dy.dims()[i] != c.dims()[i]) axes.push_back(static_cast<int64_t>(i));
   }
-  return axes.empty() ? select(c, dy, 0.0f) : select(c, dy / sum(c, axes, true), 0.0f);
+  if (axes.empty()) return select(c, dy, 0.0f);
+  return select(c, dy / sum(cast(c, DType::kF32), axes, true), 0.0f);
+}
+// Of numbers, one of which may be a NaN: equal to none, it makes NaN of all.
+Tensor share_all(const Tensor& c, const Tensor& dy) {
+  Axes axes;
+  for (size_t i = 0; i < dy.dims().size(); ++i) {
+    if (dy.dims()[i] != c.dims()[i]) axes.push_back(static_cast<int64_t>(i));
+  }
+  const Tensor counted = cast(c, DType::kF32);
+  return counted * (dy / (axes.empty() ? counted : sum(counted, axes, true)));
+}
+// dy by the product of the elements before and of those behind each, along the reduced axes: no
+// quotient, so that zeros and infinite ones are right.
+Tensor others(const Tensor& x, const Tensor& y, const Tensor& dy) {
+  Axes order, gone;
+  for (size_t i = 0; i < x.dims().size(); ++i) {
+    (y.dims()[i] == x.dims()[i] ? order : gone).push_back(static_cast<int64_t>(i));
+  }
+  order.insert(order.end(), gone.begin(), gone.end());
+  const Tensor moved = permute(x, order);
+  const int64_t rows = count_of(y.dims()), n = rows == 0 ? 0 : count_of(x.dims()) / rows;
+  if (n <= 1) return dy;
+  const Tensor flat = reshape(moved, {rows, n});
+  const auto before = [&](const Tensor& of) {
+    return pad(slice(scan(Op::k_reduce_prod, of, 1), 1, 0, n - 1), {0, 1}, {0, 0}, 1);
+  };
+  const Tensor all = before(flat) * flip(before(flip(flat, {1})), {1});
+  Axes back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return dy * permute(reshape(all, moved.dims()), back);
 }
 
 // x, z as the row names them, c of a TERNARY; y the result.
@@ -46,6 +87,9 @@ const ByOp<Rules> kRules = [] {
 #define BINARY(name, forward, dx, dz) all[Op::k_##name] = {RULE(dx), RULE(dz)};
 #define REDUCE(name, start, combine, gradient) all[Op::k_reduce_##name] = {RULE(gradient), nullptr};
 #include "tensor/ops.def"
+#define UNARY(name, forward, gradient) all[Op::k_##name] = {RULE(gradient), nullptr};
+#define BINARY(name, forward, dx, dz) all[Op::k_##name] = {RULE(dx), RULE(dz)};
+#define REDUCE(name, start, combine, gradient) all[Op::k_reduce_##name] = {RULE(gradient), nullptr};
 #define TERNARY(name, forward, dx, dz) all[Op::k_##name] = {RULE(dx), RULE(dz)};
 #include "tensor/library.def"
   return all;
@@ -56,7 +100,7 @@ const ByOp<Rules> kRules = [] {
 struct Call {
   const Node& node;
   std::vector<Tensor> in;
-  Tensor dy;
+  Tensor y, dy;
   const Dims& dims(size_t i = 0) const { return in[i].dims(); }
 };
 using Gradients = std::vector<optional<Tensor>>;
@@ -71,6 +115,12 @@ Gradients permute_rule(const Call& call) {
 }
 Gradients expand_rule(const Call& call) { return {sum_to(call.dy, call.dims())}; }
 Gradients detach_rule(const Call&) { return {std::nullopt}; }
+Gradients custom_rule(const Call& call) {
+  Gradients all{std::nullopt};
+  for (const Tensor& dx : (*call.node.rule)(call.dy)) all.emplace_back(dx);
+  CHECK(all.size() == call.in.size());
+  return all;
+}
 Gradients pad_rule(const Call& call) {
   Tensor dx = call.dy;
   for (size_t i = 0; i < call.dims().size(); ++i) {
@@ -121,10 +171,44 @@ Gradients matmul_rule(const Call& call) {
           sum_to(matmul(transpose(call.in[0], -2, -1), dy), call.dims(1))};
 }
 Gradients iota_rule(const Call&) { return {}; }
+Gradients order_rule(const Call&) { return {std::nullopt}; }
+Gradients cast_rule(const Call& call) { return {cast(call.dy, call.in[0].dtype())}; }
+Gradients window_rule(const Call& call) {
+  const auto number = [&](size_t i) { return static_cast<int64_t>(call.node.attributes[i]); };
+  const int64_t axis = number(0);
+  return {add_windows(call.dy, axis, call.dims()[static_cast<size_t>(axis)], number(1), number(2))};
+}
 Gradients take_rule(const Call& call) {
   return {put_add(call.dy, call.in[1], call.dims(0)[0]), std::nullopt};
 }
-Gradients put_add_rule(const Call& call) { return {take(call.dy, call.in[1]), std::nullopt}; }
+Gradients put_rule(const Call& call) {
+  const Tensor &rows = call.in[0], &index = call.in[1];
+  const auto op = static_cast<Op>(call.node.attributes[0]);
+  const Tensor dy = take(call.dy, index);
+  if (op == Op::k_reduce_sum) return {dy, std::nullopt};
+  const int64_t n = call.node.dims[0];
+  const auto counted = [&](const Tensor& c) { return take(put_add(cast(c, DType::kF32), index, n), index); };
+  if (op != Op::k_reduce_prod) {  // equal ones share it
+    const Tensor hit = rows == take(call.y, index);
+    return {select(hit, dy / counted(hit), 0.0f), std::nullopt};
+  }
+  const Tensor zero = rows == 0.0f, zeros = counted(zero), safe = select(zero, 1.0f, rows);
+  const Tensor all = take(put(op, safe, index, n), index);
+  return {dy * select(zeros == 0.0f, all / safe,
+                      select(logical_and(zero, zeros == 1.0f), all, 0.0f)),
+          std::nullopt};
+}
+// A product's gradient is that of the products of all elements up to each.
+Gradients scan_rule(const Call& call) {
+  const Tensor& x = call.in[0];
+  if (static_cast<Op>(call.node.attributes[0]) == Op::k_reduce_sum) {
+    return {flip(scan(Op::k_reduce_sum, flip(call.dy, {1}), 1), {1})};
+  }
+  const int64_t n = call.dims()[1];
+  const std::vector<Tensor> all{
+      reduce(Op::k_reduce_prod, select(lower_triangle(n, n, 0), unsqueeze(x, 1), 1.0f), {2})};
+  return {grad(all, std::vector{x}, std::vector{call.dy})[0]};
+}
 
 using KernelRule = Gradients (*)(const Call&);
 const ByOp<KernelRule> kKernelRules = [] {
@@ -186,11 +270,12 @@ Tensor shaped(const Tensor& gradient, const Dims& dims) {
 
 Gradients gradients_of(const Node& node, const std::shared_ptr<const Node>& held,
                        const Tensor& dy) {
-  Call call{node, {}, dy};
+  Call call{node, {}, Tensor(held), dy};
   for (const auto& in : node.inputs) call.in.emplace_back(in);
   if (const KernelRule rule = kKernelRules[node.op]; rule != nullptr) return rule(call);
   const OpKind kind = op_info(node.op).kind;
   if (kind == OpKind::kCompare) return Gradients(2);
+  if (!is_floating(node.dtype)) return Gradients(node.inputs.size());  // nothing has one
   const Rules& rules = kRules[node.op];
   if (rules.x == nullptr) {
     throw Error(ErrorKind::kShape,
@@ -209,6 +294,17 @@ Gradients gradients_of(const Node& node, const std::shared_ptr<const Node>& held
 
 }  // namespace
 
+Tensor with_gradient(const Tensor& y, const std::vector<Tensor>& inputs, GradientRule rule) {
+  auto node = std::make_shared<Node>();
+  node->op = Op::k_custom;
+  node->dtype = y.dtype();
+  node->dims = y.dims();
+  node->inputs = {y.node()};
+  for (const Tensor& in : inputs) node->inputs.push_back(in.node());
+  node->rule = std::make_shared<const GradientRule>(std::move(rule));
+  return Tensor(std::move(node));
+}
+
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> dys) {
   CHECK(dys.empty() || dys.size() == outputs.size());
@@ -221,7 +317,8 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   };
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Dims& dims = outputs[i].dims();
-    const Tensor dy = dys.empty() ? expand(1.0f, dims) : dys[i];
+    const Tensor dy =
+        dys.empty() ? expand(cast(1.0f, outputs[i].dtype()), dims) : cast(dys[i], outputs[i].dtype());
     if (dy.dims() != dims) {
       throw Error(ErrorKind::kShape,
                   cat("[grad] expected a dy of ", to_string(dims), ", got ", to_string(dy.dims())));
@@ -244,7 +341,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   std::vector<Tensor> result;
   for (const Tensor& in : inputs) {
     const auto at = dy_of.find(in.node().get());
-    result.push_back(at == dy_of.end() ? expand(0.0f, in.dims()) : at->second);
+    result.push_back(at == dy_of.end() ? expand(cast(0.0f, in.dtype()), in.dims()) : at->second);
   }
   return result;
 }

@@ -15,4 +15,8 @@ namespace split::autograd {
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> dys = {});
 
+// y of these inputs with gradients that `rule` makes, in place of those of what y is made of: a
+// function that a caller defines.
+Tensor with_gradient(const Tensor& y, const std::vector<Tensor>& inputs, GradientRule rule);
+
 }  // namespace split::autograd

@@ -20,12 +20,13 @@ State correction(size_t group, int which) {
 const State kStep{"optim.step", {}};
 
 struct Moments {
-  State mean, square, largest, buffer;
+  State mean, square, largest, buffer, sum;
   explicit Moments(const Parameter& of)
       : mean{of.name + ".exp_avg", of.leaf.dims()},
         square{of.name + ".exp_avg_sq", of.leaf.dims()},
         largest{of.name + ".max_exp_avg_sq", of.leaf.dims()},
-        buffer{of.name + ".momentum_buffer", of.leaf.dims()} {}
+        buffer{of.name + ".momentum_buffer", of.leaf.dims()},
+        sum{of.name + ".sum", of.leaf.dims()} {}
 };
 
 using Updates = std::vector<NamedOutput>;
@@ -43,16 +44,51 @@ void sgd(const Parameter& parameter, const Options& o, Tensor g, const Tensor& r
   out.push_back({parameter.name, p - g * rate});
 }
 
+void rmsprop(const Parameter& parameter, const Options& o, Tensor g, const Tensor& rate,
+             Updates& out) {
+  const Tensor& p = parameter.leaf;
+  const Moments names(parameter);
+  if (o.weight_decay != 0) g = g + p * real(o.weight_decay);
+  const auto moved = [&](const State& from, const Tensor& to) {
+    const Tensor next = state(from) * real(o.alpha) + to * real(1 - o.alpha);
+    out.push_back({from.name, next});
+    return next;
+  };
+  Tensor square = moved(names.square, g * g);
+  if (o.centered) {
+    const Tensor mean = moved(names.mean, g);
+    square = square - mean * mean;
+  }
+  Tensor step = g / (sqrt(square) + real(o.eps));
+  if (o.momentum != 0) {
+    step = state(names.buffer) * real(o.momentum) + step;
+    out.push_back({names.buffer.name, step});
+  }
+  out.push_back({parameter.name, p - step * rate});
+}
+
+void adagrad(const Parameter& parameter, const Options& o, Tensor g, const Tensor& rate,
+             Updates& out) {
+  const Tensor& p = parameter.leaf;
+  const State sum = Moments(parameter).sum;
+  if (o.weight_decay != 0) g = g + p * real(o.weight_decay);
+  const Tensor all = state(sum) + g * g;
+  out.push_back({sum.name, all});
+  const Tensor now = rate / (state(kStep) * real(o.lr_decay) + 1.0f);
+  out.push_back({parameter.name, p - now * (g / (sqrt(all) + real(o.eps)))});
+}
+
 // `c1`, `c2`: the corrections of this step.
 void adam(const Parameter& parameter, const Options& o, Tensor g, const Tensor& rate,
-          const Tensor& c1, const Tensor& c2, Updates& out) {
+          const Tensor& beta1, const Tensor& c1, const Tensor& c2, Updates& out) {
   Tensor p = parameter.leaf;
   const Moments names(parameter);
   if (o.weight_decay != 0 && o.method == Method::kAdam) g = g + p * real(o.weight_decay);
   if (o.weight_decay != 0 && o.method == Method::kAdamW) {
     p = p * (1.0f - rate * real(o.weight_decay));
   }
-  const Tensor mean = state(names.mean) * real(o.beta1) + g * real(1 - o.beta1);
+  const Tensor mean = o.cycled ? state(names.mean) * beta1 + g * (1.0f - beta1)
+                               : state(names.mean) * real(o.beta1) + g * real(1 - o.beta1);
   const Tensor square = state(names.square) * real(o.beta2) + g * g * real(1 - o.beta2);
   out.push_back({names.mean.name, mean});
   out.push_back({names.square.name, square});
@@ -76,18 +112,22 @@ std::vector<Tensor> Optimiser::leaves() const {
 }
 
 std::string Optimiser::rate_name(size_t group) { return cat("optim.", group, ".rate"); }
+std::string Optimiser::beta_name(size_t group) { return cat("optim.", group, ".beta1"); }
 
 std::vector<State> Optimiser::states() const {
   std::vector<State> all{kStep};
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Options& o = groups_[i].options;
-    const bool adam = o.method != Method::kSgd;
+    const bool adam = o.method == Method::kAdam || o.method == Method::kAdamW;
     if (adam) all.insert(all.end(), {correction(i, 1), correction(i, 2)});
     for (const Parameter& parameter : groups_[i].parameters) {
       const Moments names(parameter);
       if (adam) all.insert(all.end(), {names.mean, names.square});
       if (adam && o.amsgrad) all.push_back(names.largest);
-      if (!adam && o.momentum != 0) all.push_back(names.buffer);
+      if (o.method == Method::kRmsprop) all.push_back(names.square);
+      if (o.method == Method::kRmsprop && o.centered) all.push_back(names.mean);
+      if (o.method == Method::kAdagrad) all.push_back(names.sum);
+      if (!adam && o.method != Method::kAdagrad && o.momentum != 0) all.push_back(names.buffer);
     }
   }
   return all;
@@ -99,21 +139,33 @@ std::vector<NamedOutput> Optimiser::updates(std::span<const Tensor> gradients) c
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Options& o = groups_[i].options;
     const Tensor rate = input(rate_name(i), DType::kF32, {});
-    Tensor c1 = 1.0f, c2 = 1.0f;
-    if (o.method != Method::kSgd) {
+    Tensor c1 = 1.0f, c2 = 1.0f, beta1 = 1.0f;
+    if (o.method == Method::kAdam || o.method == Method::kAdamW) {
       c1 = state(correction(i, 1)) * real(o.beta1) + real(1 - o.beta1);
       c2 = state(correction(i, 2)) * real(o.beta2) + real(1 - o.beta2);
       out.push_back({correction(i, 1).name, c1});
       out.push_back({correction(i, 2).name, c2});
+      if (o.cycled) {  // of the beta1 that is now, as PyTorch has it
+        beta1 = input(beta_name(i), DType::kF32, {});
+        c1 = 1.0f - pow(beta1, state(kStep) + 1.0f);
+      }
     }
     for (const Parameter& parameter : groups_[i].parameters) {
       CHECK(next < gradients.size());
       const Tensor g = o.maximize ? neg(gradients[next]) : gradients[next];
       ++next;
-      if (o.method == Method::kSgd) {
-        sgd(parameter, o, g, rate, out);
-      } else {
-        adam(parameter, o, g, rate, c1, c2, out);
+      switch (o.method) {
+        case Method::kSgd:
+          sgd(parameter, o, g, rate, out);
+          break;
+        case Method::kRmsprop:
+          rmsprop(parameter, o, g, rate, out);
+          break;
+        case Method::kAdagrad:
+          adagrad(parameter, o, g, rate, out);
+          break;
+        default:
+          adam(parameter, o, g, rate, beta1, c1, c2, out);
       }
     }
   }

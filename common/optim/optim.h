@@ -11,16 +11,20 @@
 
 namespace split::optim {
 
-enum class Method : uint8_t { kSgd, kAdam, kAdamW };
+enum class Method : uint8_t { kSgd, kAdam, kAdamW, kRmsprop, kAdagrad };
 
 struct Options {
   Method method = Method::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0;
-  double momentum = 0, dampening = 0;  // SGD
+  double momentum = 0, dampening = 0;  // SGD; the first RMSprop too
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
   bool amsgrad = false;
+  bool cycled = false;   // Adam, AdamW: beta1 is an argument too (beta_name)
+  double alpha = 0.99;   // RMSprop
+  bool centered = false;
+  double lr_decay = 0;   // Adagrad
   bool maximize = false;
 };
 
@@ -47,6 +51,7 @@ class Optimiser {
   std::vector<Tensor> leaves() const;  // of all parameters, in order
   // The input that has group i's rate, F32 [].
   static std::string rate_name(size_t group);
+  static std::string beta_name(size_t group);  // of one whose beta1 is cycled
   // Returns what parameters and state become by the gradients of leaves(), by name.
   std::vector<NamedOutput> updates(std::span<const Tensor> gradients) const;
   std::vector<State> states() const;

@@ -20,6 +20,14 @@ constexpr OpInfo kTable[] = {
 #define KERNEL(name, names, numbers, flag) \
   {#name, OpKind::kKernel, "", "", "", "", inputs::name::count, attributes::name::count, flag},
 #include "tensor/ops.def"
+#define UNARY(name, forward, gradient) {#name, OpKind::kUnary, #forward, "", #gradient, "", 1},
+#define BINARY(name, forward, gradient_x, gradient_z) \
+  {#name, OpKind::kBinary, #forward, "", #gradient_x, #gradient_z, 2},
+#define REDUCE(name, start, combine, gradient) \
+  {#name, OpKind::kReduce, #combine, #start, #gradient, "", 1},
+#define WHOLE_UNARY(name, forward) {#name, OpKind::kUnary, "", "", "", "", 1},
+#define WHOLE_BINARY(name, forward) {#name, OpKind::kBinary, "", "", "", "", 2},
+#define WHOLE_TERNARY(name, forward) {#name, OpKind::kTernary, "", "", "", "", 3},
 #define COMPARE(name, forward) {#name, OpKind::kCompare, #forward, "", "", "", 2},
 #define TERNARY(name, forward, gradient_x, gradient_z) \
   {#name, OpKind::kTernary, #forward, "", #gradient_x, #gradient_z, 3},
@@ -43,10 +51,32 @@ const OpInfo& op_info(Op op) {
   return kOthers[index - std::size(kTable)];
 }
 
+const WholeInfo& whole_info(Op op) {
+  static const ByOp<WholeInfo> all = [] {
+    ByOp<WholeInfo> made;
+#define WHOLE(name, forward) made[Op::k_##name] = {#forward};
+#define WHOLE_UNARY(name, forward) made[Op::k_##name] = {#forward};
+#define WHOLE_BINARY(name, forward) made[Op::k_##name] = {#forward};
+#define WHOLE_TERNARY(name, forward) made[Op::k_##name] = {#forward};
+#define WHOLE_REDUCE(name, start, combine) made[Op::k_reduce_##name] = {#combine, #start};
+#define COMPARE(name, forward) made[Op::k_##name] = {#forward};
+#define TERNARY(name, forward, dx, dz) made[Op::k_##name] = {#forward};
+#include "tensor/library.def"
+    return made;
+  }();
+  return all[op];
+}
+
 std::string_view op_functions_glsl() {
   return ""
 #define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
 #include "tensor/ops.def"
+      ;
+}
+std::string_view library_functions_glsl() {
+  return ""
+#define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
+#include "tensor/library.def"
       ;
 }
 

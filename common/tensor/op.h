@@ -17,8 +17,14 @@ enum class Op : uint8_t {
 #define VIEW(name, ...) k_##name,
 #define KERNEL(name, ...) k_##name,
 #include "tensor/ops.def"
+#define UNARY(name, ...) k_##name,
+#define BINARY(name, ...) k_##name,
+#define REDUCE(name, ...) k_reduce_##name,
 #define COMPARE(name, ...) k_##name,
 #define TERNARY(name, ...) k_##name,
+#define WHOLE_UNARY(name, ...) k_##name,
+#define WHOLE_BINARY(name, ...) k_##name,
+#define WHOLE_TERNARY(name, ...) k_##name,
 #define VIEW(name, ...) k_##name,
 #define KERNEL(name, ...) k_##name,
 #include "tensor/library.def"
@@ -38,7 +44,7 @@ enum class OpKind : uint8_t {
   kKernel,
   kLeaf,
   kGroup,
-  kCompare,  // two numbers, to 1 or 0
+  kCompare,  // two numbers, to true or false
   kTernary,
 };
 
@@ -70,7 +76,15 @@ struct OpInfo {
   size_t inputs = 0;
   size_t attributes = 0;  // kernels and views: numbers beside the inputs
   bool epilogue = false;  // kernels: pointwise ops may join the result
+  bool floats() const { return !forward.empty(); }
 };
+
+// What a row is of whole numbers: its body and, for a reduction, the neutral element. Empty where
+// it is of F32 alone.
+struct WholeInfo {
+  std::string_view forward = {}, start = {};
+};
+const WholeInfo& whole_info(Op op);
 
 const OpInfo& op_info(Op op);
 // A value for each op, found by the op: nothing depends on the order of rows.
@@ -86,6 +100,7 @@ class ByOp {
 
 // The FUNC rows as GLSL functions, in order.
 std::string_view op_functions_glsl();
+std::string_view library_functions_glsl();
 
 inline bool is_pointwise(Op op) {
   return op_info(op).kind == OpKind::kUnary || op_info(op).kind == OpKind::kBinary;

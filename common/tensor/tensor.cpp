@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tensor/types.h"
 
 namespace split {
 namespace {
@@ -76,6 +77,14 @@ Tensor::Tensor(float constant) {
   node_ = std::move(node);
 }
 
+Tensor Tensor::number(double value, DType dtype) {
+  auto node = std::make_shared<Node>();
+  node->dtype = dtype;
+  node->value = static_cast<float>(value);
+  if (static_cast<double>(node->value) != value && dtype != DType::kF32) node->attributes = {value};
+  return Tensor(std::move(node));
+}
+
 Tensor input(std::string name, DType dtype, Dims dims) {
   auto node = make_node(Op::k_input, std::move(dims));
   node->name = std::move(name);
@@ -92,12 +101,14 @@ Tensor weight(std::string name, DType dtype, Dims dims) {
 
 Tensor unary(Op op, const Tensor& x) {
   CHECK(op_info(op).kind == OpKind::kUnary);
-  return Tensor(make_node(op, x.dims(), {x}));
+  return typed(op, {x}, [&](const std::vector<Tensor>& in) { return make_node(op, x.dims(), in); });
 }
 
 Tensor binary(Op op, const Tensor& x, const Tensor& z) {
   CHECK(op_info(op).kind == OpKind::kBinary);
-  return Tensor(make_node(op, broadcast(op_info(op).name, x.dims(), z.dims()), {x, z}));
+  return typed(op, {x, z}, [&](const std::vector<Tensor>& in) {
+    return make_node(op, broadcast(op_info(op).name, x.dims(), z.dims()), in);
+  });
 }
 
 Tensor reduce(Op op, const Tensor& x) {
@@ -139,6 +150,17 @@ Tensor batched_matmul(const Tensor& x, const Tensor& w) {
 }  // namespace
 
 Tensor matmul(const Tensor& x, const Tensor& w) {
+  const auto is_stored = [](const Tensor& t) {
+    return t.node()->op == Op::k_weight || has_rows(t.dims());
+  };
+  if ((x.dtype() != DType::kF32 || w.dtype() != DType::kF32) && !is_stored(x) && !is_stored(w)) {
+    const DType type = promoted(std::vector{x, w});
+    if (!is_floating(type)) {
+      throw Error(ErrorKind::kShape, cat("[matmul] expected F32, F16 or BF16, got ",
+                                         dtype_name(x.dtype()), " and ", dtype_name(w.dtype())));
+    }
+    return cast(matmul(cast(x, DType::kF32), cast(w, DType::kF32)), type);
+  }
   if (x.dims().size() > 2 || w.dims().size() > 2) return batched_matmul(x, w);
   if (x.dims().size() != 2 || w.dims().size() != 2 || x.dims()[1] != w.dims()[0]) {
     refuse("matmul", "[rows, K] and [K, M]", x.dims(), w.dims());

@@ -6,6 +6,8 @@
 // whose result is wanted.
 #pragma once
 
+#include <concepts>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +21,11 @@ namespace split {
 inline constexpr int64_t kRows = -1;
 inline constexpr int64_t kOutRows = -2;
 
+class Home;  // tensor/home.h
+class Tensor;
+// The gradients of a function's inputs, of the one that arrives at its result.
+using GradientRule = std::function<std::vector<Tensor>(const Tensor& dy)>;
+
 struct Node {
   Op op = Op::k_constant;
   DType dtype = DType::kF32;
@@ -29,6 +36,8 @@ struct Node {
       attributes;    // kernels and views: as the op's row has them; axes of a reduction
   std::string name;  // inputs and weights: what it is bound to
   float value = 0;   // constants
+  std::shared_ptr<Home> home;  // leaves that have values outside of a step
+  std::shared_ptr<const GradientRule> rule;  // of a function that a caller defined
 
   Node() = default;
   Node(const Node&) = delete;
@@ -39,10 +48,16 @@ struct Node {
 class Tensor {
  public:
   Tensor(float constant);  // NOLINT(google-explicit-constructor): 2.0f * x reads as it should
+  template <std::integral T>
+  Tensor(T constant)  // NOLINT(google-explicit-constructor): a whole number, or true or false
+      : Tensor(number(static_cast<double>(constant),
+                      std::same_as<T, bool> ? DType::kBool : DType::kI64)) {}
   explicit Tensor(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
 
   const std::shared_ptr<const Node>& node() const { return node_; }
   const Dims& dims() const { return node_->dims; }
+  DType dtype() const { return node_->dtype; }
+  static Tensor number(double value, DType dtype);  // exact up to 2^53
 
  private:
   std::shared_ptr<const Node> node_;
@@ -54,7 +69,7 @@ Tensor input(std::string name, DType dtype, Dims dims);
 // A weight that a checkpoint provides: a vector [C] or a matrix, by its name there.
 Tensor weight(std::string name, DType dtype, Dims dims);
 
-// Pointwise. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
+// Pointwise, of numbers of any type as tensor/types.h has it. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
 // rows, or one value a row [R, 1]; without rows of a step as PyTorch does. Throws Error(kShape).
 Tensor unary(Op op, const Tensor& x);
 Tensor binary(Op op, const Tensor& x, const Tensor& z);

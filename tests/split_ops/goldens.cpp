@@ -9,13 +9,13 @@ namespace {
 
 constexpr uint64_t kMostJson = 64 << 20;
 
-template <typename T>
-std::vector<float> widened(Bytes bytes) {
-  std::vector<float> result(bytes.size() / sizeof(T));
+template <typename T, typename To = float>
+std::vector<To> widened(Bytes bytes) {
+  std::vector<To> result(bytes.size() / sizeof(T));
   for (size_t i = 0; i < result.size(); ++i) {
     T value;
     std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
-    result[i] = static_cast<float>(value);
+    result[i] = static_cast<To>(value);
   }
   return result;
 }
@@ -33,24 +33,49 @@ std::vector<float> numbers_of(const TensorView& view) {
     case DType::kBool:
     case DType::kU8:
       return widened<uint8_t>(view.bytes);
+    case DType::kF16:
+    case DType::kBF16:
+      return widened<float>(converted(view, DType::kF32).view.bytes);
     default:
       throw Error(ErrorKind::kInput,
                   cat("[goldens] expected numbers, got ", dtype_name(view.dtype)));
   }
 }
 
+std::vector<int64_t> wholes_of(const TensorView& view) {
+  return view.dtype == DType::kI64   ? widened<int64_t, int64_t>(view.bytes)
+         : view.dtype == DType::kI32 ? widened<int32_t, int64_t>(view.bytes)
+                                     : widened<uint8_t, int64_t>(view.bytes);
+}
+
+namespace {
+
+auto unbroken(const auto& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw BrokenGoldens(error.kind(), error.what());
+  }
+}
+
+}  // namespace
+
 Json Goldens::json(const std::string& file) const {
   const auto path = folder_ / file;
-  return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]"));
+  return unbroken([&] {
+    return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]"));
+  });
 }
 
 const Safetensors::Tensors& Goldens::tensors(const std::string& file) {
   auto at = files_.find(file);
   if (at == files_.end()) {
     const auto path = folder_ / file;
-    MappedFile mapped(path);
-    Safetensors parsed = Safetensors::parse(mapped.bytes(), path.string());
-    at = files_.emplace(file, File{std::move(mapped), std::move(parsed)}).first;
+    at = unbroken([&] {
+      MappedFile mapped(path);
+      Safetensors parsed = Safetensors::parse(mapped.bytes(), path.string());
+      return files_.emplace(file, File{std::move(mapped), std::move(parsed)}).first;
+    });
   }
   return at->second.tensors.tensors();
 }
@@ -59,7 +84,8 @@ const TensorView& Goldens::tensor(const std::string& file, const std::string& na
   const auto& all = tensors(file);
   const auto at = all.find(name);
   if (at == all.end()) {
-    throw Error(ErrorKind::kInput, cat("[", (folder_ / file).string(), "] no tensor '", name, "'"));
+    throw BrokenGoldens(ErrorKind::kInput,
+                        cat("[", (folder_ / file).string(), "] no tensor '", name, "'"));
   }
   return at->second;
 }

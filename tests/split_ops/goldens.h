@@ -6,16 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "io/safetensors.h"
 
 namespace split::ops {
 
+// A folder or file of goldens that is not there or broken.
+struct BrokenGoldens : Error {
+  using Error::Error;
+};
+
 class Goldens {
  public:
-  // Throws Error(kNotFound), Error(kIo) or Error(kInput) for a folder or file that is not there or
-  // broken.
+  // Reading throws BrokenGoldens.
   explicit Goldens(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   Json json(const std::string& file) const;
@@ -36,5 +41,6 @@ class Goldens {
 };
 
 std::vector<float> numbers_of(const TensorView& view);
+std::vector<int64_t> wholes_of(const TensorView& view);  // not of floating ones
 
 }  // namespace split::ops

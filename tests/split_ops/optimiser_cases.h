@@ -8,15 +8,13 @@
 
 namespace split::ops {
 
-// An optimiser by PyTorch's names, or nothing where an option of it is not there yet. Options of
-// `more` replace those of `options`.
-std::optional<optim::Options> optimiser_options(const std::string& optimiser, const Json& options,
+// An optimiser by PyTorch's names. Options of `more` replace those of `options`. Throws
+// Error(kNotFound) for another.
+optim::Options optimiser_options(const std::string& optimiser, const Json& options,
                                                 const Json* more = nullptr);
 
 bool is_optimiser_case(const Json& entry);
-bool knows_optimiser_case(const Json& entry);
-// False where it is not there yet.
-bool run_optimiser_case(Goldens& goldens, array::Runtime& runtime, const Json& entry,
+void run_optimiser_case(Goldens& goldens, array::Runtime& runtime, const Json& entry,
                         Report& report);
 
 }  // namespace split::ops

@@ -7,6 +7,6 @@
 
 namespace split::ops {
 
-std::map<std::string, std::function<std::optional<Results>(const Call&)>> programs();
+std::map<std::string, Function> programs();
 
 }  // namespace split::ops

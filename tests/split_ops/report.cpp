@@ -1,7 +1,9 @@
 #include "tests/split_ops/report.h"
 
 #include <cmath>
+#include <cstdio>
 #include <iostream>
+#include <limits>
 
 #include "base/file.h"
 
@@ -21,8 +23,10 @@ void Worst::add(double got, double want, double rtol, double atol) {
 Json Report::json() const {
   Json all = Json::array();
   for (const Failure& failure : failed) {
-    const auto finite = [](double value) {
-      return std::isfinite(value) ? Json(value) : Json("inf");
+    const auto finite = [&](double value) {
+      if (!failure.worst.differs.empty()) return Json(nullptr);
+      // Beside a NaN or an infinite one any error is the largest there is.
+      return Json(std::isfinite(value) ? value : std::numeric_limits<double>::max());
     };
     all.push_back(Json{{"case", cat(failure.name, failure.what.empty() ? "" : " ", failure.what)},
                        {"error", finite(failure.worst.error)},
@@ -33,17 +37,57 @@ Json Report::json() const {
 
 int Report::finish(const std::string& file) const {
   for (const Failure& failure : failed) {
-    std::cout << failure.name << " " << failure.what << ": error " << failure.worst.error
-              << ", allowed " << failure.worst.tolerance << "\n";
+    std::cout << failure.name << " " << failure.what << ": ";
+    if (!failure.worst.differs.empty()) {
+      std::cout << failure.worst.differs << "\n";
+    } else {
+      std::cout << "error " << failure.worst.error << ", allowed " << failure.worst.tolerance << "\n";
+    }
   }
   std::cout << cases << " cases, " << skipped << " skipped, " << failed.size() << " failed\n";
   if (!file.empty()) {
-    const std::string text = json().dump() + "\n";
-    AtomicFile out(file);
-    out.append(std::as_bytes(std::span(text)));
-    out.commit();
+    write_text(file, json().dump() + "\n");
   }
   return failed.empty() ? 0 : 1;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  }
+  return out;
+}
+
+void write_text(const std::string& file, const std::string& text) {
+  AtomicFile out(file);
+  out.append(std::as_bytes(std::span(text)));
+  out.commit();
+}
+
+void Report::write_page(const std::string& file, const std::string& device) const {
+  std::string rows;
+  size_t bad = 0;
+  for (const Case& one : all) {
+    bad += one.failed ? 1 : 0;
+    char worst[32];
+    std::snprintf(worst, sizeof worst, "%.3g", one.worst);
+    rows += cat("<tr class=", one.failed ? "bad" : "good", "><td>", escaped(one.operation), "<td>",
+                escaped(one.name), "<td><code>", escaped(one.expression), "</code><td>",
+                one.failed ? "fails" : "agrees", "<td>", worst, "\n");
+  }
+  write_text(file, cat("<!doctype html><html lang=en><meta charset=utf-8>"
+                       "<meta name=viewport content=\"width=device-width\"><title>Operations on ",
+                       escaped(device),
+                       "</title><style>body{font:16px/1.4 system-ui;margin:1rem;max-width:70rem}"
+                       "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .5rem;"
+                       "border-bottom:1px solid #ddd;overflow-wrap:anywhere}.bad{background:#fdd}"
+                       "</style><h1>Operations on ",
+                       escaped(device), "</h1><p>", all.size() - bad, " of ", all.size(),
+                       " cases agree with PyTorch, each with its gradients in five layouts. The last "
+                       "column is the worst error over its tolerance.<table><tr><th>operation<th>case"
+                       "<th>expression<th>verdict<th>error\n",
+                       rows, "</table></html>\n"));
 }
 
 }  // namespace split::ops

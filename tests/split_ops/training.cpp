@@ -23,16 +23,15 @@ double number(const Json& in, const char* name, double otherwise) {
 // Matrices decay, vectors do not, where a run says so.
 std::vector<optim::Group> groups_of(const Json& run, const std::vector<optim::Parameter>& trained,
                                     bool by_shape) {
-  const auto options = optimiser_options(run.at("optimizer").text(), run.at("options"));
-  if (!options) throw Error(ErrorKind::kInput, "[goldens] expected an optimiser that is there");
-  optim::Options plain = *options;
+  const optim::Options options = optimiser_options(run.at("optimizer").text(), run.at("options"));
+  optim::Options plain = options;
   plain.weight_decay = 0;
   std::vector<optim::Parameter> matrices, vectors;
   for (const optim::Parameter& parameter : trained) {
     (parameter.leaf.dims().size() > 1 || !by_shape ? matrices : vectors).push_back(parameter);
   }
-  if (vectors.empty()) return {{matrices, *options}};
-  return {{matrices, *options}, {vectors, plain}};
+  if (vectors.empty()) return {{matrices, options}};
+  return {{matrices, options}, {vectors, plain}};
 }
 
 void compare_losses(const std::string& name, const std::vector<float>& got,
@@ -218,7 +217,7 @@ struct TailRun {
     }
     train::WindowSet set = windows(prefix + "train");
     train::add_hidden(runtime, store, tail, set);
-    auto options = *optimiser_options("AdamW", run.at("options"));
+    auto options = optimiser_options("AdamW", run.at("options"));
     const train::Windows shape{static_cast<int64_t>(number(all, "batch", 4)), set.length};
     train::Trainer trainer(runtime, store, tail, shape, options, 1);
     perplexities(trainer, tail, "before", report);

@@ -61,7 +61,7 @@ class Writer : private ShaderText {
                  ", row = min(mine, ", rows, " - 1), begin = row * ", number(kernel_.inner), ";\n");
     std::vector<bool> made(kernel_.tape.size());
     for (size_t i = 0; i < kernel_.tape.size(); ++i) {
-      const Value& value = kernel_.tape[i];
+      const TapeValue& value = kernel_.tape[i];
       if (!reduces(value) && value.full) continue;
       if (reduces(value)) {
         reduce(i, made);
@@ -84,22 +84,22 @@ class Writer : private ShaderText {
     body_ += cat("  for (int first = int(gl_WorkGroupID.x) * ", lanes, "; first < ",
                  number(kernel_.lanes), "; first += int(gl_NumWorkGroups.x) * ", lanes, ") {\n");
     body_ += cat("    const int column = min(first + lane, ", number(kernel_.lanes), " - 1);\n");
-    body_ += cat("    float sum = ", start_of(kernel_.reduce), ";\n    for (int m = share; m < ",
+    const std::string join = join_of(kernel_.reduce, kernel_.dtype), part = part_of(kernel_.dtype);
+    body_ += cat("    ", type_of(kernel_.dtype), " sum = ", start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int m = share; m < ",
                  number(kernel_.rows), "; m += ", shares, ") {\n      const int e = m * ",
                  number(kernel_.lanes), " + column;\n");
     const int last = static_cast<int>(kernel_.tape.size()) - 1;
     body_ += statements(std::vector<bool>(kernel_.tape.size()), {last}, row_);
-    body_ += cat("      sum = ", join_of(kernel_.reduce), "(sum, t", last, ");\n    }\n");
-    shared_ = true;
-    body_ += "    part[gl_LocalInvocationIndex] = sum;\n    barrier();\n";
+    body_ += cat("      sum = ", join, "(sum, t", last, ");\n    }\n");
+    body_ += cat("    ", part, "[gl_LocalInvocationIndex] = sum;\n    barrier();\n");
     body_ +=
         cat("    for (int step = ", shares, " / 2; step > 0; step /= 2) {\n",
-            "      if (share < step) part[gl_LocalInvocationIndex] = ", join_of(kernel_.reduce),
-            "(part[gl_LocalInvocationIndex], ", "part[gl_LocalInvocationIndex + step * ", lanes,
+            "      if (share < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
+            "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step * ", lanes,
             "]);\n      barrier();\n    }\n");
     const std::string at = place(kernel_.outputs[0].buffer, "column");
     body_ += cat("    if (share == 0 && first + lane < ", number(kernel_.lanes), ") ",
-                 put(kernel_.outputs[0].buffer, at, "part[lane]"), "    barrier();\n  }\n");
+                 put(kernel_.outputs[0].buffer, at, cat(part, "[lane]")), "    barrier();\n  }\n");
     return dispatch_of({groups_for(shares_of(kernel_.lanes, lanes)), 1, 1},
                        kernel_.rows * kernel_.lanes);
   }
@@ -171,24 +171,27 @@ class Writer : private ShaderText {
     const bool takes = kernel_.kind == KernelKind::kTake;
     const int64_t count = (takes ? kernel_.r : kernel_.k) * kernel_.m;
     const std::string m = number(kernel_.m), k = number(kernel_.k), r = number(kernel_.r);
-    const std::string index = declare_load("index", kernel_.b);
+    const std::string index = declare_load("index", kernel_.b), type = type_of(kernel_.dtype);
+    const std::string index_type = type_of(kernel_.b.dtype);
+    const std::string start = takes ? cat(type, "(0)") : start_of(kernel_.reduce, kernel_.dtype);
     body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
                 "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n", "    const int row = e / ", m,
-                ", column = e % ", m, ";\n    float y = 0.0;\n");
+                ", column = e % ", m, ";\n    ", type, " y = ", start, ";\n");
     const std::string checked =
-        cat("at = ", index, "(r);\n      if (!(at >= 0.0 && at < float(", k, "))) {\n        ",
-            put(kFault, place(kFault, "0"), "1"), "        ",
-            put(kFault, place(kFault, "1"), "floatBitsToInt(at)"), "        continue;\n      }\n");
+        cat(index_type, " at = ", index, "(r);\n      if (!(at >= ", index_type, "(0) && at < ",
+            index_type, "(", k, "))) {\n        ", put(kFault, place(kFault, "0"), "1"), "        ",
+            put(kFault, place(kFault, "1"), "int(at)"), "        continue;\n      }\n");
     const auto row_of = [&](const char* row) {
       return get(kernel_.a.buffer,
                  place(kernel_.a.buffer, cat(row, " * ", m, " + column"), kernel_.a.access.offset));
     };
     if (takes) {
-      body_ += cat("    { const int r = row;\n      const float ", checked,
+      body_ += cat("    { const int r = row;\n      const ", checked,
                    "      y = ", row_of("int(at)"), ";\n    }\n");
     } else {
-      body_ += cat("    for (int r = 0; r < ", r, "; ++r) {\n      const float ", checked,
-                   "      if (int(at) == row) y += ", row_of("r"), ";\n    }\n");
+      body_ += cat("    for (int r = 0; r < ", r, "; ++r) {\n      const ", checked,
+                   "      if (int(at) == row) y = ", join_of(kernel_.reduce, kernel_.dtype), "(y, ",
+                   row_of("r"), ");\n    }\n");
     }
     const int to = kernel_.outputs[0].buffer;
     body_ += cat("    ", put(to, place(to, "e"), "y"), "  }\n");
@@ -196,7 +199,46 @@ class Writer : private ShaderText {
                        takes ? count : count * kernel_.r);
   }
 
+  // A row's elements one after another, by one lane.
+  Dispatch scan() {
+    const std::string inner = number(kernel_.inner), type = type_of(kernel_.dtype);
+    const int to = kernel_.outputs[0].buffer;
+    body_ = cat("  for (int row = int(gl_GlobalInvocationID.x); row < ", number(kernel_.rows),
+                "; row += int(gl_NumWorkGroups.x) * ", group_, ") {\n    ", type, " acc = ",
+                start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int e = row * ", inner,
+                "; e < (row + 1) * ", inner, "; ++e) {\n      acc = ",
+                join_of(kernel_.reduce, kernel_.dtype), "(acc, ", element("e"), ");\n      ",
+                put(to, place(to, "e"), "acc"), "    }\n  }\n");
+    return dispatch_of({groups_for(shares_of(kernel_.rows, group_)), 1, 1},
+                       kernel_.rows * kernel_.inner);
+  }
+
+  // Each element goes to the place that as many others of its row stand before.
+  Dispatch order() {
+    const int64_t count = kernel_.rows * kernel_.inner;
+    const std::string inner = number(kernel_.inner), type = type_of(kernel_.dtype);
+    const int to = kernel_.outputs[0].buffer;
+    const bool floats = type == "float";
+    const std::string own = kernel_.descending ? "y" : "x", other = kernel_.descending ? "x" : "y";
+    const auto less = [&](const std::string& a, const std::string& b) {
+      return floats ? cat("(", b, " != ", b, " ? ", a, " == ", a, " : ", a, " < ", b, ")")
+                    : cat("(", a, " < ", b, ")");
+    };
+    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
+                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n    const int begin = e / ", inner,
+                " * ", inner, ";\n    const ", type, " x = ", element("e"),
+                ";\n    int rank = 0;\n    for (int k = begin; k < begin + ", inner,
+                "; ++k) {\n      const ", type, " y = ", element("k"), ";\n      if (", less(other, own),
+                " || (!", less(own, other), " && k < e)) ++rank;\n    }\n    ",
+                put(to, place(to, "begin + rank"), cat(type_of(DType::kI64), "(e - begin)")), "  }\n");
+    return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count * kernel_.inner);
+  }
+
  private:
+  // Element `at` of the one operand, which lies in order.
+  std::string element(const char* at) {
+    return get(kernel_.a.buffer, place(kernel_.a.buffer, at, kernel_.a.access.offset));
+  }
   static uint32_t groups_for(int64_t groups) {
     return static_cast<uint32_t>(std::clamp<int64_t>(groups, 1, kMostGroups));
   }
@@ -207,18 +249,18 @@ class Writer : private ShaderText {
   }
 
   void reduce(size_t i, const std::vector<bool>& made) {
-    const Value& value = kernel_.tape[i];
-    const std::string join = join_of(value.op);
-    shared_ = true;
-    body_ += cat("    float sum", i, " = ", start_of(value.op), ";\n");
+    const TapeValue& value = kernel_.tape[i];
+    const std::string join = join_of(value.op, value.dtype), part = part_of(value.dtype);
+    const std::string type = type_of(value.dtype);
+    body_ += cat("    ", type, " sum", i, " = ", start_of(value.op, value.dtype), ";\n");
     body_ += each_element(statements(made, {value.x}, row_) +
                           cat("      sum", i, " = ", join, "(sum", i, ", t", value.x, ");\n"));
-    body_ += cat("    part[gl_LocalInvocationIndex] = sum", i, ";\n    barrier();\n",
+    body_ += cat("    ", part, "[gl_LocalInvocationIndex] = sum", i, ";\n    barrier();\n",
                  "    for (int step = ", lanes_, " / 2; step > 0; step /= 2) {\n",
-                 "      if (lane < step) part[gl_LocalInvocationIndex] = ", join,
-                 "(part[gl_LocalInvocationIndex], part[gl_LocalInvocationIndex + step]);\n",
-                 "      barrier();\n    }\n", "    const float t", i,
-                 " = part[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
+                 "      if (lane < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
+                 "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step]);\n",
+                 "      barrier();\n    }\n", "    const ", type, " t", i, " = ", part,
+                 "[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
   }
 
   void write_rows(const std::vector<bool>& made) {
@@ -266,7 +308,6 @@ class Writer : private ShaderText {
   }
 
   Dispatch dispatch_of(std::array<uint32_t, 3> groups, int64_t elements) {
-    if (shared_) declare(cat("shared float part[", group_, "];\n"));
     Dispatch dispatch = finish(group_, body_);
     dispatch.groups = groups;
     dispatch.elements = static_cast<uint64_t>(elements);
@@ -276,7 +317,6 @@ class Writer : private ShaderText {
   const Bindings& bindings_;
   int64_t group_, side_;
   std::string body_, row_, lanes_;
-  bool shared_ = false;
 };
 
 }  // namespace
@@ -292,6 +332,10 @@ std::optional<Dispatch> dispatch_for(const Kernel& kernel, const Bindings& bindi
     if (kernel.lanes > 0) return writer.columns();
   } else if (kernel.kind == KernelKind::kProduct) {
     if (kernel.batch * kernel.r * kernel.m > 0) return writer.product();
+  } else if (kernel.kind == KernelKind::kScan || kernel.kind == KernelKind::kOrder) {
+    if (kernel.rows * kernel.inner > 0) {
+      return kernel.kind == KernelKind::kScan ? writer.scan() : writer.order();
+    }
   } else if ((kernel.kind == KernelKind::kTake ? kernel.r : kernel.k) * kernel.m > 0) {
     return writer.indexed();
   }

@@ -26,7 +26,7 @@ struct Lanes {
 struct Bound {
   uint32_t binding = 0, pieces = 1;
   int64_t offset = 0;
-  bool numbers = false;  // I32
+  DType type = DType::kF32;  // or I32 or I64, in which numbers are computed with
 };
 struct Bindings {
   uint32_t count = 1;  // and that of the words
@@ -34,7 +34,7 @@ struct Bindings {
   std::function<Bound(int)> of;
 };
 // A buffer that no schedule has: an index is told there that is outside of its table (one number
-// that is 1 then, and the index's bits).
+// that is 1 then, and the index).
 inline constexpr int kFault = -1;
 
 struct Dispatch {
@@ -42,6 +42,7 @@ struct Dispatch {
   std::vector<uint32_t> words;  // that binding 0 has, from the first word of the push constants on
   std::array<uint32_t, 3> groups{1, 1, 1};
   uint64_t elements = 0, products = 0;  // its work: numbers read, multiply-adds
+  bool wide = false;                    // it computes in I64
 };
 
 // None where there is nothing to do. Throws Error(kDevice) for more elements than a kernel can

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "tensor/types.h"
 
 namespace split::array {
 namespace {
@@ -14,18 +15,72 @@ constexpr std::string_view kNanKept =
     "float least(float a, float b) { return a != a ? a : b != b ? b : min(a, b); }\n"
     "#define max most\n#define min least\n";
 
+// What rows of whole numbers use beside GLSL.
+constexpr std::string_view kWholes =
+    "int quotient(int x, int z) { return z == 0 ? 0 : z == -1 ? -x : x / z; }\n";
+constexpr std::string_view kWides =
+    "int64_t quotient(int64_t x, int64_t z) { return z == 0L ? 0L : z == -1L ? -x : x / z; }\n";
+constexpr std::string_view kWholeNames =
+    "#define ZERO 0\n#define ONE 1\n#define BITS 32\n#define LOWEST (-2147483647 - 1)\n"
+    "#define HIGHEST 2147483647\n";
+constexpr std::string_view kWideNames =
+    "#define ZERO 0L\n#define ONE 1L\n#define BITS 64L\n"
+    "#define LOWEST (-9223372036854775807L - 1L)\n#define HIGHEST 9223372036854775807L\n";
+constexpr std::string_view kNoNames =
+    "#undef ZERO\n#undef ONE\n#undef BITS\n#undef LOWEST\n#undef HIGHEST\n";
+// To nearest even, by whole numbers: a device's own rounding is its affair.
+constexpr std::string_view kRounding =
+    "float round_bf16(float x) {\n"
+    "  uint bits = floatBitsToUint(x);\n"
+    "  if ((bits & 0x7fffffffu) > 0x7f800000u) return x;\n"
+    "  return uintBitsToFloat((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);\n"
+    "}\n"
+    "float round_f16(float x) {\n"
+    "  uint bits = floatBitsToUint(x), sign = bits & 0x80000000u, size = bits & 0x7fffffffu;\n"
+    "  if (size >= 0x7f800000u) return x;\n"
+    "  if (size >= 0x477ff000u) return uintBitsToFloat(sign | 0x7f800000u);\n"
+    "  int lost = size < 0x38800000u ? 13 + 113 - int(size >> 23) : 13;\n"  // of its mantissa
+    "  if (lost > 24) return uintBitsToFloat(sign);\n"
+    "  uint whole = (size & 0x7fffffu) | 0x800000u, one = 1u << uint(lost);\n"
+    "  uint rounded = (whole + (one >> 1) - 1u + ((whole >> uint(lost)) & 1u)) & ~(one - 1u);\n"
+    "  float y = float(rounded) * uintBitsToFloat((max(size >> 23, 1u) - 23u) << 23);\n"
+    "  return sign != 0u ? -y : y;\n"
+    "}\n";
+
+// Whether a text calls one of library.def's functions.
+bool calls_library(const std::string& text) {
+  return false
+#define FUNC(type, name, parameters, ...) || text.find(#name "(") != text.npos
+#include "tensor/library.def"
+      ;
+}
+
 }  // namespace
 
-bool reduces(const Value& value) { return op_info(value.op).kind == OpKind::kReduce; }
+bool reduces(const TapeValue& value) { return op_info(value.op).kind == OpKind::kReduce; }
 
-std::string ShaderText::constant(const char* type, uint32_t bits) {
+std::string ShaderText::constant(const std::string& type, const std::vector<uint32_t>& bits) {
   const size_t i = words_.size();
-  words_.push_back(bits);
+  words_.insert(words_.end(), bits.begin(), bits.end());
   std::string name = cat("c", i);
-  const std::string word = cat("b0.v[piece.first + ", i, "]");
+  const auto word = [&](size_t k) { return cat("b0.v[piece.first + ", i + k, "]"); };
   words_text_ += cat(type, " ", name, ";\n");
-  reads_ += cat("  ", name, " = ", *type == 'f' ? cat("intBitsToFloat(", word, ")") : word, ";\n");
+  reads_ += cat("  ", name, " = ",
+                type == "float"     ? cat("intBitsToFloat(", word(0), ")")
+                : bits.size() == 2 ? cat("int64_t(", word(1), ") << 32 | int64_t(uint(", word(0), "))")
+                                   : word(0),
+                ";\n");
   return name;
+}
+
+std::string ShaderText::type_of(DType dtype) {
+  const DType type = computing(dtype);
+  wide_ = wide_ || type == DType::kI64;
+  return type == DType::kF32 ? "float" : type == DType::kI64 ? "int64_t" : "int";
+}
+std::string ShaderText::part_of(DType dtype) {
+  parts_.insert(computing(dtype));
+  return cat("part_", type_of(dtype));
 }
 
 std::string ShaderText::number(int64_t value) {
@@ -37,12 +92,16 @@ std::string ShaderText::number(int64_t value) {
   for (const auto& [known, name] : numbers_) {
     if (known == value) return name;
   }
-  numbers_.emplace_back(value, constant("int", static_cast<uint32_t>(value)));
+  numbers_.emplace_back(value, constant("int", {static_cast<uint32_t>(value)}));
   return numbers_.back().second;
 }
 
-std::string ShaderText::real(float value) {
-  return constant("float", std::bit_cast<uint32_t>(value));
+std::string ShaderText::real(double value, DType dtype) {
+  const std::string type = type_of(dtype);
+  if (type == "float") return constant(type, {std::bit_cast<uint32_t>(static_cast<float>(value))});
+  const auto whole = static_cast<uint64_t>(static_cast<int64_t>(value));
+  if (type == "int") return constant(type, {static_cast<uint32_t>(whole)});
+  return constant(type, {static_cast<uint32_t>(whole), static_cast<uint32_t>(whole >> 32)});
 }
 
 std::string ShaderText::place(int buffer, const std::string& index, int64_t offset) {
@@ -52,13 +111,14 @@ std::string ShaderText::place(int buffer, const std::string& index, int64_t offs
 std::string ShaderText::get(int buffer, const std::string& at) {
   const Bound bound = bindings_.of(buffer);
   if (gets_.insert(bound.binding).second) {
-    head_ += cat("float get", bound.binding, "(int at) {\n");
+    const int64_t piece = bindings_.piece / (bound.type == DType::kI64 ? 2 : 1);
+    head_ += cat(type_of(bound.type), " get", bound.binding, "(int at) {\n");
     for (uint32_t i = 0; i + 1 < bound.pieces; ++i) {
-      head_ += cat("  if (at < ", (i + 1) * bindings_.piece, ") return float(b", bound.binding + i,
-                   ".v[at - ", i * bindings_.piece, "]);\n");
+      head_ += cat("  if (at < ", (i + 1) * piece, ") return b", bound.binding + i, ".v[at - ",
+                   i * piece, "];\n");
     }
-    head_ += cat("  return float(b", bound.binding + bound.pieces - 1, ".v[at - ",
-                 (bound.pieces - 1) * bindings_.piece, "]);\n}\n");
+    head_ += cat("  return b", bound.binding + bound.pieces - 1, ".v[at - ",
+                 (bound.pieces - 1) * piece, "];\n}\n");
   }
   touch(bound);
   return cat("get", bound.binding, "(", at, ")");
@@ -67,26 +127,28 @@ std::string ShaderText::get(int buffer, const std::string& at) {
 std::string ShaderText::put(int buffer, const std::string& at, const std::string& value) {
   const Bound bound = bindings_.of(buffer);
   if (puts_.insert(bound.binding).second) {
-    const char* const type = bound.numbers ? "int" : "float";
-    head_ += cat("void put", bound.binding, "(int at, ", type, " x) {\n");
+    const int64_t piece = bindings_.piece / (bound.type == DType::kI64 ? 2 : 1);
+    head_ += cat("void put", bound.binding, "(int at, ", type_of(bound.type), " x) {\n");
     for (uint32_t i = 0; i + 1 < bound.pieces; ++i) {
-      head_ += cat("  if (at < ", (i + 1) * bindings_.piece, ") { b", bound.binding + i, ".v[at - ",
-                   i * bindings_.piece, "] = x; return; }\n");
+      head_ += cat("  if (at < ", (i + 1) * piece, ") { b", bound.binding + i, ".v[at - ",
+                   i * piece, "] = x; return; }\n");
     }
     head_ += cat("  b", bound.binding + bound.pieces - 1, ".v[at - ",
-                 (bound.pieces - 1) * bindings_.piece, "] = x;\n}\n");
+                 (bound.pieces - 1) * piece, "] = x;\n}\n");
   }
   touch(bound);
   return cat("put", bound.binding, "(", at, ", ", value, ");\n");
 }
 
 void ShaderText::touch(const Bound& bound) {
-  if (bound.numbers) number_bindings_.insert(bound.binding);
+  if (bound.type == DType::kF32) return;
+  for (uint32_t i = 0; i < bound.pieces; ++i) types_[bound.binding + i] = bound.type;
 }
 
 std::string ShaderText::declare_load(const std::string& name, const Operand& operand) {
   const Access& access = operand.access;
-  std::string text = cat("float ", name, "(int e) {\n");
+  const std::string type = type_of(operand.dtype);
+  std::string text = cat(type, " ", name, "(int e) {\n");
   const bool buffer = operand.from == Operand::From::kBuffer;
   const int64_t base = buffer ? bindings_.of(operand.buffer).offset : 0;
   text += cat("  int at = ", number(base + access.offset), ", i = 0;\n");
@@ -100,48 +162,76 @@ std::string ShaderText::declare_load(const std::string& name, const Operand& ope
     }
     if (!axis.whole()) {
       text += cat("  if (i < ", number(axis.from), " || i >= ", number(axis.to), ") return ",
-                  real(access.fill), ";\n");
+                  real(access.fill, operand.dtype), ";\n");
     }
     text += cat("  at += i * ", number(axis.stride), ";\n");
   }
-  const std::string value = operand.from == Operand::From::kNumber ? real(operand.number)
-                            : buffer                               ? get(operand.buffer, "at")
-                                                                   : std::string("float(at)");
+  const std::string value = operand.from == Operand::From::kNumber
+                                ? real(operand.number, operand.dtype)
+                            : buffer ? get(operand.buffer, "at")
+                                     : cat(type, "(at)");
   head_ += text + cat("  return ", value, ";\n}\n");
   return name;
 }
 
-std::string ShaderText::join_of(Op op) {
-  const OpInfo& info = op_info(op);
-  if (ops_.insert(op).second) {
-    functions_ +=
-        cat("float join_", info.name, "(float acc, float x) { return ", info.forward, "; }\n");
+void ShaderText::define(const std::string& name, const std::string& result,
+                        const std::string& parameters, Op op, DType type, bool truth) {
+  if (!defined_.insert(name).second) return;
+  const bool floats = type == DType::kF32;
+  const std::string_view body = floats ? op_info(op).forward : whole_info(op).forward;
+  CHECK(!body.empty());
+  const std::string text = cat(result, " ", name, "(", parameters, ") { return ", truth ? "(" : "",
+                               body, truth ? ") ? 1 : 0" : "", "; }\n");
+  if (floats) {
+    functions_ += text;
+  } else {
+    whole_functions_ += cat(type == DType::kI64 ? kWideNames : kWholeNames, text, kNoNames);
   }
-  return cat("join_", info.name);
 }
 
-std::string ShaderText::start_of(Op op) { return std::string(op_info(op).start); }
+std::string ShaderText::join_of(Op op, DType type) {
+  const std::string of = type_of(type), name = cat("join_", op_info(op).name, "_", of);
+  define(name, of, cat(of, " acc, ", of, " x"), op, computing(type), false);
+  return name;
+}
 
-std::string ShaderText::function_of(Op op) {
-  const OpInfo& info = op_info(op);
-  if (ops_.insert(op).second) {
-    const char* const parameters = info.kind == OpKind::kUnary     ? "float x"
-                                   : info.kind == OpKind::kTernary ? "float c, float x, float z"
-                                                                   : "float x, float z";
-    functions_ += cat("float op_", info.name, "(", parameters, ") { return ",
-                      info.kind == OpKind::kCompare ? "(" : "", info.forward,
-                      info.kind == OpKind::kCompare ? ") ? 1.0 : 0.0" : "", "; }\n");
+std::string ShaderText::start_of(Op op, DType type) {
+  if (computing(type) == DType::kF32) return std::string(op_info(op).start);
+  const std::string of = type_of(type), name = cat("start_", op_info(op).name, "_", of);
+  if (defined_.insert(name).second) {
+    whole_functions_ += cat(computing(type) == DType::kI64 ? kWideNames : kWholeNames, of, " ", name,
+                            "() { return ", whole_info(op).start, "; }\n", kNoNames);
   }
-  return cat("op_", info.name);
+  return name + "()";
+}
+
+std::string ShaderText::function_of(Op op, DType type) {
+  const OpInfo& info = op_info(op);
+  const std::string of = type_of(type), name = cat("op_", info.name, "_", of);
+  const bool truth = info.kind == OpKind::kCompare;
+  const std::string parameters =
+      info.kind == OpKind::kUnary     ? cat(of, " x")
+      : info.kind == OpKind::kTernary ? cat("int c, ", of, " x, ", of, " z")
+                                      : cat(of, " x, ", of, " z");
+  define(name, truth ? "int" : of, parameters, op, computing(type), truth);
+  return name;
+}
+
+std::string ShaderText::cast_of(const std::string& x, DType from, DType to) {
+  const std::string type = type_of(to);
+  if (to == DType::kBool) return cat("(", x, " != ", type_of(from), "(0) ? 1 : 0)");
+  if (to == DType::kU8) return cat("(int(", x, ") & 255)");
+  const std::string same = cat(type, "(", x, ")");
+  return to == DType::kF16 ? cat("round_f16(", same, ")") : to == DType::kBF16 ? cat("round_bf16(", same, ")") : same;
 }
 
 std::string ShaderText::line(size_t i, const std::string& row) {
-  const Value& value = kernel_.tape[i];
+  const TapeValue& value = kernel_.tape[i];
   std::string made;
   if (value.op == Op::k_input) {
     const Operand& operand = value.operand;
     if (operand.from == Operand::From::kNumber && !operand.access.bounded()) {
-      made = real(operand.number);
+      made = real(operand.number, operand.dtype);
     } else {
       if (loads_.insert(i).second) declare_load(cat("load", i), operand);
       made = cat("load", i, "(", value.uniform ? "0" : value.full ? "e" : row, ")");
@@ -149,12 +239,14 @@ std::string ShaderText::line(size_t i, const std::string& row) {
   } else if (value.op == Op::k_detach) {
     made = cat("t", value.x);
   } else if (reduces(value)) {  // of one element
-    made = cat(join_of(value.op), "(", start_of(value.op), ", t", value.x, ")");
+    made = cat(join_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t", value.x, ")");
+  } else if (value.op == Op::k_cast) {
+    made = cast_of(cat("t", value.x), kernel_.tape[static_cast<size_t>(value.x)].dtype, value.dtype);
   } else {
-    made = cat(function_of(value.op), "(", value.c >= 0 ? cat("t", value.c, ", ") : "", "t",
+    made = cat(function_of(value.op, kernel_.tape[static_cast<size_t>(value.x)].dtype), "(", value.c >= 0 ? cat("t", value.c, ", ") : "", "t",
                value.x, value.z >= 0 ? cat(", t", value.z) : "", ")");
   }
-  return cat("      const float t", i, " = ", made, ";\n");
+  return cat("      const ", type_of(value.dtype), " t", i, " = ", made, ";\n");
 }
 
 std::string ShaderText::statements(std::vector<bool> made, const std::vector<int>& wanted,
@@ -163,7 +255,7 @@ std::string ShaderText::statements(std::vector<bool> made, const std::vector<int
   for (const int i : wanted) needed[static_cast<size_t>(i)] = true;
   for (size_t i = needed.size(); i-- > 0;) {
     if (!needed[i] || made[i]) continue;
-    const Value& value = kernel_.tape[i];
+    const TapeValue& value = kernel_.tape[i];
     for (const int in : {value.c, value.x, value.z}) {
       if (in >= 0) needed[static_cast<size_t>(in)] = true;
     }
@@ -181,17 +273,26 @@ std::string ShaderText::store(const Kernel::Output& output, const std::string& i
 
 Dispatch ShaderText::finish(int64_t group, const std::string& body) {
   std::string text = cat("#version 460\n#extension GL_EXT_control_flow_attributes : require\n",
+                         wide_ ? "#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n" : "",
                          "layout(local_size_x = ", group, ") in;\n", words_text_);
   text += "layout(push_constant) uniform Piece { uint first; uint b; uint c; uint d; } piece;\n";
   for (uint32_t i = 0; i < bindings_.count; ++i) {
-    text += cat("layout(set = 0, binding = ", i, ") buffer B", i, " { ",
-                i == 0 || number_bindings_.count(i) != 0 ? "int" : "float", " v[]; } b", i, ";\n");
+    const auto known = types_.find(i);
+    const DType type = i == 0 ? DType::kI32 : known == types_.end() ? DType::kF32 : known->second;
+    text += cat("layout(set = 0, binding = ", i, ") buffer B", i, " { ", type_of(type), " v[]; } b", i, ";\n");
   }
-  const std::string rest = cat(kNanKept, functions_, "#undef max\n#undef min\n", head_,
-                               "void main() {\n", reads_, body, "}\n");
-  if (rest.find("_f(") != rest.npos) text += op_functions_glsl();  // which take a while to read
+  for (const DType type : parts_) {
+    text += cat("shared ", type_of(type), " ", part_of(type), "[", group, "];\n");
+  }
+  const std::string rest = cat(kWholes, wide_ ? kWides : "", whole_functions_, kNanKept, functions_,
+                               "#undef max\n#undef min\n", head_, "void main() {\n", reads_, body, "}\n");
+  if (rest.find("_f(") != rest.npos) {  // which take a while to read
+    text += op_functions_glsl();
+    if (calls_library(rest)) text += library_functions_glsl();
+  }
+  if (rest.find("round_") != rest.npos) text += kRounding;
   text += rest;
-  return {.text = std::move(text), .words = std::move(words_)};
+  return {.text = std::move(text), .words = std::move(words_), .wide = wide_};
 }
 
 }  // namespace split::array

@@ -2,6 +2,7 @@
 // write buffers, and the values of its tape. For kernel_glsl.cpp alone.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,7 +12,7 @@
 
 namespace split::array {
 
-bool reduces(const Value& value);
+bool reduces(const TapeValue& value);
 
 class ShaderText {
  public:
@@ -20,7 +21,7 @@ class ShaderText {
 
   // Names of numbers that are read when it runs. Throws Error(kDevice) past 2^30.
   std::string number(int64_t value);
-  std::string real(float value);
+  std::string real(double value, DType dtype = DType::kF32);
   // Element `index` of a buffer, counted from its binding's begin.
   std::string place(int buffer, const std::string& index, int64_t offset = 0);
   // Reads and writes go by functions: a buffer may be in several bindings.
@@ -28,10 +29,13 @@ class ShaderText {
   std::string put(int buffer, const std::string& at, const std::string& value);
   // Writes a function of an element's number in what the access reads.
   std::string declare_load(const std::string& name, const Operand& operand);
-  // Functions of ops, and how a reduction begins.
-  std::string join_of(Op op);
-  std::string function_of(Op op);
-  static std::string start_of(Op op);
+  // Functions of ops by the type of what they read, and how a reduction begins.
+  std::string join_of(Op op, DType type);
+  std::string function_of(Op op, DType type);
+  std::string start_of(Op op, DType type);
+  // GLSL's type of numbers, and their array that a workgroup shares.
+  std::string type_of(DType dtype);
+  std::string part_of(DType dtype);
 
   // Makes value `i` of the tape; values of a row are element `row` of what they read.
   std::string line(size_t i, const std::string& row);
@@ -48,16 +52,23 @@ class ShaderText {
   const Kernel& kernel_;
 
  private:
-  std::string constant(const char* type, uint32_t bits);
+  std::string constant(const std::string& type, const std::vector<uint32_t>& bits);
+  std::string cast_of(const std::string& x, DType from, DType to);
+  // Adds a function of a row's body to the text, once.
+  void define(const std::string& name, const std::string& result, const std::string& parameters,
+              Op op, DType type, bool truth);
   void touch(const Bound& bound);
 
   const Bindings& bindings_;
   std::vector<uint32_t> words_;
   std::vector<std::pair<int64_t, std::string>> numbers_;
-  std::string words_text_, reads_, functions_, head_;
-  std::set<Op> ops_;
+  std::string words_text_, reads_, functions_, whole_functions_, head_;
+  std::set<std::string> defined_;
   std::set<size_t> loads_;
-  std::set<uint32_t> gets_, puts_, number_bindings_;
+  std::set<uint32_t> gets_, puts_;
+  std::map<uint32_t, DType> types_;  // of bindings that have no floats
+  std::set<DType> parts_;
+  bool wide_ = false;  // it computes in 64 bits
 };
 
 }  // namespace split::array

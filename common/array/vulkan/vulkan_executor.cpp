@@ -20,17 +20,12 @@ constexpr size_t kAlign = 256;  // bytes, at which any device lets a binding beg
 // The most work of a command buffer, so that a weak device has it done within kSubmissionMs.
 constexpr uint64_t kMostElements = 100'000'000, kMostProducts = 1'000'000'000;
 
-std::span<std::byte> bytes_of(Store::Entry& entry) {
-  return entry.dtype == DType::kI32 ? std::as_writable_bytes(std::span(entry.numbers))
-                                    : std::as_writable_bytes(std::span(entry.floats));
-}
-
 class Copy final : public Store::Remote {
  public:
   Copy(const CorePtr& core, size_t bytes)
       : core_(core), memory_(core->memory, bytes, MemoryUse::kDevice) {}
   const Allocation& memory() const { return memory_; }
-  void pull(Store::Entry& entry) override { core_->memory.read(memory_, 0, bytes_of(entry)); }
+  void pull(Store::Entry& entry) override { core_->memory.read(memory_, 0, entry.bytes()); }
 
  private:
   const CorePtr core_;  // outlives the memory
@@ -45,7 +40,7 @@ class VulkanExecutor final : public Executor {
   VulkanExecutor& operator=(const VulkanExecutor&) = delete;
 
   void run() override;
-  std::span<const float> floats(size_t buffer) override;
+  std::span<const std::byte> bytes(size_t buffer) override;
   size_t arena_bytes() const override { return layout_.floats * sizeof(float); }
 
  private:
@@ -53,9 +48,9 @@ class VulkanExecutor final : public Executor {
   struct Range {
     VkBuffer buffer = VK_NULL_HANDLE;
     size_t begin = 0, end = 0;  // bytes
-    bool numbers = false;
+    DType type = DType::kF32;       // in which they are computed with
     bool holds(const Range& other) const {
-      return buffer == other.buffer && numbers == other.numbers && begin <= other.begin &&
+      return buffer == other.buffer && type == other.type && begin <= other.begin &&
              end >= other.end;
     }
   };
@@ -84,7 +79,7 @@ class VulkanExecutor final : public Executor {
   std::vector<Command> commands_;
   Handle<VkDescriptorPool> sets_;
   std::vector<Segment> segments_;
-  std::map<size_t, std::vector<float>> results_;  // of temporaries that were looked at
+  std::map<size_t, std::vector<std::byte>> results_;  // of temporaries that were looked at
 };
 
 Lanes lanes_of(const Core& core) {
@@ -103,7 +98,7 @@ VulkanExecutor::VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves le
   for (size_t i = 0; i < leaves_.size(); ++i) {
     Store::Entry* const entry = leaves_[i];
     if (entry == nullptr || entry->remote != nullptr) continue;
-    entry->remote = std::make_shared<Copy>(core_, bytes_of(*entry).size());
+    entry->remote = std::make_shared<Copy>(core_, entry->bytes().size());
     entry->changed = true;
   }
   for (size_t i = 0; i < schedule_.kernels.size(); ++i) add_kernel(i);
@@ -125,18 +120,18 @@ VulkanExecutor::~VulkanExecutor() {
 
 VulkanExecutor::Range VulkanExecutor::range_of(int buffer) {
   const auto part = [](const Allocation& in, size_t at, size_t bytes) {
-    return Range{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 4)};
+    return Range{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 8)};
   };
   if (buffer == kFault) {
     Range range = part(fault_, 0, fault_.size());
-    range.numbers = true;
+    range.type = DType::kI32;
     return range;
   }
   const auto b = static_cast<size_t>(buffer);
-  const auto bytes = static_cast<size_t>(schedule_.buffers[b].count) * sizeof(float);
-  if (leaves_[b] == nullptr) return part(arena_, layout_.at[b] * sizeof(float), bytes);
-  Range range = part(copy_of(b).memory(), 0, bytes);
-  range.numbers = leaves_[b]->dtype == DType::kI32;
+  const size_t bytes = schedule_.buffers[b].words() * sizeof(float);
+  Range range = leaves_[b] == nullptr ? part(arena_, layout_.at[b] * sizeof(float), bytes)
+                                      : part(copy_of(b).memory(), 0, bytes);
+  range.type = computing(schedule_.buffers[b].dtype);
   return range;
 }
 
@@ -145,13 +140,13 @@ std::vector<VulkanExecutor::Range> VulkanExecutor::joined(std::vector<Range> all
   const size_t most = core_->context.capabilities().max_range;
   for (Range& range : all) range.begin = range.begin / kAlign * kAlign;
   std::ranges::sort(all, [](const Range& a, const Range& b) {
-    return std::tuple(a.numbers, a.buffer, a.begin, a.end) <
-           std::tuple(b.numbers, b.buffer, b.begin, b.end);
+    return std::tuple(a.type, a.buffer, a.begin, a.end) <
+           std::tuple(b.type, b.buffer, b.begin, b.end);
   });
   std::vector<Range> ranges;
   for (const Range& range : all) {
     const bool fits = !ranges.empty() && ranges.back().buffer == range.buffer &&
-                      ranges.back().numbers == range.numbers &&
+                      ranges.back().type == range.type &&
                       (range.end <= ranges.back().end || range.end - ranges.back().begin <= most);
     if (fits) {
       ranges.back().end = std::max(ranges.back().end, range.end);
@@ -207,12 +202,16 @@ void VulkanExecutor::add_kernel(size_t i) {
       if (!ranges[r].holds(own)) continue;
       const uint32_t end = r + 1 < first.size() ? first[r + 1] : bindings.count;
       return Bound{first[r], end - first[r],
-                   static_cast<int64_t>((own.begin - ranges[r].begin) / sizeof(float)),
-                   own.numbers};
+                   static_cast<int64_t>((own.begin - ranges[r].begin) / dtype_size(own.type)),
+                   own.type};
     }
   };
   std::optional<Dispatch> dispatch = dispatch_for(kernel, bindings, lanes_of(*core_));
   if (!dispatch) return;
+  if (dispatch->wide && !core_->context.capabilities().wide_numbers) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] I64 needs a device with shaderInt64, which ",
+                                        core_->context.capabilities().name, " lacks; I32 does"));
+  }
   PipelineKey key;
   key.text = core_->pipelines.kept(std::move(dispatch->text));
   key.bindings = bindings.count;
@@ -330,7 +329,7 @@ void VulkanExecutor::record(VkCommandBuffer commands, const Command& command,
 void VulkanExecutor::run() {
   for (size_t i = 0; i < leaves_.size(); ++i) {
     if (leaves_[i] == nullptr || !leaves_[i]->changed) continue;
-    core_->memory.write(copy_of(i).memory(), 0, bytes_of(*leaves_[i]));
+    core_->memory.write(copy_of(i).memory(), 0, leaves_[i]->bytes());
     leaves_[i]->changed = false;
   }
   const bool checks = std::ranges::any_of(schedule_.kernels, [](const Kernel& kernel) {
@@ -344,21 +343,21 @@ void VulkanExecutor::run() {
   if (!checks) return;
   core_->memory.read(fault_, 0, std::as_writable_bytes(std::span(fault)));
   if (fault[0] != 0) {
-    throw Error(ErrorKind::kInput, cat("[array] expected an index within its table, got ",
-                                       std::bit_cast<float>(fault[1])));
+    throw Error(ErrorKind::kInput,
+                cat("[array] expected an index within its table, got ", fault[1]));
   }
 }
 
-std::span<const float> VulkanExecutor::floats(size_t buffer) {
+std::span<const std::byte> VulkanExecutor::bytes(size_t buffer) {
   if (leaves_[buffer] != nullptr) {
     Store::fetch(*leaves_[buffer]);
-    return leaves_[buffer]->floats;
+    return leaves_[buffer]->bytes();
   }
   const auto [at, fresh] = results_.try_emplace(buffer);
   if (fresh) {
-    at->second.resize(static_cast<size_t>(schedule_.buffers[buffer].count));
-    core_->memory.read(arena_, layout_.at[buffer] * sizeof(float),
-                       std::as_writable_bytes(std::span(at->second)));
+    const BufferSpec& spec = schedule_.buffers[buffer];
+    at->second.resize(static_cast<size_t>(spec.count) * spec.number_bytes());
+    core_->memory.read(arena_, layout_.at[buffer] * sizeof(float), std::span(at->second));
   }
   return at->second;
 }

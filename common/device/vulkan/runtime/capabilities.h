@@ -31,6 +31,7 @@ struct Capabilities {
   bool halves = false;            // arithmetic of halves
   bool matrix = false;            // matrix units for halves
   bool neighbours = true;         // products do the work of steps beside them in their kernels
+  bool wide_numbers = false;      // shaderInt64: the tensor library's I64
   bool addresses = false;         // kernels are given addresses, not descriptors, where it pays
   uint32_t cores = 0;             // that run workgroups side by side; 0: it does not say
   size_t max_range = 0;           // bytes of one binding

@@ -246,6 +246,7 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
   info.ppEnabledExtensionNames = extensions.data();
   VkPhysicalDeviceFeatures features{};
   features.shaderInt16 = capabilities_.addresses ? VK_TRUE : VK_FALSE;
+  features.shaderInt64 = capabilities_.wide_numbers ? VK_TRUE : VK_FALSE;
   info.pEnabledFeatures = &features;
   check(vkCreateDevice(physical_, &info, nullptr, &device_), "vkCreateDevice");
   vkGetDeviceQueue(device_, capabilities_.queue_family, 0, &queue_);
