@@ -194,7 +194,8 @@ bool has_own_head(const Gguf& file) {
 // Modules as sentence-transformers writes them: pooled, multiplied where there is a Dense, and
 // scaled to length 1 as llama.cpp does.
 std::map<std::string, std::string> modules_of(const Gguf& file, std::string_view pooling) {
-  if (pooling.empty()) return {};
+  if (pooling.empty() && !file.tensors().contains(kGgufDense[0])) return {};
+  if (pooling.empty()) pooling = "mean";
   std::map<std::string, std::string> files = {
       {"1_Pooling/config.json", Json{{"pooling_mode", pooling}}.dump()}};
   Json modules = Json::array();

@@ -1,4 +1,4 @@
-// What the members of the Llama family differ in, as a row of traits each, and their config.json.
+// Traits of the members of the Llama family, a row each, and their config.json.
 #pragma once
 
 #include <optional>

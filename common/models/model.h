@@ -21,7 +21,7 @@ namespace split {
 // step and keeps nothing.
 enum class ModelKind : uint8_t { kDecoder, kEncoder };
 
-// What a row's embedding looks up by its mark, beside its token and its place in the text.
+// A mark is what a row's embedding looks up beside its token and its place in the text.
 enum class Marks : uint8_t {
   kNone,
   kPositions,  // counts tokens from behind padding's id on; padding itself has that

@@ -127,7 +127,7 @@ TEST_P(Rerankers, ScoresAreThoseOfSentenceTransformersAtEveryCutAloneAndTogether
     if (first.empty()) first = scores;
     EXPECT_EQ(scores, first) << cut;
     EXPECT_EQ(together["usage"]["splitcompute"]["trips"], edge && cut != "0" ? 1 : 0) << cut;
-    // Of a document's score nothing depends on its company or its place.
+    // Neither its company nor its place changes a document's score.
     Json turned = all;
     turned["documents"] = std::vector(documents.rbegin(), documents.rend());
     const auto other_way = scores_of(ask(turned));

@@ -529,7 +529,7 @@ TEST(Bert, ReadsItsSettings) {
   EXPECT_EQ(op_of("gelu_pytorch_tanh"), Op::k_gelu_new);
 }
 
-// What is wrong with a model's settings is one line that names them.
+// Settings that are wrong are named in one line.
 TEST(EncoderSettings, AreRefusedByName) {
   const auto refusal = [](const std::string& golden, const Json& change) {
     Json config =

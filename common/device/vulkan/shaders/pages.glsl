@@ -15,7 +15,7 @@ uvec2 seen_keys(uint row) {
 }
 #ifdef BIASED
 layout(set = 0, binding = BIAS_BINDING) readonly buffer Bias { float bias[]; };
-// What comes to the score of a key and a row at such places.
+// Returns the bias of the score of a key and a row at such places.
 float bias_of(uint head, uint key, uint own) {
   const uint stride = (HEADS + 7) / 8 * 8;  // rows of a matrix are whole chunks
   return bias[uint(relative_bucket(int(key) - int(own))) * stride + head];
