@@ -69,8 +69,8 @@ class Value {
     return assign(masked_fill(*this, mask, value));
   }
   Value& clamp_(const Tensor& least, const Tensor& most) { return assign(clamp(*this, least, most)); }
-  Value& add_(const Tensor& z, const Tensor& alpha = 1) { return assign(*this + z * alpha); }
-  Value& sub_(const Tensor& z, const Tensor& alpha = 1) { return assign(*this - z * alpha); }
+  Value& add_(const Tensor& z, float alpha = 1) { return assign(add(*this, z, alpha)); }
+  Value& sub_(const Tensor& z, float alpha = 1) { return assign(sub(*this, z, alpha)); }
 #define UNARY(name, ...) \
   Value& name##_() { return assign(split::name(*this)); }
 #define WHOLE_UNARY UNARY

@@ -172,7 +172,11 @@ Tensor fold(const Tensor& x, const Dims& output, const Dims& kernel, const Convo
     dims.push_back((sizes[i] - of_axis(by.dilation, i, "fold") * (kernel[i] - 1) - 1) /
                        of_axis(by.stride, i, "fold") + 1);
   }
-  return padded(joined_windows(reshape(x, dims), sizes, kernel.size(), by), cut, cut);
+  return in_floats(
+      [&](const Tensor& x) {
+        return padded(joined_windows(reshape(x, dims), sizes, kernel.size(), by), cut, cut);
+      },
+      x);
 }
 
 // --- Pooling

@@ -1,6 +1,7 @@
 #include "autograd/functions.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "autograd/pointwise.h"
@@ -156,8 +157,9 @@ Tensor pad(const Tensor& x, const Dims& before, const Dims& behind, float value)
 Tensor detach(const Tensor& x) { return make(Op::k_detach, x.dims(), {x}); }
 
 Tensor iota(int64_t n, DType dtype) {
-  if (n < 0 || n > 1 << 24) {
-    throw Error(ErrorKind::kShape, cat("[iota] expected 0 to 2^24 numbers, got ", n));
+  const int64_t most = dtype == DType::kF32 ? 1 << 24 : std::numeric_limits<int32_t>::max();
+  if (n < 0 || n > most) {
+    throw Error(ErrorKind::kShape, cat("[iota] expected 0 to ", most, " numbers, got ", n));
   }
   return make(Op::k_iota, {n}, {}, {}, dtype);
 }

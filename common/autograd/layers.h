@@ -95,6 +95,8 @@ Tensor cross_entropy_loss(const Tensor& logits, const Tensor& targets, const Tar
 
 // --- Products
 
+// beta b + alpha x z.
+Tensor addmm(const Tensor& b, const Tensor& x, const Tensor& z, float beta = 1, float alpha = 1);
 Tensor bilinear(const Tensor& x, const Tensor& z, const Tensor& weight, const Tensor* bias);
 // One operand or two, by labels: "bhqd,bhkd->bhqk".
 Tensor einsum(std::string_view equation, const Tensor& x, const Tensor* z = nullptr);

@@ -63,7 +63,8 @@ BatchNormed batch_norm(const Tensor& of, const Tensor* mean_then, const Tensor* 
   const Tensor y = scaled(of, normalise(x, axes, eps), weight, bias, true);
   const Tensor m = detach(mean(x, axes)), v = detach(variance(x, axes, 1));
   const auto moved = [&](const Tensor* from, const Tensor& to) {
-    return from == nullptr ? to : *from * (1 - momentum) + to * momentum;
+    return from == nullptr ? cast(to, of.dtype())
+                           : cast(wide(*from) * (1 - momentum) + to * momentum, from->dtype());
   };
   return {y, moved(mean_then, m), moved(variance_then, v)};
 }
@@ -237,6 +238,13 @@ Tensor cross_entropy_loss(const Tensor& of, const Tensor& targets, const Targets
       of);
 }
 
+Tensor addmm(const Tensor& b, const Tensor& x, const Tensor& z, float beta, float alpha) {
+  return in_floats(
+      [&](const Tensor& b, const Tensor& x, const Tensor& z) {
+        return b * beta + matmul(x, z) * alpha;
+      },
+      b, x, z);
+}
 Tensor bilinear(const Tensor& x, const Tensor& z, const Tensor& weight, const Tensor* bias) {
   return in_floats(
       [&](const Tensor& x, const Tensor& z, const Tensor& w) {

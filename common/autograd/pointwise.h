@@ -70,6 +70,8 @@ Tensor prelu(const Tensor& x, const Tensor& weight);
 
 // --- Of two and three
 
+Tensor add(const Tensor& x, const Tensor& z, float alpha);  // x + alpha z
+Tensor sub(const Tensor& x, const Tensor& z, float alpha);
 Tensor fmax(const Tensor& x, const Tensor& z);
 Tensor fmin(const Tensor& x, const Tensor& z);
 Tensor logaddexp(const Tensor& x, const Tensor& z);

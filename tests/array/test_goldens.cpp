@@ -26,6 +26,22 @@ TEST(OpsGoldens, EveryCaseAgreesInEveryLayout) {
   EXPECT_TRUE(report.failed.empty()) << told(report);
 }
 
+// A tenth, by the kernels of other instruction sets, as far as this processor has them.
+TEST(OpsGoldens, AgreeByEverySetOfKernels) {
+  Goldens goldens(kGoldens);
+  const bool all = std::getenv("SPLIT_LONG") != nullptr;
+  for (const char* set : {"scalar", "avx2", "avx512"}) {
+    ::setenv("SPLIT_CPU_ISA", set, 1);
+    array::Runtime runtime(2);
+    ::unsetenv("SPLIT_CPU_ISA");
+    std::mt19937 random(62);
+    const Report report =
+        run_cases(goldens, runtime, [&](const std::string&) { return random() % 10 == 0 || all; });
+    EXPECT_GT(report.cases, 80u);
+    EXPECT_TRUE(report.failed.empty()) << set << " " << told(report);
+  }
+}
+
 // Each is the one in F32 on the widened inputs, rounded.
 TEST(OpsGoldens, HalvesAreRoundedOnce) {
   Goldens goldens(kGoldens);

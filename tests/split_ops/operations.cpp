@@ -86,13 +86,19 @@ Function binary(Tensor (*function)(const Tensor&, const Tensor&)) {
       if (call.arg("rounding_mode") != nullptr) {
         return {divide(call["x"], *z, call.word("rounding_mode"))};
       }
-      const float alpha = real(call, "alpha", 1);
-      return {function(call["x"], alpha == 1 ? *z : *z * alpha)};
+      return {function(call["x"], *z)};
     }
     if (call.arg("other") != nullptr) return {function(call["x"], number_of(*call.arg("other")))};
     const std::string& text = call.json.at("expr").text();
     if (text.starts_with("x ")) return {function(call["x"], std::stof(text.substr(4)))};
     return {function(std::stof(text), call["x"])};
+  };
+}
+// The same, or of x and z times alpha where that is given.
+Function with_alpha(Function plain, Tensor (*function)(const Tensor&, const Tensor&, float)) {
+  return [plain = std::move(plain), function](const Call& call) -> Results {
+    if (call.arg("alpha") == nullptr) return plain(call);
+    return {function(call["x"], call["z"], real(call, "alpha"))};
   };
 }
 Targets targets(const Call& call) {

@@ -105,7 +105,7 @@ std::map<std::string, Function> programs() {
          const Pooling halves{.kernel = {2}};
          Tensor h = max_pool(relu(convolve(c["x"], c["w1"], c.find("b1"), padded)), 2, halves).values;
          h = relu(convolve(h, c["w2"], c.find("b2")));
-         return {cross_entropy_loss(linear(flatten(h, 1), c["w3"], c["b3"]), c["t"])};
+         return {cross_entropy_loss(linear(flatten(h, 1), c["w3"], c.find("b3")), c["t"])};
        }},
       {"program:second_conv2d",
        OP(second(

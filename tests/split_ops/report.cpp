@@ -23,14 +23,14 @@ void Worst::add(double got, double want, double rtol, double atol) {
 Json Report::json() const {
   Json all = Json::array();
   for (const Failure& failure : failed) {
-    const auto finite = [&](double value) {
+    // Beside a NaN or an infinite one an error is the largest there is, and nothing is allowed.
+    const auto finite = [&](double value, double otherwise) {
       if (!failure.worst.differs.empty()) return Json(nullptr);
-      // Beside a NaN or an infinite one any error is the largest there is.
-      return Json(std::isfinite(value) ? value : std::numeric_limits<double>::max());
+      return Json(std::isfinite(value) ? value : otherwise);
     };
     all.push_back(Json{{"case", cat(failure.name, failure.what.empty() ? "" : " ", failure.what)},
-                       {"error", finite(failure.worst.error)},
-                       {"tolerance", finite(failure.worst.tolerance)}});
+                       {"error", finite(failure.worst.error, std::numeric_limits<double>::max())},
+                       {"tolerance", finite(failure.worst.tolerance, 0)}});
   }
   return Json{{"cases", cases}, {"skipped", skipped}, {"failed", std::move(all)}};
 }
