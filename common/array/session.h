@@ -37,7 +37,7 @@ struct Cell : std::enable_shared_from_this<Cell> {
   std::shared_ptr<Session> session;
   std::shared_ptr<const Node> node;
   uint64_t version = 0;
-  std::shared_ptr<Cell> base;  // of a view
+  std::shared_ptr<Cell> base;                      // of a view
   std::vector<std::shared_ptr<const Node>> chain;  // views from the base on
   uint64_t seen = 0;                               // version of the base
   bool requires_grad = false, retains = false;

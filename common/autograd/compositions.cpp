@@ -146,8 +146,8 @@ Tensor normalise(const Tensor& of, const Axes& axes, float eps) {
       of);
 }
 Tensor rms_normalise(const Tensor& of, const Axes& axes, float eps) {
-  return in_floats(
-      [&](const Tensor& x) { return x * rsqrt(mean(square(x), axes, true) + eps); }, of);
+  return in_floats([&](const Tensor& x) { return x * rsqrt(mean(square(x), axes, true) + eps); },
+                   of);
 }
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, float scale, const Tensor* seen,

@@ -193,12 +193,8 @@ Tensor add(const Tensor& x, const Tensor& z, float alpha) {
 Tensor sub(const Tensor& x, const Tensor& z, float alpha) {
   return alpha == 1 ? sub(x, z) : add(x, z, -alpha);
 }
-Tensor fmax(const Tensor& x, const Tensor& z) {
-  return select(logical_or(x >= z, isnan(z)), x, z);
-}
-Tensor fmin(const Tensor& x, const Tensor& z) {
-  return select(logical_or(x <= z, isnan(z)), x, z);
-}
+Tensor fmax(const Tensor& x, const Tensor& z) { return select(logical_or(x >= z, isnan(z)), x, z); }
+Tensor fmin(const Tensor& x, const Tensor& z) { return select(logical_or(x <= z, isnan(z)), x, z); }
 Tensor logaddexp(const Tensor& x, const Tensor& z) {
   return in_floats(
       [](const Tensor& x, const Tensor& z) {

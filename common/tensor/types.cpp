@@ -103,9 +103,11 @@ Tensor typed(Op op, const std::vector<Tensor>& inputs,
   if (!is_floating(common) && !whole) common = DType::kF32;
   if (is_floating(common) && !op_info(op).floats()) {
     std::string types;
-    for (const Tensor& x : inputs) types += cat(types.empty() ? "" : " and ", dtype_name(x.dtype()));
-    throw Error(ErrorKind::kShape, cat("[", op_info(op).name,
-                                       "] expected whole numbers (I32, I64, U8 or BOOL), got ", types));
+    for (const Tensor& x : inputs)
+      types += cat(types.empty() ? "" : " and ", dtype_name(x.dtype()));
+    throw Error(
+        ErrorKind::kShape,
+        cat("[", op_info(op).name, "] expected whole numbers (I32, I64, U8 or BOOL), got ", types));
   }
   for (Tensor& x : in) x = cast(x, computing(common));
   std::shared_ptr<Node> made = make(in);

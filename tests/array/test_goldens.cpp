@@ -150,9 +150,11 @@ TEST(OpsGoldens, RefuseASetThatIsBroken) {
 TEST(OpsGoldens, TellAnUnknownOperation) {
   const Spoilt set;
   std::string text = read_file(set.folder / "index.json", 4 << 20);
-  for (size_t at = 0; (at = text.find("\"op\": \"exp\"", at)) != text.npos;) text.replace(at, 11, "\"op\": \"eXp\"");
+  for (size_t at = 0; (at = text.find("\"op\": \"exp\"", at)) != text.npos;)
+    text.replace(at, 11, "\"op\": \"eXp\"");
   if (text.find("eXp") == text.npos) {
-    for (size_t at = 0; (at = text.find("\"op\":\"exp\"", at)) != text.npos;) text.replace(at, 10, "\"op\":\"eXp\"");
+    for (size_t at = 0; (at = text.find("\"op\":\"exp\"", at)) != text.npos;)
+      text.replace(at, 10, "\"op\":\"eXp\"");
   }
   {
     AtomicFile out(set.folder / "index.json");
@@ -161,8 +163,8 @@ TEST(OpsGoldens, TellAnUnknownOperation) {
   }
   Goldens goldens(set.folder);
   array::Runtime runtime(1);
-  const Report report = run_cases(
-      goldens, runtime, [](const std::string& name) { return name == "unary.exp.0"; });
+  const Report report =
+      run_cases(goldens, runtime, [](const std::string& name) { return name == "unary.exp.0"; });
   ASSERT_EQ(report.failed.size(), 1u);
   EXPECT_NE(report.failed[0].worst.differs.find("eXp"), std::string::npos);
   EXPECT_NE(report.finish(""), 0);

@@ -105,7 +105,9 @@ Targets targets(const Call& call) {
   const std::string how = call.word("reduction", "mean");
   return {call.find("w"), static_cast<int64_t>(call.number("ignore_index", -100)),
           real(call, "label_smoothing"),
-          how == "none" ? Reduction::kNone : how == "sum" ? Reduction::kSum : Reduction::kMean};
+          how == "none"  ? Reduction::kNone
+          : how == "sum" ? Reduction::kSum
+                         : Reduction::kMean};
 }
 Reduction how(const Call& call) {
   const std::string word = call.word("reduction", "mean");
@@ -120,14 +122,21 @@ Dims list_or(const Call& call, const char* name, int64_t otherwise) {
 }
 Convolution convolution(const Call& call) {
   const Json* const padding = call.arg("padding");
-  return {list_or(call, "stride", 1), list_or(call, "padding", 0), list_or(call, "dilation", 1),
-          static_cast<int64_t>(call.number("groups", 1)), list_or(call, "output_padding", 0),
+  return {list_or(call, "stride", 1),
+          list_or(call, "padding", 0),
+          list_or(call, "dilation", 1),
+          static_cast<int64_t>(call.number("groups", 1)),
+          list_or(call, "output_padding", 0),
           padding != nullptr && padding->is_string() && padding->text() == "same"};
 }
 Pooling pooling(const Call& call) {
-  Pooling by{call.list("kernel_size"), call.list("stride"), list_or(call, "padding", 0),
-             list_or(call, "dilation", 1), call.truth("ceil_mode"),
-             call.truth("count_include_pad", true), {}};
+  Pooling by{call.list("kernel_size"),
+             call.list("stride"),
+             list_or(call, "padding", 0),
+             list_or(call, "dilation", 1),
+             call.truth("ceil_mode"),
+             call.truth("count_include_pad", true),
+             {}};
   if (call.arg("divisor_override") != nullptr) by.divisor = real(call, "divisor_override");
   return by;
 }
@@ -145,11 +154,13 @@ Results interpolated(const Call& call) {
       sizes.push_back(static_cast<int64_t>(static_cast<double>(x.dims()[i + 2]) * scales[i]));
     }
   }
-  return {interpolate(x, sizes, {mode, call.truth("align_corners"), call.truth("antialias"), scales})};
+  return {
+      interpolate(x, sizes, {mode, call.truth("align_corners"), call.truth("antialias"), scales})};
 }
 Results arange(const Call& call) {
   const bool real_type = call.json.at("expr").text().find("float32") != std::string::npos;
-  const double start = call.number("start"), end = call.number("end"), step = call.number("step", 1);
+  const double start = call.number("start"), end = call.number("end"),
+               step = call.number("step", 1);
   const auto n = static_cast<int64_t>(std::ceil((end - start) / step));
   if (real_type) return {iota(n) * static_cast<float>(step) + static_cast<float>(start)};
   return {iota(n, DType::kI64) * static_cast<int64_t>(step) + static_cast<int64_t>(start)};

@@ -41,7 +41,8 @@ int Report::finish(const std::string& file) const {
     if (!failure.worst.differs.empty()) {
       std::cout << failure.worst.differs << "\n";
     } else {
-      std::cout << "error " << failure.worst.error << ", allowed " << failure.worst.tolerance << "\n";
+      std::cout << "error " << failure.worst.error << ", allowed " << failure.worst.tolerance
+                << "\n";
     }
   }
   std::cout << cases << " cases, " << skipped << " skipped, " << failed.size() << " failed\n";
@@ -76,18 +77,20 @@ void Report::write_page(const std::string& file, const std::string& device) cons
                 escaped(one.name), "<td><code>", escaped(one.expression), "</code><td>",
                 one.failed ? "fails" : "agrees", "<td>", worst, "\n");
   }
-  write_text(file, cat("<!doctype html><html lang=en><meta charset=utf-8>"
-                       "<meta name=viewport content=\"width=device-width\"><title>Operations on ",
-                       escaped(device),
-                       "</title><style>body{font:16px/1.4 system-ui;margin:1rem;max-width:70rem}"
-                       "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .5rem;"
-                       "border-bottom:1px solid #ddd;overflow-wrap:anywhere}.bad{background:#fdd}"
-                       "</style><h1>Operations on ",
-                       escaped(device), "</h1><p>", all.size() - bad, " of ", all.size(),
-                       " cases agree with PyTorch, each with its gradients in five layouts. The last "
-                       "column is the worst error over its tolerance.<table><tr><th>operation<th>case"
-                       "<th>expression<th>verdict<th>error\n",
-                       rows, "</table></html>\n"));
+  write_text(
+      file,
+      cat("<!doctype html><html lang=en><meta charset=utf-8>"
+          "<meta name=viewport content=\"width=device-width\"><title>Operations on ",
+          escaped(device),
+          "</title><style>body{font:16px/1.4 system-ui;margin:1rem;max-width:70rem}"
+          "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .5rem;"
+          "border-bottom:1px solid #ddd;overflow-wrap:anywhere}.bad{background:#fdd}"
+          "</style><h1>Operations on ",
+          escaped(device), "</h1><p>", all.size() - bad, " of ", all.size(),
+          " cases agree with PyTorch, each with its gradients in five layouts. The last "
+          "column is the worst error over its tolerance.<table><tr><th>operation<th>case"
+          "<th>expression<th>verdict<th>error\n",
+          rows, "</table></html>\n"));
 }
 
 }  // namespace split::ops
