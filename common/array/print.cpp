@@ -78,7 +78,7 @@ class Printer {
     }
     const int64_t n = view_.dims[axis];
     const bool last = axis + 1 == view_.dims.size();
-    // Of a row as many as a line has room for.
+    // A line has room for so many of a row.
     const int64_t a_line = std::max<int64_t>(
         1, (kLineWidth - static_cast<int64_t>(indent)) / static_cast<int64_t>(width_ + 2));
     std::string text = "[";

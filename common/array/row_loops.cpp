@@ -183,7 +183,7 @@ To number(From value, DType type) {
            : type == DType::kBF16 ? bf16_to_f32(f32_to_bf16(real))
                                   : real;
   } else if constexpr (std::is_same_v<From, float>) {
-    // What does not fit is the nearest that does; a NaN is 0.
+    // A number that does not fit becomes the nearest that does; a NaN is 0.
     if (!(value == value)) return 0;
     constexpr float kMost = std::is_same_v<To, int64_t> ? 9223372036854775808.0f : 2147483648.0f;
     return value >= kMost   ? std::numeric_limits<To>::max()

@@ -214,7 +214,7 @@ void Cell::become(std::shared_ptr<const Node> next) {
     session->cells[node.get()] = this;
     return;
   }
-  // What the base becomes: each view's elements at their places in what it is a view of.
+  // Puts each view's elements at their places in what it is a view of, down to the base.
   now();
   for (size_t i = chain.size(); i-- > 0;) {
     const Node& view = *chain[i];

@@ -39,7 +39,7 @@ class Store {
   Entry& add(const std::string& name, Dims dims, bool state = false);
   Entry& add(const std::string& name, const TensorView& view, bool state = false);
   Entry& add_numbers(const std::string& name, Dims dims);
-  // Of any type, which it keeps: zeros, or as given.
+  // A tensor of any type, which it keeps: zeros, or as given.
   Entry& add_typed(const std::string& name, DType dtype, Dims dims, bool state = false);
   Entry& add_typed(const std::string& name, const TensorView& view, bool state = false);
   Entry* find(const std::string& name);

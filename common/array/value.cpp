@@ -364,7 +364,7 @@ Tensor bits(Session& session, int64_t n) {
   const Tensor keys = session.leaf({DType::kI32, {2}, std::as_bytes(std::span(key))});
   return philox(select_at(keys, 0, 0), iota(n, DType::kI32), select_at(keys, 0, 1));
 }
-// Of 24 bits, in [0, 1).
+// Numbers of 24 bits, in [0, 1).
 Tensor uniform(Session& session, int64_t n) {
   return cast(bitwise_and(bitwise_right_shift(bits(session, n), 8), 0xffffff), DType::kF32) *
          5.9604644775390625e-8f;

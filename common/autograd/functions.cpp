@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostAxes = 8;
 
-// Of the first input's type.
+// Makes a node, of the first input's type.
 Tensor make(Op op, Dims dims, const std::vector<Tensor>& inputs,
             std::vector<double> attributes = {}, std::optional<DType> dtype = std::nullopt) {
   const std::string_view name = op_info(op).name;

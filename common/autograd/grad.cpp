@@ -38,7 +38,7 @@ Tensor share(const Tensor& c, const Tensor& dy) {
   if (axes.empty()) return select(c, dy, 0.0f);
   return select(c, dy / sum(cast(c, DType::kF32), axes, true), 0.0f);
 }
-// Of numbers, one of which may be a NaN: equal to none, it makes NaN of all.
+// Shares among numbers, one of which may be a NaN: equal to none, it makes NaN of all.
 Tensor share_all(const Tensor& c, const Tensor& dy) {
   Axes axes;
   for (size_t i = 0; i < dy.dims().size(); ++i) {

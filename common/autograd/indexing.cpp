@@ -79,7 +79,7 @@ Tensor moved_front(const Tensor& x, size_t axis) {
   return transpose(x, 0, static_cast<int64_t>(axis));
 }
 
-// What basic indices show, and the tensors that stand on its axes.
+// A view by basic indices, and the tensors that stand on its axes.
 struct Basic {
   Tensor view;
   std::vector<std::pair<size_t, Tensor>> advanced;

@@ -11,7 +11,7 @@
 
 namespace split {
 
-// Of each axis in space; one number is for all of them.
+// Numbers of each axis in space; one is for all of them.
 struct Convolution {
   Dims stride{1}, padding{0}, dilation{1};
   int64_t groups = 1;
@@ -97,7 +97,7 @@ struct Targets {
 };
 // Logs of probabilities [N, V, ...] or [V], targets [N, ...] or []; a mean is by the weights.
 Tensor nll_loss(const Tensor& logs, const Tensor& targets, const Targets& how = {});
-// Of logits, by targets or, where they have the logits' shape, by probabilities.
+// Takes logits, and targets or, in the logits' shape, probabilities.
 Tensor cross_entropy_loss(const Tensor& logits, const Tensor& targets, const Targets& how = {});
 
 // --- Products

@@ -55,7 +55,7 @@ Tensor cast(const Tensor& x, DType to) {
   const Node& node = *x.node();
   if (node.dtype == to) return x;
   if (node.op == Op::k_constant) return Tensor::number(value_of(node, to), to);
-  // What was widened is what it was.
+  // A widened half becomes the half that it was.
   if (node.op == Op::k_cast && node.inputs[0]->dtype == to && node.dtype == computing(to)) {
     return Tensor(node.inputs[0]);
   }

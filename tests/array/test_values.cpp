@@ -66,7 +66,7 @@ TEST(Values, HaveGradientsThatAdd) {
   c.backward();
   EXPECT_EQ(floats(x.grad()), (std::vector<float>{3, 3, 3}));
   EXPECT_EQ(floats(c.grad()), (std::vector<float>{1, 1, 1}));
-  // What is detached, or made without gradients, leads nowhere, and says so.
+  // A tensor that is detached, or made without gradients, leads nowhere, and says so.
   EXPECT_FALSE(x.detach().requires_grad());
   EXPECT_NE(message_of([&] { Value(sum(x.detach())).backward(); }).find("requires_grad_"),
             std::string::npos);
@@ -77,7 +77,7 @@ TEST(Values, HaveGradientsThatAdd) {
   }
   Value i = rt.tensor({1, 2}, DType::kI64);
   EXPECT_NE(message_of([&] { i.requires_grad_(); }).find("F32"), std::string::npos);
-  // What is kept of a tensor in the middle.
+  // A tensor in the middle keeps its own where it is asked to.
   Value middle = x * 2.0f;
   middle.retain_grad();
   Value(sum(middle * middle)).backward();

@@ -94,7 +94,7 @@ Function binary(Tensor (*function)(const Tensor&, const Tensor&)) {
     return {function(std::stof(text), call["x"])};
   };
 }
-// The same, or of x and z times alpha where that is given.
+// Calls the plain function, or that of x and z times alpha where alpha is given.
 Function with_alpha(Function plain, Tensor (*function)(const Tensor&, const Tensor&, float)) {
   return [plain = std::move(plain), function](const Call& call) -> Results {
     if (call.arg("alpha") == nullptr) return plain(call);

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kPoints = 241;
 constexpr double kFrom = -4, kTo = 4, kWidth = 240, kHeight = 120;
 
-// What nothing asks of a plot: its inputs have no values outside of it.
+// A home that no plot asks: its inputs have no values outside of it.
 class NoHome final : public Home {
  public:
   OwnedTensor values(const Tensor&) override { throw Error(ErrorKind::kShape, "[plot] no values"); }

@@ -15,7 +15,7 @@ constexpr std::string_view kNanKept =
     "float least(float a, float b) { return a != a ? a : b != b ? b : min(a, b); }\n"
     "#define max most\n#define min least\n";
 
-// What rows of whole numbers use beside GLSL.
+// Functions that rows of whole numbers use beside GLSL's.
 constexpr std::string_view kWholes =
     "int quotient(int x, int z) { return z == 0 ? 0 : z == -1 ? -x : x / z; }\n";
 constexpr std::string_view kWides =
