@@ -204,19 +204,22 @@ void CpuExecutor::run_tape(size_t i) {
       const auto n = static_cast<size_t>(rows);
       const RowLoops& loops = row_loops(computing(kernel.dtype));
       const CpuKernels::Binary join = computing(kernel.dtype) != DType::kF32 ? nullptr
-                                      : kernel.reduce == Op::k_reduce_sum ? kernels.binary[Op::k_add]
-                                                                          : nullptr;
+                                      : kernel.reduce == Op::k_reduce_sum
+                                          ? kernels.binary[Op::k_add]
+                                          : nullptr;
       loops.start[kernel.reduce](nullptr, 0, n, sum);
       for (int64_t m = 0; m < kernel.rows; ++m) {
         tape.run(kernels, bases, m * kernel.lanes + row, rows, scratch, values);
         const void* x = values.back();
         if (kernel.tape.back().uniform) {
           float* const all = scratch + room + 4 * static_cast<size_t>(block);
-          for (size_t i = 0; i < n; ++i) std::memcpy(reinterpret_cast<std::byte*>(all) + i * number, x, number);
+          for (size_t i = 0; i < n; ++i)
+            std::memcpy(reinterpret_cast<std::byte*>(all) + i * number, x, number);
           x = all;
         }
         if (join != nullptr) {
-          join(static_cast<float*>(sum), static_cast<const float*>(x), static_cast<float*>(next), n);
+          join(static_cast<float*>(sum), static_cast<const float*>(x), static_cast<float*>(next),
+               n);
         } else {
           loops.join[kernel.reduce](sum, x, nullptr, next, n);
         }

@@ -161,9 +161,9 @@ class Maker {
   int leaf(const Node& node) {
     if (node.op == Op::k_input || node.op == Op::k_weight) {
       if (is_quantised(node.dtype)) {
-        throw Error(ErrorKind::kShape, cat("[array] '", node.name,
-                                           "': expected numbers without blocks, got ",
-                                           dtype_name(node.dtype)));
+        throw Error(ErrorKind::kShape,
+                    cat("[array] '", node.name, "': expected numbers without blocks, got ",
+                        dtype_name(node.dtype)));
       }
     }
     Item item;

@@ -39,8 +39,7 @@ Runtime::Runtime(unsigned threads) : kernels(own_kernels()), pool(threads) {}
 Runtime::Runtime(const DeviceOptions& options)
     : kernels(own_kernels()), pool(options.threads), gpu(gpu_of(options)) {}
 
-Runtime::Runtime(std::string_view device)
-    : Runtime(DeviceOptions{.device = std::string(device)}) {}
+Runtime::Runtime(std::string_view device) : Runtime(DeviceOptions{.device = std::string(device)}) {}
 Runtime::~Runtime() = default;
 
 std::string Runtime::name() const {

@@ -78,9 +78,9 @@ class Printer {
     }
     const int64_t n = view_.dims[axis];
     const bool last = axis + 1 == view_.dims.size();
-    // Of a row as many as a line has room for.
-    const int64_t a_line =
-        std::max<int64_t>(1, (kLineWidth - static_cast<int64_t>(indent)) / static_cast<int64_t>(width_ + 2));
+    // A line has room for so many of a row.
+    const int64_t a_line = std::max<int64_t>(
+        1, (kLineWidth - static_cast<int64_t>(indent)) / static_cast<int64_t>(width_ + 2));
     std::string text = "[";
     int64_t done = 0;
     for (const int64_t i : shown(n)) {
@@ -89,7 +89,8 @@ class Printer {
         if (last && done % a_line != 0) {
           text += " ";
         } else {
-          text += std::string(last ? 1 : view_.dims.size() - axis - 1, '\n') + std::string(indent + 1, ' ');
+          text += std::string(last ? 1 : view_.dims.size() - axis - 1, '\n') +
+                  std::string(indent + 1, ' ');
         }
       }
       ++done;
@@ -137,10 +138,10 @@ std::string printed(const TensorView& view, bool requires_grad) {
       text += ")";
     }
   }
-  const char* const type = view.dtype == DType::kF16    ? "torch.float16"
-                           : view.dtype == DType::kBF16 ? "torch.bfloat16"
-                           : view.dtype == DType::kI32  ? "torch.int32"
-                           : view.dtype == DType::kU8   ? "torch.uint8"
+  const char* const type = view.dtype == DType::kF16             ? "torch.float16"
+                           : view.dtype == DType::kBF16          ? "torch.bfloat16"
+                           : view.dtype == DType::kI32           ? "torch.int32"
+                           : view.dtype == DType::kU8            ? "torch.uint8"
                            : empty && view.dtype == DType::kI64  ? "torch.int64"
                            : empty && view.dtype == DType::kBool ? "torch.bool"
                                                                  : nullptr;

@@ -29,10 +29,14 @@ template <typename T>
 inline T quotient(T a, T b) {
   return b == 0 ? 0 : b == -1 ? -a : a / b;
 }
-#define FUNC(type, name, parameters, ...) [[maybe_unused]] static inline type name parameters __VA_ARGS__
+#define FUNC(type, name, parameters, ...) \
+  [[maybe_unused]] static inline type name parameters __VA_ARGS__
 #include "tensor/ops.def"
-#define FUNC(type, name, parameters, ...) [[maybe_unused]] static inline type name parameters __VA_ARGS__
+#define FUNC(type, name, parameters, ...) \
+  [[maybe_unused]] static inline type name parameters __VA_ARGS__
+#define precise  // for GLSL: no other order of the sum; here there is none
 #include "tensor/library.def"
+#undef precise
 
 using array::RowLoops;
 
@@ -87,15 +91,15 @@ bool is_nan(T value) {
 template <typename T>
 RowLoops common() {
   RowLoops all;
-#define COMPARE(name, forward)                                                                \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out,    \
-                                   size_t n) {                                                \
-    each<T, int32_t>(a, b, t, out, n, [](T x, T z, int) -> int32_t { return forward; });      \
+#define COMPARE(name, forward)                                                             \
+  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
+                                   size_t n) {                                             \
+    each<T, int32_t>(a, b, t, out, n, [](T x, T z, int) -> int32_t { return forward; });   \
   };
-#define TERNARY(name, forward, dx, dz)                                                        \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out,    \
-                                   size_t n) {                                                \
-    each<T, T>(a, b, t, out, n, [](T x, T z, int c) -> T { return forward; });                \
+#define TERNARY(name, forward, dx, dz)                                                     \
+  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
+                                   size_t n) {                                             \
+    each<T, T>(a, b, t, out, n, [](T x, T z, int c) -> T { return forward; });             \
   };
 #include "tensor/library.def"
   all.order = [](const void* x, size_t inner, size_t rows, bool descending, int64_t* out) {
@@ -112,20 +116,20 @@ RowLoops common() {
   return all;
 }
 
-#define LOOP(name, type, forward)                                                              \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out,     \
-                                   size_t n) {                                                 \
-    each<type, type>(a, b, t, out, n,                                                          \
-                     []([[maybe_unused]] type x, [[maybe_unused]] type z,                      \
-                        [[maybe_unused]] int c) -> type { return forward; });                  \
+#define LOOP(name, type, forward)                                                          \
+  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
+                                   size_t n) {                                             \
+    each<type, type>(a, b, t, out, n,                                                      \
+                     []([[maybe_unused]] type x, [[maybe_unused]] type z,                  \
+                        [[maybe_unused]] int c) -> type { return forward; });              \
   };
-#define REDUCTION(name, type, start, combine)                 \
-  {                                                           \
-    struct Body {                                             \
-      static type first() { return start; }                   \
-      static type both(type acc, type x) { return combine; }  \
-    };                                                        \
-    add_reduction<type>(all, Op::k_reduce_##name, Body{});    \
+#define REDUCTION(name, type, start, combine)                \
+  {                                                          \
+    struct Body {                                            \
+      static type first() { return start; }                  \
+      static type both(type acc, type x) { return combine; } \
+    };                                                       \
+    add_reduction<type>(all, Op::k_reduce_##name, Body{});   \
   }
 
 RowLoops floats() {
@@ -146,12 +150,15 @@ template <typename T>
 RowLoops wholes() {
   RowLoops all = common<T>();
   static constexpr T ZERO = 0, ONE = 1, BITS = 8 * sizeof(T);
-  static constexpr T LOWEST = std::numeric_limits<T>::lowest(), HIGHEST = std::numeric_limits<T>::max();
+  static constexpr T LOWEST = std::numeric_limits<T>::lowest(),
+                     HIGHEST = std::numeric_limits<T>::max();
 #define WHOLE(name, forward) LOOP(name, T, forward)
 #define WHOLE_UNARY(name, forward) LOOP(name, T, forward)
 #define WHOLE_BINARY(name, forward) LOOP(name, T, forward)
-#define WHOLE_TERNARY(name, forward) \
-  LOOP(name, T, static_cast<T>([](int c, int x, int z) { return forward; }(c, static_cast<int>(x), static_cast<int>(z))))
+#define WHOLE_TERNARY(name, forward)                     \
+  LOOP(name, T, static_cast<T>([](int c, int x, int z) { \
+         return forward;                                 \
+       }(c, static_cast<int>(x), static_cast<int>(z))))
 #define WHOLE_REDUCE(name, start, combine) REDUCTION(name, T, start, combine)
 #include "tensor/library.def"
   return all;
@@ -176,10 +183,10 @@ To number(From value, DType type) {
            : type == DType::kBF16 ? bf16_to_f32(f32_to_bf16(real))
                                   : real;
   } else if constexpr (std::is_same_v<From, float>) {
-    // What does not fit is the nearest that does; a NaN is 0.
+    // A number that does not fit becomes the nearest that does; a NaN is 0.
     if (!(value == value)) return 0;
     constexpr float kMost = std::is_same_v<To, int64_t> ? 9223372036854775808.0f : 2147483648.0f;
-    return value >= kMost    ? std::numeric_limits<To>::max()
+    return value >= kMost   ? std::numeric_limits<To>::max()
            : value < -kMost ? std::numeric_limits<To>::lowest()
                             : static_cast<To>(value);
   } else {

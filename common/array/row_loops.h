@@ -14,7 +14,6 @@ struct RowLoops {
   using Loop = void (*)(const void* x, const void* z, const void* c, void* out, size_t n);
   // Rows of `inner` numbers to one each, in order.
   using Rows = void (*)(const void* x, size_t inner, size_t rows, void* out);
-  // Rows of a table [n, width] joined where an index says: adds row to[r] of `rows` numbers.
   ByOp<Loop> pointwise;
   ByOp<Loop> join;    // a reduction's two parts, x the first
   ByOp<Rows> reduce;  // to one number a row

@@ -364,7 +364,7 @@ std::string line_of(const Schedule& schedule, const Operand& operand) {
 
 std::string text_of(const Schedule& schedule) {
   static constexpr std::string_view kKinds[] = {"rows", "columns", "product", "take",
-                                               "put",  "scan",    "order"};
+                                                "put",  "scan",    "order"};
   std::string text;
   for (const Kernel& kernel : schedule.kernels) {
     text += kKinds[static_cast<size_t>(kernel.kind)];

@@ -87,9 +87,7 @@ class Traced {
   std::vector<Stored*> leaves;
 
  private:
-  void put(const auto& value) {
-    key.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
+  void put(const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void describe(const Node& node, Stored* stored) {
     put(stored == nullptr ? node.op : Op::k_input);
     put(node.dtype);
@@ -216,18 +214,19 @@ void Cell::become(std::shared_ptr<const Node> next) {
     session->cells[node.get()] = this;
     return;
   }
-  // What the base becomes: each view's elements at their places in what it is a view of.
+  // Puts each view's elements at their places in what it is a view of, down to the base.
   now();
   for (size_t i = chain.size(); i-- > 0;) {
     const Node& view = *chain[i];
     const Tensor from(view.inputs[0]);
     if (view.op == Op::k_expand || view.op == Op::k_window) {
-      throw Error(ErrorKind::kShape, cat("[in place] expected a view whose elements are apart, got ",
-                                         "one by ", op_info(view.op).name, " of ",
-                                         to_string(from.dims())));
+      throw Error(ErrorKind::kShape,
+                  cat("[in place] expected a view whose elements are apart, got ", "one by ",
+                      op_info(view.op).name, " of ", to_string(from.dims())));
     }
     const Tensor leaf = input("", from.dtype(), from.dims());
-    const std::vector<Tensor> views{view.op == Op::k_detach ? leaf : Tensor(copy_of(view, {leaf.node()}))};
+    const std::vector<Tensor> views{view.op == Op::k_detach ? leaf
+                                                            : Tensor(copy_of(view, {leaf.node()}))};
     const Tensor there = expand(cast(1, from.dtype()), view.dims);
     const auto put = [&](const Tensor& x) {
       return autograd::grad(views, std::vector{leaf}, std::vector{x})[0];

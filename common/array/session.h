@@ -1,5 +1,5 @@
 // Where values of a Runtime live: their numbers, plans that equal graphs share, and which cell a
-// node is of. For value.cpp and random.cpp alone.
+// node is of. For value.cpp alone.
 #pragma once
 
 #include <list>
@@ -30,14 +30,14 @@ class Stored final : public Home {
 
 struct Cell : std::enable_shared_from_this<Cell> {
   ~Cell();
-  // What it is now: a view is made anew where its base was written.
+  // The node that it is now: a view is made anew where its base was written.
   const std::shared_ptr<const Node>& now();
   void become(std::shared_ptr<const Node> next);  // and so does its base
 
   std::shared_ptr<Session> session;
   std::shared_ptr<const Node> node;
   uint64_t version = 0;
-  std::shared_ptr<Cell> base;  // of a view
+  std::shared_ptr<Cell> base;                      // of a view
   std::vector<std::shared_ptr<const Node>> chain;  // views from the base on
   uint64_t seen = 0;                               // version of the base
   bool requires_grad = false, retains = false;

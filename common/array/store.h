@@ -30,8 +30,8 @@ class Store {
     std::vector<int64_t> wides = {};    // of I64
     bool state = false;                 // plans may write it
     std::shared_ptr<Remote> remote = nullptr;
-    bool changed = true;  // since it was sent there
-    bool stale = false;   // plans have written it there
+    bool changed = true;           // since it was sent there
+    bool stale = false;            // plans have written it there
     std::span<std::byte> bytes();  // the numbers, as they are computed with
   };
   // A tensor, of zeros or as given (F32, F16, BF16 as F32; I32), in the place of one of its name,
@@ -39,7 +39,7 @@ class Store {
   Entry& add(const std::string& name, Dims dims, bool state = false);
   Entry& add(const std::string& name, const TensorView& view, bool state = false);
   Entry& add_numbers(const std::string& name, Dims dims);
-  // Of any type, which it keeps: zeros, or as given.
+  // A tensor of any type, which it keeps: zeros, or as given.
   Entry& add_typed(const std::string& name, DType dtype, Dims dims, bool state = false);
   Entry& add_typed(const std::string& name, const TensorView& view, bool state = false);
   Entry* find(const std::string& name);

@@ -38,7 +38,8 @@ std::shared_ptr<Session> session_of(const std::shared_ptr<const Node>& node) {
 }
 
 // Cells that a node's gradient goes to.
-std::vector<Cell*> asking(const Session& session, const std::shared_ptr<const Node>& node, bool any) {
+std::vector<Cell*> asking(const Session& session, const std::shared_ptr<const Node>& node,
+                          bool any) {
   std::vector<const Node*> left{node.get()};
   std::unordered_set<const Node*> seen{node.get()};
   std::vector<Cell*> found;
@@ -130,7 +131,8 @@ OwnedTensor Value::values() const {
 }
 double Value::item() const {
   if (count_of(dims()) != 1) {
-    throw Error(ErrorKind::kShape, cat("[item] expected one element, got ", split::to_string(dims())));
+    throw Error(ErrorKind::kShape,
+                cat("[item] expected one element, got ", split::to_string(dims())));
   }
   return to_vector<double>()[0];
 }
@@ -145,7 +147,9 @@ std::vector<T> Value::to_vector() const {
     return all;
   };
   const DType in = computing(entry.dtype);
-  return in == DType::kF32 ? of(entry.floats) : in == DType::kI64 ? of(entry.wides) : of(entry.numbers);
+  return in == DType::kF32   ? of(entry.floats)
+         : in == DType::kI64 ? of(entry.wides)
+                             : of(entry.numbers);
 }
 template std::vector<float> Value::to_vector() const;
 template std::vector<double> Value::to_vector() const;
@@ -160,13 +164,15 @@ std::ostream& operator<<(std::ostream& out, const Value& value) { return out << 
 
 Value& Value::requires_grad_(bool on) {
   if (on && !is_floating(dtype())) {
-    throw Error(ErrorKind::kShape, cat("[requires_grad_] expected F32, F16 or BF16, got ", dtype_name(dtype())));
+    throw Error(ErrorKind::kShape,
+                cat("[requires_grad_] expected F32, F16 or BF16, got ", dtype_name(dtype())));
   }
   if (on && tracked(*cell_) && !cell_->requires_grad) return *this;  // what it is made of asks
   if (on) {
     computed(*cell_);
     if (cell_->base != nullptr) {
-      throw Error(ErrorKind::kShape, "[requires_grad_] expected a tensor of its own, got a view; clone() is one");
+      throw Error(ErrorKind::kShape,
+                  "[requires_grad_] expected a tensor of its own, got a view; clone() is one");
     }
   }
   cell_->requires_grad = on;
@@ -182,7 +188,9 @@ Value& Value::retain_grad() {
 bool Value::has_grad() const { return cell_->grad != nullptr; }
 Value Value::grad() const {
   if (cell_->grad == nullptr) {
-    throw Error(ErrorKind::kNotFound, "[grad] expected a tensor that a backward() has reached, got one without a gradient");
+    throw Error(
+        ErrorKind::kNotFound,
+        "[grad] expected a tensor that a backward() has reached, got one without a gradient");
   }
   return *cell_->grad;
 }
@@ -195,7 +203,9 @@ Value Value::clone() const {
 
 void Value::backward(const std::optional<Tensor>& dy) const {
   if (cell_->session == nullptr || !tracked(*cell_)) {
-    throw Error(ErrorKind::kShape, "[backward] expected what a tensor with requires_grad_() leads to, got one that none does");
+    throw Error(
+        ErrorKind::kShape,
+        "[backward] expected what a tensor with requires_grad_() leads to, got one that none does");
   }
   if (count_of(dims()) != 1 && !dy) cell_->retains = true;
   const std::vector<Cell*> cells = asking(*cell_->session, cell_->now(), false);
@@ -224,17 +234,21 @@ void Value::backward(const std::optional<Tensor>& dy) const {
 Value& Value::assign(const Tensor& of) {
   const DType type = dtype();
   if (is_floating(of.dtype()) && !is_floating(type)) {
-    throw Error(ErrorKind::kShape, cat("[in place] expected what fits ", dtype_name(type), ", got ", dtype_name(of.dtype())));
+    throw Error(ErrorKind::kShape, cat("[in place] expected what fits ", dtype_name(type), ", got ",
+                                       dtype_name(of.dtype())));
   }
   if (cell_->session == nullptr) {
-    throw Error(ErrorKind::kShape, "[in place] expected a tensor of a Runtime, got one of constants");
+    throw Error(ErrorKind::kShape,
+                "[in place] expected a tensor of a Runtime, got one of constants");
   }
   Tensor x = expand(cast(of, type), dims());
   if (x.node() == cell_->now()) return *this;
   Cell* root = cell_.get();
   while (root->base != nullptr) root = root->base.get();
   if (root->requires_grad && no_grads == 0) {
-    throw Error(ErrorKind::kShape, "[in place] expected no tensor that asks for a gradient, got one; NoGrad allows it");
+    throw Error(
+        ErrorKind::kShape,
+        "[in place] expected no tensor that asks for a gradient, got one; NoGrad allows it");
   }
   // A node of its own, as another cell may have this one.
   if (no_grads > 0 || cell_->session->cells.count(x.node().get()) != 0) {
@@ -268,8 +282,9 @@ Dims Numbers::dims() const {
   for (const Numbers& part : parts_) {
     const Dims inner = part.dims();
     if (inner != parts_[0].dims()) {
-      throw Error(ErrorKind::kShape, cat("[tensor] expected rows of one length, got ",
-                                         split::to_string(parts_[0].dims()), " and ", split::to_string(inner)));
+      throw Error(ErrorKind::kShape,
+                  cat("[tensor] expected rows of one length, got ",
+                      split::to_string(parts_[0].dims()), " and ", split::to_string(inner)));
     }
   }
   if (!parts_.empty()) {
@@ -299,7 +314,8 @@ Value Runtime::tensor(const Numbers& numbers, DType dtype) {
   const std::vector<double> flat = numbers.flat();
   std::vector<float> floats(flat.begin(), flat.end());
   if (is_floating(dtype)) {
-    const OwnedTensor made = converted({DType::kF32, dims, std::as_bytes(std::span(floats))}, dtype);
+    const OwnedTensor made =
+        converted({DType::kF32, dims, std::as_bytes(std::span(floats))}, dtype);
     return tensor(made.view);
   }
   std::vector<int64_t> wides;
@@ -341,12 +357,14 @@ void Runtime::manual_seed(uint32_t seed) {
 namespace {
 // 32 random bits for each of n, as I32.
 Tensor bits(Session& session, int64_t n) {
-  const auto word = [](uint64_t value) { return static_cast<int32_t>(static_cast<uint32_t>(value)); };
+  const auto word = [](uint64_t value) {
+    return static_cast<int32_t>(static_cast<uint32_t>(value));
+  };
   const std::vector<int32_t> key{word(session.drawn++), word(session.seed)};
   const Tensor keys = session.leaf({DType::kI32, {2}, std::as_bytes(std::span(key))});
   return philox(select_at(keys, 0, 0), iota(n, DType::kI32), select_at(keys, 0, 1));
 }
-// Of 24 bits, in [0, 1).
+// Numbers of 24 bits, in [0, 1).
 Tensor uniform(Session& session, int64_t n) {
   return cast(bitwise_and(bitwise_right_shift(bits(session, n), 8), 0xffffff), DType::kF32) *
          5.9604644775390625e-8f;
@@ -360,7 +378,8 @@ Value Runtime::randn(const Dims& dims) {  // Box and Muller, 1958
 }
 Value Runtime::randint(int64_t low, int64_t high, const Dims& dims) {
   if (high <= low || high - low > (1 << 24)) {
-    throw Error(ErrorKind::kShape, cat("[randint] expected 1 to 2^24 numbers, got ", low, " to ", high));
+    throw Error(ErrorKind::kShape,
+                cat("[randint] expected 1 to 2^24 numbers, got ", low, " to ", high));
   }
   const Tensor u = floor(uniform(session(), count_of(dims)) * static_cast<float>(high - low));
   return reshape(cast(u, DType::kI64) + low, dims);

@@ -68,9 +68,11 @@ class Value {
   Value& masked_fill_(const Tensor& mask, const Tensor& value) {
     return assign(masked_fill(*this, mask, value));
   }
-  Value& clamp_(const Tensor& least, const Tensor& most) { return assign(clamp(*this, least, most)); }
-  Value& add_(const Tensor& z, const Tensor& alpha = 1) { return assign(*this + z * alpha); }
-  Value& sub_(const Tensor& z, const Tensor& alpha = 1) { return assign(*this - z * alpha); }
+  Value& clamp_(const Tensor& least, const Tensor& most) {
+    return assign(clamp(*this, least, most));
+  }
+  Value& add_(const Tensor& z, float alpha = 1) { return assign(add(*this, z, alpha)); }
+  Value& sub_(const Tensor& z, float alpha = 1) { return assign(sub(*this, z, alpha)); }
 #define UNARY(name, ...) \
   Value& name##_() { return assign(split::name(*this)); }
 #define WHOLE_UNARY UNARY
@@ -92,9 +94,11 @@ class Value {
   SPLIT_OF_ONE(arcsinh) SPLIT_OF_ONE(arctan) SPLIT_OF_ONE(arctanh) SPLIT_OF_ONE(negative) SPLIT_OF_ONE(fix)
 #undef SPLIT_OF_ONE
 #undef SPLIT_OF_TWO
-// clang-format on
+      // clang-format on
 
-  const std::shared_ptr<array::Cell>& cell() const { return cell_; }
+      const std::shared_ptr<array::Cell>& cell() const {
+    return cell_;
+  }
   explicit Value(std::shared_ptr<array::Cell> cell) : cell_(std::move(cell)) {}
 
  private:

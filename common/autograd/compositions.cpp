@@ -122,7 +122,7 @@ Tensor sum_to(const Tensor& x, const Dims& dims) {
 
 // --- Layers and losses
 
-Tensor linear(const Tensor& of, const Tensor& by) {
+Tensor linear(const Tensor& of, const Tensor& by, const Tensor* bias) {
   if (of.dims().empty() || by.dims().size() != 2 || of.dims().back() != by.dims()[1]) {
     refuse("linear", "[..., K] and [M, K]", {&of.dims(), &by.dims()});
   }
@@ -130,16 +130,11 @@ Tensor linear(const Tensor& of, const Tensor& by) {
   dims.back() = by.dims()[0];
   return in_floats(
       [&](const Tensor& x, const Tensor& weight) {
-        return reshape(matmul(reshape(x, {-1, x.dims().back()}), transpose(weight, 0, 1)), dims);
+        const Tensor rows = matmul(reshape(x, {-1, x.dims().back()}), transpose(weight, 0, 1));
+        const Tensor y = reshape(rows, dims);
+        return bias == nullptr ? y : y + cast(*bias, DType::kF32);
       },
       of, by);
-}
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return in_floats(
-      [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
-        return linear(x, weight) + bias;
-      },
-      x, weight, bias);
 }
 
 Tensor normalise(const Tensor& of, const Axes& axes, float eps) {
@@ -151,8 +146,8 @@ Tensor normalise(const Tensor& of, const Axes& axes, float eps) {
       of);
 }
 Tensor rms_normalise(const Tensor& of, const Axes& axes, float eps) {
-  return in_floats(
-      [&](const Tensor& x) { return x * rsqrt(mean(square(x), axes, true) + eps); }, of);
+  return in_floats([&](const Tensor& x) { return x * rsqrt(mean(square(x), axes, true) + eps); },
+                   of);
 }
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, float scale, const Tensor* seen,

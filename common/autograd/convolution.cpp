@@ -67,8 +67,8 @@ Tensor columns_of(const Tensor& x, const Dims& kernel, const Convolution& by) {
   Axes order{0, 1};
   for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + axes + i));
   for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + i));
-  return reshape(permute(all, order), {n, by.groups, channels / by.groups * count_of(kernel),
-                                       count_of(places)});
+  return reshape(permute(all, order),
+                 {n, by.groups, channels / by.groups * count_of(kernel), count_of(places)});
 }
 
 // The sums of windows [N, C, kernel..., places...] at their places in `sizes`.
@@ -111,12 +111,13 @@ Tensor convolve(const Tensor& of, const Tensor& weight, const Tensor* bias, cons
           const Tensor wide = padded(x, before, behind);
           const Tensor columns = columns_of(wide, kernel, by);
           const int64_t outputs = weight.dims()[0];
-          const Tensor y =
-              matmul(reshape(weight, {by.groups, outputs / by.groups, -1}), columns);
+          const Tensor y = matmul(reshape(weight, {by.groups, outputs / by.groups, -1}), columns);
           Dims dims{x.dims()[0], outputs};
           for (size_t i = 0; i < axes; ++i) {
-            dims.push_back((wide.dims()[2 + i] - of_axis(by.dilation, i, "conv") * (kernel[i] - 1) -
-                            1) / of_axis(by.stride, i, "conv") + 1);
+            dims.push_back(
+                (wide.dims()[2 + i] - of_axis(by.dilation, i, "conv") * (kernel[i] - 1) - 1) /
+                    of_axis(by.stride, i, "conv") +
+                1);
           }
           return with_bias(reshape(y, dims), bias == nullptr ? nullptr : &bias_or_none);
         });
@@ -148,7 +149,8 @@ Tensor convolve_transposed(const Tensor& of, const Tensor& weight, const Tensor*
             cut.push_back(-of_axis(by.padding, i, "conv"));
             cut_behind.push_back(cut.back() + of_axis(by.output_padding, i, "conv"));
           }
-          const Tensor y = padded(joined_windows(reshape(rows, dims), sizes, axes, by), cut, cut_behind);
+          const Tensor y =
+              padded(joined_windows(reshape(rows, dims), sizes, axes, by), cut, cut_behind);
           return with_bias(y, bias == nullptr ? nullptr : &bias_or_none);
         });
       },
@@ -170,9 +172,14 @@ Tensor fold(const Tensor& x, const Dims& output, const Dims& kernel, const Convo
     sizes.push_back(output[i] + 2 * pad);
     cut.push_back(-pad);
     dims.push_back((sizes[i] - of_axis(by.dilation, i, "fold") * (kernel[i] - 1) - 1) /
-                       of_axis(by.stride, i, "fold") + 1);
+                       of_axis(by.stride, i, "fold") +
+                   1);
   }
-  return padded(joined_windows(reshape(x, dims), sizes, kernel.size(), by), cut, cut);
+  return in_floats(
+      [&](const Tensor& x) {
+        return padded(joined_windows(reshape(x, dims), sizes, kernel.size(), by), cut, cut);
+      },
+      x);
 }
 
 // --- Pooling
@@ -203,8 +210,8 @@ Windows pooled_windows(const Tensor& x, size_t axes, const Pooling& by, float fi
     out.before.push_back(pad);
     out.behind.push_back(std::max(pad, (count - 1) * step + reach - n - pad));
   }
-  const Tensor all = all_windows(padded(x, out.before, out.behind, fill), out.kernel, out.stride,
-                                 by.dilation);
+  const Tensor all =
+      all_windows(padded(x, out.before, out.behind, fill), out.kernel, out.stride, by.dilation);
   Dims dims(all.dims().begin(), all.dims().end() - static_cast<std::ptrdiff_t>(axes));
   dims.push_back(count_of(out.kernel));
   out.values = reshape(all, dims);
@@ -263,10 +270,7 @@ Tensor avg_pool(const Tensor& of, size_t axes, const Pooling& by) {
 
 Tensor lp_pool(const Tensor& of, size_t axes, double p, const Pooling& by) {
   return in_floats(
-      [&](const Tensor& x) {
-        return norm(pooled_windows(x, axes, by, 0).values, p, {-1});
-      },
-      of);
+      [&](const Tensor& x) { return norm(pooled_windows(x, axes, by, 0).values, p, {-1}); }, of);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include "autograd/functions.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "autograd/pointwise.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr size_t kMostAxes = 8;
 
-// Of the first input's type.
+// Makes a node, of the first input's type.
 Tensor make(Op op, Dims dims, const std::vector<Tensor>& inputs,
             std::vector<double> attributes = {}, std::optional<DType> dtype = std::nullopt) {
   const std::string_view name = op_info(op).name;
@@ -156,8 +157,9 @@ Tensor pad(const Tensor& x, const Dims& before, const Dims& behind, float value)
 Tensor detach(const Tensor& x) { return make(Op::k_detach, x.dims(), {x}); }
 
 Tensor iota(int64_t n, DType dtype) {
-  if (n < 0 || n > 1 << 24) {
-    throw Error(ErrorKind::kShape, cat("[iota] expected 0 to 2^24 numbers, got ", n));
+  const int64_t most = dtype == DType::kF32 ? 1 << 24 : std::numeric_limits<int32_t>::max();
+  if (n < 0 || n > most) {
+    throw Error(ErrorKind::kShape, cat("[iota] expected 0 to ", most, " numbers, got ", n));
   }
   return make(Op::k_iota, {n}, {}, {}, dtype);
 }
@@ -183,7 +185,8 @@ Tensor philox(const Tensor& draw, const Tensor& x, const Tensor& seed) {
   auto all = both ? broadcast_dims(draw.dims(), *both) : std::nullopt;
   if (!all) refuse("philox", "shapes that broadcast", {&draw.dims(), &x.dims(), &seed.dims()});
   const auto number = [](const Tensor& of) { return cast(of, DType::kI32); };
-  return make(Op::k_philox, std::move(*all), {number(draw), number(x), number(seed)}, {}, DType::kI32);
+  return make(Op::k_philox, std::move(*all), {number(draw), number(x), number(seed)}, {},
+              DType::kI32);
 }
 
 namespace {
@@ -298,8 +301,8 @@ Tensor put(Op op, const Tensor& rows, const Tensor& index, int64_t n) {
               rows.dims().end());
   const int64_t width = count_of({dims.begin() + 1, dims.end()}), count = count_of(index.dims());
   const Tensor from = reshape(cast(rows, computing(rows.dtype())), {count, width});
-  const Tensor all = make(Op::k_put, {n, width}, {from, flat_index(index, "put")},
-                          {static_cast<double>(op)});
+  const Tensor all =
+      make(Op::k_put, {n, width}, {from, flat_index(index, "put")}, {static_cast<double>(op)});
   return cast(reshape(all, dims), rows.dtype());
 }
 
@@ -323,9 +326,9 @@ Tensor along(const Tensor& x, int64_t axis, const auto& function) {
 Tensor scan(Op op, const Tensor& x, int64_t axis) {
   const DType type = reduced_type(op, x.dtype());
   return along(x, axis, [&](const Tensor& rows) {
-    return cast(make(Op::k_scan, rows.dims(), {cast(rows, computing(type))},
-                     {static_cast<double>(op)}),
-                type);
+    return cast(
+        make(Op::k_scan, rows.dims(), {cast(rows, computing(type))}, {static_cast<double>(op)}),
+        type);
   });
 }
 
@@ -339,7 +342,8 @@ Tensor order(const Tensor& x, int64_t axis, bool descending) {
 Tensor windows(const Tensor& x, int64_t axis, int64_t size, int64_t step, int64_t dilation) {
   const size_t at = axis_of(x.dims(), axis, "windows");
   if (size <= 0 || step <= 0 || dilation <= 0 || (size - 1) * dilation >= x.dims()[at]) {
-    refuse("windows", cat("room for windows of ", size, ", steps of ", step, ", dilated by ", dilation),
+    refuse("windows",
+           cat("room for windows of ", size, ", steps of ", step, ", dilated by ", dilation),
            {&x.dims()});
   }
   Dims dims = x.dims();
@@ -350,7 +354,8 @@ Tensor windows(const Tensor& x, int64_t axis, int64_t size, int64_t step, int64_
 }
 
 Tensor add_windows(const Tensor& windows, int64_t axis, int64_t n, int64_t step, int64_t dilation) {
-  const int64_t size = windows.dims().back(), last = static_cast<int64_t>(windows.dims().size()) - 1;
+  const int64_t size = windows.dims().back(),
+                last = static_cast<int64_t>(windows.dims().size()) - 1;
   const auto at = static_cast<int64_t>(axis_of(windows.dims(), axis, "add_windows"));
   const int64_t count = windows.dims()[static_cast<size_t>(at)];
   const size_t axes = windows.dims().size();

@@ -132,8 +132,7 @@ Tensor log_softmax(const Tensor& x, int64_t axis);
 // --- Layers and losses
 
 // x W + b with W [outputs, inputs], as torch.nn.functional.linear has it.
-Tensor linear(const Tensor& x, const Tensor& weight);
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias = nullptr);
 // (x - mean) / sqrt(variance + eps) over axes.
 Tensor normalise(const Tensor& x, const Axes& axes, float eps);
 // x / sqrt(mean x^2 + eps) over axes.

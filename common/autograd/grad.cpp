@@ -38,7 +38,7 @@ Tensor share(const Tensor& c, const Tensor& dy) {
   if (axes.empty()) return select(c, dy, 0.0f);
   return select(c, dy / sum(cast(c, DType::kF32), axes, true), 0.0f);
 }
-// Of numbers, one of which may be a NaN: equal to none, it makes NaN of all.
+// Shares among numbers, one of which may be a NaN: equal to none, it makes NaN of all.
 Tensor share_all(const Tensor& c, const Tensor& dy) {
   Axes axes;
   for (size_t i = 0; i < dy.dims().size(); ++i) {
@@ -64,7 +64,8 @@ Tensor others(const Tensor& x, const Tensor& y, const Tensor& dy) {
   };
   const Tensor all = before(flat) * flip(before(flip(flat, {1})), {1});
   Axes back(order.size());
-  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   return dy * permute(reshape(all, moved.dims()), back);
 }
 
@@ -187,16 +188,18 @@ Gradients put_rule(const Call& call) {
   const Tensor dy = take(call.dy, index);
   if (op == Op::k_reduce_sum) return {dy, std::nullopt};
   const int64_t n = call.node.dims[0];
-  const auto counted = [&](const Tensor& c) { return take(put_add(cast(c, DType::kF32), index, n), index); };
+  const auto counted = [&](const Tensor& c) {
+    return take(put_add(cast(c, DType::kF32), index, n), index);
+  };
   if (op != Op::k_reduce_prod) {  // equal ones share it
     const Tensor hit = rows == take(call.y, index);
     return {select(hit, dy / counted(hit), 0.0f), std::nullopt};
   }
   const Tensor zero = rows == 0.0f, zeros = counted(zero), safe = select(zero, 1.0f, rows);
   const Tensor all = take(put(op, safe, index, n), index);
-  return {dy * select(zeros == 0.0f, all / safe,
-                      select(logical_and(zero, zeros == 1.0f), all, 0.0f)),
-          std::nullopt};
+  return {
+      dy * select(zeros == 0.0f, all / safe, select(logical_and(zero, zeros == 1.0f), all, 0.0f)),
+      std::nullopt};
 }
 // A product's gradient is that of the products of all elements up to each.
 Gradients scan_rule(const Call& call) {
@@ -317,8 +320,8 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   };
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Dims& dims = outputs[i].dims();
-    const Tensor dy =
-        dys.empty() ? expand(cast(1.0f, outputs[i].dtype()), dims) : cast(dys[i], outputs[i].dtype());
+    const Tensor dy = dys.empty() ? expand(cast(1.0f, outputs[i].dtype()), dims)
+                                  : cast(dys[i], outputs[i].dtype());
     if (dy.dims() != dims) {
       throw Error(ErrorKind::kShape,
                   cat("[grad] expected a dy of ", to_string(dims), ", got ", to_string(dy.dims())));

@@ -35,13 +35,15 @@ Tensor cubic(const Tensor& t, float a) {
   return select(d <= 1.0f, near, select(d < 2.0f, far, 0.0f));
 }
 
-Tensor interpolated(const Tensor& x, int64_t axis, int64_t to, double by, const Interpolation& how) {
+Tensor interpolated(const Tensor& x, int64_t axis, int64_t to, double by,
+                    const Interpolation& how) {
   const int64_t n = x.dims()[static_cast<size_t>(axis)];
   if (n <= 0 || to <= 0) refuse("interpolate", cat("some elements, to ", to), {&x.dims()});
   const bool is_cubic = how.mode == "bicubic";
   const Tensor i = row_of(iota(to));
   const auto last = static_cast<float>(n - 1);
-  auto scale = static_cast<float>(by > 0 ? 1 / by : static_cast<double>(n) / static_cast<double>(to));
+  auto scale =
+      static_cast<float>(by > 0 ? 1 / by : static_cast<double>(n) / static_cast<double>(to));
   if (how.mode == "nearest" || how.mode == "nearest-exact") {
     const Tensor at = floor((how.mode == "nearest" ? i : i + 0.5f) * scale);
     return picked(x, axis, in_i32(minimum(at, last)));
@@ -82,7 +84,8 @@ Tensor resample(const Tensor& x, int64_t axis, const Tensor& index) {
 }
 
 Tensor interpolate(const Tensor& of, const Dims& sizes, const Interpolation& how) {
-  static constexpr std::string_view kModes[] = {"nearest", "nearest-exact", "linear", "bicubic", "area"};
+  static constexpr std::string_view kModes[] = {"nearest", "nearest-exact", "linear", "bicubic",
+                                                "area"};
   if (std::ranges::find(kModes, how.mode) == std::end(kModes)) {
     throw Error(ErrorKind::kShape, cat("[interpolate] expected nearest, nearest-exact, linear, ",
                                        "bicubic or area, got ", how.mode));
@@ -113,7 +116,8 @@ Tensor pad_with(const Tensor& of, const Dims& around, std::string_view mode) {
                   all = n + before + around[2 * k + 1];
     const Tensor i = iota(all, DType::kI32) - before;
     if (mode == "reflect") {
-      if (std::max(before, around[2 * k + 1]) >= n) refuse("pad", "less than an axis", {&x.dims(), &around});
+      if (std::max(before, around[2 * k + 1]) >= n)
+        refuse("pad", "less than an axis", {&x.dims(), &around});
       const Tensor at = abs(i);
       x = picked(x, axis, select(at >= n, 2 * (n - 1) - at, at));
     } else if (mode == "replicate") {
@@ -121,7 +125,8 @@ Tensor pad_with(const Tensor& of, const Dims& around, std::string_view mode) {
     } else if (mode == "circular") {
       x = picked(x, axis, remainder(i, n));
     } else {
-      throw Error(ErrorKind::kShape, cat("[pad] expected reflect, replicate or circular, got ", mode));
+      throw Error(ErrorKind::kShape,
+                  cat("[pad] expected reflect, replicate or circular, got ", mode));
     }
   }
   return x;
@@ -133,7 +138,8 @@ Tensor pixel_shuffle(const Tensor& x, int64_t by) {
     refuse("pixel_shuffle", cat("[N, C ", by, "^2, H, W]"), {&d});
   }
   const Tensor parts = reshape(x, {d[0], d[1] / (by * by), by, by, d[2], d[3]});
-  return reshape(permute(parts, {0, 1, 4, 2, 5, 3}), {d[0], d[1] / (by * by), d[2] * by, d[3] * by});
+  return reshape(permute(parts, {0, 1, 4, 2, 5, 3}),
+                 {d[0], d[1] / (by * by), d[2] * by, d[3] * by});
 }
 Tensor pixel_unshuffle(const Tensor& x, int64_t by) {
   const Dims& d = x.dims();
@@ -158,7 +164,8 @@ namespace {
 // A coordinate of -1 to 1 as a place among n.
 Tensor coordinate(const Tensor& g, int64_t n, const GridSampling& how) {
   const auto size = static_cast<float>(n);
-  Tensor at = how.align_corners ? (g + 1.0f) * (0.5f * (size - 1)) : ((g + 1.0f) * size - 1.0f) * 0.5f;
+  Tensor at =
+      how.align_corners ? (g + 1.0f) * (0.5f * (size - 1)) : ((g + 1.0f) * size - 1.0f) * 0.5f;
   if (how.padding == "reflection") {
     const float least = how.align_corners ? 0 : -0.5f, span = how.align_corners ? size - 1 : size;
     if (span == 0) return at * 0.0f;
@@ -185,9 +192,9 @@ Tensor grid_sample(const Tensor& of, const Tensor& by, const GridSampling& how) 
         const Tensor rows = reshape(permute(image, {0, 2, 3, 1}), {d[0] * d[2] * d[3], d[1]});
         const Tensor plane = reshape(iota(d[0], DType::kI32), {d[0], 1, 1}) * d[2];
         const auto at = [&](const Tensor& column, const Tensor& row) {
-          const Tensor inside = logical_and(
-              logical_and(column >= 0.0f, column < static_cast<float>(d[3])),
-              logical_and(row >= 0.0f, row < static_cast<float>(d[2])));
+          const Tensor inside =
+              logical_and(logical_and(column >= 0.0f, column < static_cast<float>(d[3])),
+                          logical_and(row >= 0.0f, row < static_cast<float>(d[2])));
           const Tensor place = (plane + in_i32(select(inside, row, 0.0f))) * d[3] +
                                in_i32(select(inside, column, 0.0f));
           return select(unsqueeze(inside, -1), take(rows, place), 0.0f);
@@ -271,8 +278,8 @@ Tensor diag_embed(const Tensor& x, int64_t offset) {
   Dims none(x.dims().size(), 0), behind = none;
   behind.back() = more;
   const Tensor wide = unsqueeze(pad(x, none, behind), offset >= 0 ? -1 : -2);
-  const Tensor on = reshape(iota(n, DType::kI32), {1, n}) ==
-                    reshape(iota(n, DType::kI32), {n, 1}) + offset;
+  const Tensor on =
+      reshape(iota(n, DType::kI32), {1, n}) == reshape(iota(n, DType::kI32), {n, 1}) + offset;
   return select(on, wide, cast(0, x.dtype()));
 }
 Tensor repeat_interleave(const Tensor& x, int64_t times, int64_t axis) {

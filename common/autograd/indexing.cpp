@@ -67,8 +67,7 @@ Tensor flat(const Tensor& x) { return reshape(x, {count_of(x.dims())}); }
 Tensor put_last(const Tensor& x, const Tensor& places, const Tensor& values) {
   const int64_t n = x.dims()[0], count = count_of(places.dims());
   if (count == 0 || n == 0) return x;
-  const Tensor writer =
-      put(Op::k_reduce_max, iota(count, DType::kI32), flat(places), n);
+  const Tensor writer = put(Op::k_reduce_max, iota(count, DType::kI32), flat(places), n);
   const Tensor written = writer >= 0;
   const Tensor rows = take(values, select(written, writer, 0));
   Dims dims(x.dims().size(), 1);
@@ -80,7 +79,7 @@ Tensor moved_front(const Tensor& x, size_t axis) {
   return transpose(x, 0, static_cast<int64_t>(axis));
 }
 
-// What basic indices show, and the tensors that stand on its axes.
+// A view by basic indices, and the tensors that stand on its axes.
 struct Basic {
   Tensor view;
   std::vector<std::pair<size_t, Tensor>> advanced;
@@ -126,8 +125,8 @@ Basic basic(const Tensor& x, const Indices& indices) {
     } else if (number != nullptr) {
       out.view = select_at(out.view, axis, *number);
     } else if (const auto* range = std::get_if<Slice>(&one)) {
-      out.view = slice(out.view, axis++, range->start.value_or(0), range->end.value_or(kEnd),
-                       range->step);
+      out.view =
+          slice(out.view, axis++, range->start.value_or(0), range->end.value_or(kEnd), range->step);
     } else if (std::holds_alternative<NewAxis>(one)) {
       out.view = unsqueeze(out.view, axis++);
     } else if (std::holds_alternative<Ellipsis>(one)) {
@@ -214,7 +213,8 @@ Tensor nonzero(const Tensor& x) {
     }
     found.insert(found.end(), at.begin(), at.end());
   }
-  const auto rows = static_cast<int64_t>(std::ranges::count_if(flags, [](int64_t f) { return f != 0; }));
+  const auto rows =
+      static_cast<int64_t>(std::ranges::count_if(flags, [](int64_t f) { return f != 0; }));
   return home_of(x, "nonzero")
       ->leaf({DType::kI64, {rows, static_cast<int64_t>(axes)}, std::as_bytes(std::span(found))});
 }

@@ -35,13 +35,15 @@ Tensor wide(const Tensor& x) { return cast(x, DType::kF32); }
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, size_t axes, const Tensor* weight, const Tensor* bias, float eps) {
+Tensor layer_norm(const Tensor& x, size_t axes, const Tensor* weight, const Tensor* bias,
+                  float eps) {
   return scaled(x, normalise(wide(x), last_axes(axes), eps), weight, bias, false);
 }
 Tensor rms_norm(const Tensor& x, size_t axes, const Tensor* weight, float eps) {
   return scaled(x, rms_normalise(wide(x), last_axes(axes), eps), weight, nullptr, false);
 }
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor* weight, const Tensor* bias, float eps) {
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor* weight, const Tensor* bias,
+                  float eps) {
   if (x.dims().size() < 2 || groups <= 0 || x.dims()[1] % groups != 0) {
     refuse("group_norm", cat("[N, C, ...] of ", groups, " groups"), {&x.dims()});
   }
@@ -63,7 +65,8 @@ BatchNormed batch_norm(const Tensor& of, const Tensor* mean_then, const Tensor* 
   const Tensor y = scaled(of, normalise(x, axes, eps), weight, bias, true);
   const Tensor m = detach(mean(x, axes)), v = detach(variance(x, axes, 1));
   const auto moved = [&](const Tensor* from, const Tensor& to) {
-    return from == nullptr ? to : *from * (1 - momentum) + to * momentum;
+    return from == nullptr ? cast(to, of.dtype())
+                           : cast(wide(*from) * (1 - momentum) + to * momentum, from->dtype());
   };
   return {y, moved(mean_then, m), moved(variance_then, v)};
 }
@@ -89,14 +92,16 @@ Tensor normalize(const Tensor& of, double p, int64_t axis, float eps) {
 Tensor cosine_similarity(const Tensor& x, const Tensor& z, int64_t axis, float eps) {
   return in_floats(
       [&](const Tensor& x, const Tensor& z) {
-        const auto length = [&](const Tensor& of) { return clamp(norm(of, 2, {axis}), eps, INFINITY); };
+        const auto length = [&](const Tensor& of) {
+          return clamp(norm(of, 2, {axis}), eps, INFINITY);
+        };
         return sum(x * z, {axis}) / (length(x) * length(z));
       },
       x, z);
 }
 Tensor pairwise_distance(const Tensor& x, const Tensor& z, double p, float eps) {
-  return in_floats(
-      [&](const Tensor& x, const Tensor& z) { return norm(x - z + eps, p, {-1}); }, x, z);
+  return in_floats([&](const Tensor& x, const Tensor& z) { return norm(x - z + eps, p, {-1}); }, x,
+                   z);
 }
 Tensor cdist(const Tensor& x, const Tensor& z, double p) {
   return in_floats(
@@ -142,7 +147,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& t, const 
                                         const Tensor* positive_weight) {
   return in_floats(
       [&](const Tensor& x, const Tensor& t) {
-        const Tensor factor = positive_weight == nullptr ? Tensor(1.0f) : (*positive_weight - 1.0f) * t + 1.0f;
+        const Tensor factor =
+            positive_weight == nullptr ? Tensor(1.0f) : (*positive_weight - 1.0f) * t + 1.0f;
         const Tensor each = (1.0f - t) * x + factor * softplus(-x);
         return weight == nullptr ? each : each * *weight;
       },
@@ -166,7 +172,8 @@ Tensor cosine_embedding_loss(const Tensor& x, const Tensor& z, const Tensor& t, 
 Tensor margin_ranking_loss(const Tensor& x, const Tensor& z, const Tensor& t, float margin) {
   return relu(-t * (x - z) + margin);
 }
-Tensor triplet_margin_loss(const Tensor& x, const Tensor& positive, const Tensor& negative, float margin) {
+Tensor triplet_margin_loss(const Tensor& x, const Tensor& positive, const Tensor& negative,
+                           float margin) {
   return relu(pairwise_distance(x, positive) - pairwise_distance(x, negative) + margin);
 }
 Tensor hinge_embedding_loss(const Tensor& x, const Tensor& t, float margin) {
@@ -207,13 +214,13 @@ Tensor nll_loss(const Tensor& of, const Tensor& targets, const Targets& how) {
         order.push_back(axis);
         const Tensor moved = permute(logs, order), hit = one_hot(targets, classes);
         const Tensor kept = cast(not_equal(targets, how.ignored), DType::kF32);
-        const Tensor weights =
-            how.weight != nullptr ? wide(*how.weight) : expand(1.0f, {classes});
+        const Tensor weights = how.weight != nullptr ? wide(*how.weight) : expand(1.0f, {classes});
         const Tensor weight = sum(select(hit, expand(weights, moved.dims()), 0.0f), {-1}) * kept;
         Tensor each = -sum(select(hit, moved, 0.0f), {-1}) * weight;
         if (how.smoothing > 0) {
           const Tensor spread = -sum(moved * weights, {-1}) * kept;
-          each = each * (1 - how.smoothing) + spread * (how.smoothing / static_cast<float>(classes));
+          each =
+              each * (1 - how.smoothing) + spread * (how.smoothing / static_cast<float>(classes));
         }
         return how.reduction == Reduction::kNone  ? each
                : how.reduction == Reduction::kSum ? sum(each)
@@ -229,7 +236,8 @@ Tensor cross_entropy_loss(const Tensor& of, const Tensor& targets, const Targets
         const Tensor logs = log_softmax(x, axis);
         if (by_index) return nll_loss(logs, targets, how);
         const int64_t classes = x.dims()[static_cast<size_t>(axis)];
-        Tensor t = wide(targets) * (1 - how.smoothing) + how.smoothing / static_cast<float>(classes);
+        Tensor t =
+            wide(targets) * (1 - how.smoothing) + how.smoothing / static_cast<float>(classes);
         if (how.weight != nullptr) t = t * by_channel(x, *how.weight);
         const Tensor each = -sum(logs * t, {axis});
         return reduced(each, how.reduction);
@@ -237,6 +245,11 @@ Tensor cross_entropy_loss(const Tensor& of, const Tensor& targets, const Targets
       of);
 }
 
+Tensor addmm(const Tensor& b, const Tensor& x, const Tensor& z, float beta, float alpha) {
+  return in_floats([&](const Tensor& b, const Tensor& x,
+                       const Tensor& z) { return b * beta + matmul(x, z) * alpha; },
+                   b, x, z);
+}
 Tensor bilinear(const Tensor& x, const Tensor& z, const Tensor& weight, const Tensor* bias) {
   return in_floats(
       [&](const Tensor& x, const Tensor& z, const Tensor& w) {
@@ -279,12 +292,15 @@ std::string once(std::string labels) {
 Tensor einsum(std::string_view equation, const Tensor& of, const Tensor* with) {
   const size_t arrow = equation.find("->"), comma = equation.find(',');
   const std::string first(equation.substr(0, std::min(comma, arrow)));
-  const std::string second(comma == equation.npos ? "" : equation.substr(comma + 1, arrow - comma - 1));
+  const std::string second(comma == equation.npos ? ""
+                                                  : equation.substr(comma + 1, arrow - comma - 1));
   if (arrow == equation.npos || (with == nullptr) != (comma == equation.npos) ||
-      first.size() != of.dims().size() || (with != nullptr && second.size() != with->dims().size())) {
-    throw Error(ErrorKind::kShape, cat("[einsum] expected a label for each axis and \"->\", got \"", equation,
-                                       "\" of ", to_string(of.dims()),
-                                       with == nullptr ? "" : cat(" and ", to_string(with->dims()))));
+      first.size() != of.dims().size() ||
+      (with != nullptr && second.size() != with->dims().size())) {
+    throw Error(
+        ErrorKind::kShape,
+        cat("[einsum] expected a label for each axis and \"->\", got \"", equation, "\" of ",
+            to_string(of.dims()), with == nullptr ? "" : cat(" and ", to_string(with->dims()))));
   }
   const std::string out(equation.substr(arrow + 2));
   std::map<char, int64_t> sizes;
@@ -315,8 +331,10 @@ Tensor einsum(std::string_view equation, const Tensor& of, const Tensor* with) {
     Axes gone;
     std::string left;
     for (size_t i = 0; i < own.size(); ++i) {
-      if (wanted.find(own[i]) == wanted.npos) gone.push_back(static_cast<int64_t>(i));
-      else left += own[i];
+      if (wanted.find(own[i]) == wanted.npos)
+        gone.push_back(static_cast<int64_t>(i));
+      else
+        left += own[i];
     }
     if (!gone.empty()) y = sum(y, gone);
     Axes order;
@@ -342,7 +360,8 @@ Tensor einsum(std::string_view equation, const Tensor& of, const Tensor* with) {
   for (const char label : out) {
     const size_t at = made.find(label);
     if (at == made.npos) {
-      throw Error(ErrorKind::kShape, cat("[einsum] '", label, "' of the result is in no operand of \"", equation, "\""));
+      throw Error(ErrorKind::kShape, cat("[einsum] '", label,
+                                         "' of the result is in no operand of \"", equation, "\""));
     }
     order.push_back(static_cast<int64_t>(at));
   }

@@ -186,12 +186,15 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   return select(x > 0.0f, x, reshape(weight, dims) * x);
 }
 
-Tensor fmax(const Tensor& x, const Tensor& z) {
-  return select(logical_or(x >= z, isnan(z)), x, z);
+Tensor add(const Tensor& x, const Tensor& z, float alpha) {
+  if (alpha == 1) return add(x, z);
+  return in_floats([&](const Tensor& x, const Tensor& z) { return x + z * alpha; }, x, z);
 }
-Tensor fmin(const Tensor& x, const Tensor& z) {
-  return select(logical_or(x <= z, isnan(z)), x, z);
+Tensor sub(const Tensor& x, const Tensor& z, float alpha) {
+  return alpha == 1 ? sub(x, z) : add(x, z, -alpha);
 }
+Tensor fmax(const Tensor& x, const Tensor& z) { return select(logical_or(x >= z, isnan(z)), x, z); }
+Tensor fmin(const Tensor& x, const Tensor& z) { return select(logical_or(x <= z, isnan(z)), x, z); }
 Tensor logaddexp(const Tensor& x, const Tensor& z) {
   return in_floats(
       [](const Tensor& x, const Tensor& z) {

@@ -40,7 +40,7 @@ Tensor sinc(const Tensor& x);
 Tensor digamma(const Tensor& x);
 Tensor logit(const Tensor& x, std::optional<float> eps = std::nullopt);
 Tensor round(const Tensor& x, int decimals);
-// What stands for NaN and the infinite ones, which stay where nothing is given for them.
+// Replaces NaN and the infinite ones, which stay where nothing is given for them.
 Tensor nan_to_num(const Tensor& x, float nan = 0, std::optional<float> posinf = std::nullopt,
                   std::optional<float> neginf = std::nullopt);
 Tensor clamp(const Tensor& x, const Tensor& least, const Tensor& most);
@@ -70,6 +70,8 @@ Tensor prelu(const Tensor& x, const Tensor& weight);
 
 // --- Of two and three
 
+Tensor add(const Tensor& x, const Tensor& z, float alpha);  // x + alpha z
+Tensor sub(const Tensor& x, const Tensor& z, float alpha);
 Tensor fmax(const Tensor& x, const Tensor& z);
 Tensor fmin(const Tensor& x, const Tensor& z);
 Tensor logaddexp(const Tensor& x, const Tensor& z);

@@ -40,8 +40,7 @@ Tensor first_of(Op op, const Tensor& x, int64_t axis, bool keep) {
   const Tensor best = detach(reduce(op, x, {axis}, true));
   const Tensor hit = is_floating(x.dtype()) ? logical_or(x == best, isnan(x)) : x == best;
   const auto n = static_cast<int32_t>(size_of(x, axis, "argmax"));
-  return cast(reduce(Op::k_reduce_min, select(hit, places(x, axis), n), {axis}, keep),
-              DType::kI64);
+  return cast(reduce(Op::k_reduce_min, select(hit, places(x, axis), n), {axis}, keep), DType::kI64);
 }
 
 Found found(const Tensor& x, int64_t axis, const Tensor& kept, bool keep) {
@@ -69,9 +68,7 @@ Tensor any(const Tensor& x, const Axes& axes, bool keep) {
 Tensor all(const Tensor& x, const Axes& axes, bool keep) {
   return reduce(Op::k_reduce_min, cast(x, DType::kBool), axes, keep);
 }
-Tensor count_nonzero(const Tensor& x, const Axes& axes) {
-  return sum(cast(x, DType::kBool), axes);
-}
+Tensor count_nonzero(const Tensor& x, const Axes& axes) { return sum(cast(x, DType::kBool), axes); }
 Tensor nansum(const Tensor& x, const Axes& axes, bool keep) {
   return sum(select(isnan(x), 0, x), axes, keep);
 }
@@ -84,8 +81,8 @@ Tensor nanmean(const Tensor& of, const Axes& axes, bool keep) {
 }
 
 Tensor mean(const Tensor& of, const Axes& axes, bool keep) {
-  return in_floats(
-      [&](const Tensor& x) { return sum(x, axes, keep) / reduced_count(x, axes); }, of);
+  return in_floats([&](const Tensor& x) { return sum(x, axes, keep) / reduced_count(x, axes); },
+                   of);
 }
 Tensor variance(const Tensor& of, const Axes& axes, float correction, bool keep) {
   return in_floats(

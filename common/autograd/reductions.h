@@ -16,7 +16,7 @@ Tensor argmax(const Tensor& x, int64_t axis, bool keep = false);
 Tensor argmin(const Tensor& x, int64_t axis, bool keep = false);
 Found max_along(const Tensor& x, int64_t axis, bool keep = false);
 Found min_along(const Tensor& x, int64_t axis, bool keep = false);
-// Of an even number the lower of the two in the middle; NaN where there is one.
+// The lower of two in the middle; NaN where there is one.
 Found median(const Tensor& x, int64_t axis, bool keep = false);
 Found sort(const Tensor& x, int64_t axis = -1, bool descending = false);
 Found topk(const Tensor& x, int64_t k, int64_t axis, bool largest = true);

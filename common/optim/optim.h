@@ -21,10 +21,10 @@ struct Options {
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
   bool amsgrad = false;
-  bool cycled = false;   // Adam, AdamW: beta1 is an argument too (beta_name)
-  double alpha = 0.99;   // RMSprop
+  bool cycled = false;  // Adam, AdamW: beta1 is an argument too (beta_name)
+  double alpha = 0.99;  // RMSprop
   bool centered = false;
-  double lr_decay = 0;   // Adagrad
+  double lr_decay = 0;  // Adagrad
   bool maximize = false;
 };
 

@@ -36,7 +36,8 @@ std::vector<int64_t> evaluated(const Tensor& x, std::string_view where) {
   CHECK(x.dtype() == DType::kI64);
   const OwnedTensor values = home_of(x, where)->values(x);
   std::vector<int64_t> numbers(values.view.bytes.size() / sizeof(int64_t));
-  if (!numbers.empty()) std::memcpy(numbers.data(), values.view.bytes.data(), values.view.bytes.size());
+  if (!numbers.empty())
+    std::memcpy(numbers.data(), values.view.bytes.data(), values.view.bytes.size());
   return numbers;
 }
 

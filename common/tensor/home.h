@@ -13,7 +13,7 @@ namespace split {
 class Home {
  public:
   virtual ~Home() = default;
-  // What a tensor is now.
+  // A tensor's numbers now.
   virtual OwnedTensor values(const Tensor& x) = 0;
   // A leaf with these numbers.
   virtual Tensor leaf(const TensorView& view) = 0;

@@ -79,7 +79,7 @@ struct OpInfo {
   bool floats() const { return !forward.empty(); }
 };
 
-// What a row is of whole numbers: its body and, for a reduction, the neutral element. Empty where
+// A row for whole numbers: its body and, for a reduction, the neutral element. Empty where
 // it is of F32 alone.
 struct WholeInfo {
   std::string_view forward = {}, start = {};

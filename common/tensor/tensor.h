@@ -33,9 +33,9 @@ struct Node {
               // step, for the tensor library (autograd/functions.h)
   std::vector<std::shared_ptr<const Node>> inputs;
   std::vector<double>
-      attributes;    // kernels and views: as the op's row has them; axes of a reduction
-  std::string name;  // inputs and weights: what it is bound to
-  float value = 0;   // constants
+      attributes;              // kernels and views: as the op's row has them; axes of a reduction
+  std::string name;            // inputs and weights: what it is bound to
+  float value = 0;             // constants
   std::shared_ptr<Home> home;  // leaves that have values outside of a step
   std::shared_ptr<const GradientRule> rule;  // of a function that a caller defined
 
@@ -69,8 +69,9 @@ Tensor input(std::string name, DType dtype, Dims dims);
 // A weight that a checkpoint provides: a vector [C] or a matrix, by its name there.
 Tensor weight(std::string name, DType dtype, Dims dims);
 
-// Pointwise, of numbers of any type as tensor/types.h has it. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
-// rows, or one value a row [R, 1]; without rows of a step as PyTorch does. Throws Error(kShape).
+// Pointwise, of numbers of any type as tensor/types.h has it. Sides are of one shape, or one of
+// them is broadcast: a constant, a vector [C] over rows, or one value a row [R, 1]; without rows of
+// a step as PyTorch does. Throws Error(kShape).
 Tensor unary(Op op, const Tensor& x);
 Tensor binary(Op op, const Tensor& x, const Tensor& z);
 // Over the last axis: [R, C] -> [R, 1].

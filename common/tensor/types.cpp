@@ -55,7 +55,7 @@ Tensor cast(const Tensor& x, DType to) {
   const Node& node = *x.node();
   if (node.dtype == to) return x;
   if (node.op == Op::k_constant) return Tensor::number(value_of(node, to), to);
-  // What was widened is what it was.
+  // A widened half becomes the half that it was.
   if (node.op == Op::k_cast && node.inputs[0]->dtype == to && node.dtype == computing(to)) {
     return Tensor(node.inputs[0]);
   }
@@ -103,9 +103,11 @@ Tensor typed(Op op, const std::vector<Tensor>& inputs,
   if (!is_floating(common) && !whole) common = DType::kF32;
   if (is_floating(common) && !op_info(op).floats()) {
     std::string types;
-    for (const Tensor& x : inputs) types += cat(types.empty() ? "" : " and ", dtype_name(x.dtype()));
-    throw Error(ErrorKind::kShape, cat("[", op_info(op).name,
-                                       "] expected whole numbers (I32, I64, U8 or BOOL), got ", types));
+    for (const Tensor& x : inputs)
+      types += cat(types.empty() ? "" : " and ", dtype_name(x.dtype()));
+    throw Error(
+        ErrorKind::kShape,
+        cat("[", op_info(op).name, "] expected whole numbers (I32, I64, U8 or BOOL), got ", types));
   }
   for (Tensor& x : in) x = cast(x, computing(common));
   std::shared_ptr<Node> made = make(in);

@@ -26,6 +26,22 @@ TEST(OpsGoldens, EveryCaseAgreesInEveryLayout) {
   EXPECT_TRUE(report.failed.empty()) << told(report);
 }
 
+// A tenth, by the kernels of other instruction sets, as far as this processor has them.
+TEST(OpsGoldens, AgreeByEverySetOfKernels) {
+  Goldens goldens(kGoldens);
+  const bool all = std::getenv("SPLIT_LONG") != nullptr;
+  for (const char* set : {"scalar", "avx2", "avx512"}) {
+    ::setenv("SPLIT_CPU_ISA", set, 1);
+    array::Runtime runtime(2);
+    ::unsetenv("SPLIT_CPU_ISA");
+    std::mt19937 random(62);
+    const Report report =
+        run_cases(goldens, runtime, [&](const std::string&) { return random() % 10 == 0 || all; });
+    EXPECT_GT(report.cases, 80u);
+    EXPECT_TRUE(report.failed.empty()) << set << " " << told(report);
+  }
+}
+
 // Each is the one in F32 on the widened inputs, rounded.
 TEST(OpsGoldens, HalvesAreRoundedOnce) {
   Goldens goldens(kGoldens);
@@ -134,9 +150,11 @@ TEST(OpsGoldens, RefuseASetThatIsBroken) {
 TEST(OpsGoldens, TellAnUnknownOperation) {
   const Spoilt set;
   std::string text = read_file(set.folder / "index.json", 4 << 20);
-  for (size_t at = 0; (at = text.find("\"op\": \"exp\"", at)) != text.npos;) text.replace(at, 11, "\"op\": \"eXp\"");
+  for (size_t at = 0; (at = text.find("\"op\": \"exp\"", at)) != text.npos;)
+    text.replace(at, 11, "\"op\": \"eXp\"");
   if (text.find("eXp") == text.npos) {
-    for (size_t at = 0; (at = text.find("\"op\":\"exp\"", at)) != text.npos;) text.replace(at, 10, "\"op\":\"eXp\"");
+    for (size_t at = 0; (at = text.find("\"op\":\"exp\"", at)) != text.npos;)
+      text.replace(at, 10, "\"op\":\"eXp\"");
   }
   {
     AtomicFile out(set.folder / "index.json");
@@ -145,8 +163,8 @@ TEST(OpsGoldens, TellAnUnknownOperation) {
   }
   Goldens goldens(set.folder);
   array::Runtime runtime(1);
-  const Report report = run_cases(
-      goldens, runtime, [](const std::string& name) { return name == "unary.exp.0"; });
+  const Report report =
+      run_cases(goldens, runtime, [](const std::string& name) { return name == "unary.exp.0"; });
   ASSERT_EQ(report.failed.size(), 1u);
   EXPECT_NE(report.failed[0].worst.differs.find("eXp"), std::string::npos);
   EXPECT_NE(report.finish(""), 0);

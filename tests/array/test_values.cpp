@@ -42,7 +42,9 @@ TEST(Values, AreComputedWhenTheyAreLookedAt) {
   std::ostringstream out;
   out << c;
   EXPECT_EQ(out.str(), "tensor([[ 3.,  5.,  7.],\n        [ 9., 11., 13.]])");
-  EXPECT_NE(message_of([&] { rt.tensor({{1, 2}, {3}}); }).find("rows of one length"),
+  EXPECT_NE(message_of([&] {
+              rt.tensor({{1, 2}, {3}});
+            }).find("rows of one length"),
             std::string::npos);
   EXPECT_NE(message_of([&] { a.item(); }).find("one element"), std::string::npos);
 }
@@ -64,7 +66,7 @@ TEST(Values, HaveGradientsThatAdd) {
   c.backward();
   EXPECT_EQ(floats(x.grad()), (std::vector<float>{3, 3, 3}));
   EXPECT_EQ(floats(c.grad()), (std::vector<float>{1, 1, 1}));
-  // What is detached, or made without gradients, leads nowhere, and says so.
+  // A tensor that is detached, or made without gradients, leads nowhere, and says so.
   EXPECT_FALSE(x.detach().requires_grad());
   EXPECT_NE(message_of([&] { Value(sum(x.detach())).backward(); }).find("requires_grad_"),
             std::string::npos);
@@ -75,7 +77,7 @@ TEST(Values, HaveGradientsThatAdd) {
   }
   Value i = rt.tensor({1, 2}, DType::kI64);
   EXPECT_NE(message_of([&] { i.requires_grad_(); }).find("F32"), std::string::npos);
-  // What is kept of a tensor in the middle.
+  // A tensor in the middle keeps its own where it is asked to.
   Value middle = x * 2.0f;
   middle.retain_grad();
   Value(sum(middle * middle)).backward();
@@ -136,7 +138,8 @@ TEST(Values, DifferentiateWhatWasWrittenInPlace) {
 
 TEST(Values, PrintAsPyTorchDoes) {
   const Json all = parse_json(
-      read_file(std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops/printing.json", 1 << 20),
+      read_file(std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops/printing.json",
+                1 << 20),
       8, "[printing]");
   Runtime rt("cpu");
   size_t cases = 0;
@@ -146,16 +149,16 @@ TEST(Values, PrintAsPyTorchDoes) {
     const DType dtype = *dtype_from_name(one.at("dtype").text());
     std::vector<double> numbers;
     for (const Json& value : one.at("values")) {
-      numbers.push_back(value.is_boolean()  ? (value.get<bool>() ? 1 : 0)
-                        : !value.is_string() ? value.get<double>()
+      numbers.push_back(value.is_boolean()      ? (value.get<bool>() ? 1 : 0)
+                        : !value.is_string()    ? value.get<double>()
                         : value.text() == "nan" ? std::nan("")
-                        : value.text() == "inf" ? INFINITY : -INFINITY);
+                        : value.text() == "inf" ? INFINITY
+                                                : -INFINITY);
     }
     const std::vector<float> floats(numbers.begin(), numbers.end());
     const std::vector<int64_t> wides(numbers.begin(), numbers.end());
-    Value x = is_floating(dtype)
-                  ? rt.tensor({DType::kF32, dims, std::as_bytes(std::span(floats))})
-                  : rt.tensor({DType::kI64, dims, std::as_bytes(std::span(wides))});
+    Value x = is_floating(dtype) ? rt.tensor({DType::kF32, dims, std::as_bytes(std::span(floats))})
+                                 : rt.tensor({DType::kI64, dims, std::as_bytes(std::span(wides))});
     x = cast(x, dtype);
     if (one.at("requires_grad").get<bool>()) x.requires_grad_();
     EXPECT_EQ(x.to_string(), one.at("text").text());
@@ -212,8 +215,8 @@ TEST(Values, CostLittleEach) {
 
 TEST(Values, HaveTheRandomNumbersOfPhilox) {
   const Json index = parse_json(
-      read_file(std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops/index.json", 8 << 20), 16,
-      "[index]");
+      read_file(std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops/index.json", 8 << 20),
+      16, "[index]");
   Runtime rt("cpu");
   size_t cases = 0;
   for (const Json& one : index.at("philox")) {
@@ -240,7 +243,8 @@ TEST(Values, HaveTheRandomNumbersOfPhilox) {
   EXPECT_NEAR(Value(mean(n)).item(), 0, 0.02);
   EXPECT_NEAR(Value(variance(n, {}, 1)).item(), 1, 0.02);
   const Value p = rt.randperm(100);
-  EXPECT_EQ(Value(sort(p, 0).values).to_vector<int64_t>(), rt.arange(0, 100, 1, DType::kI64).to_vector<int64_t>());
+  EXPECT_EQ(Value(sort(p, 0).values).to_vector<int64_t>(),
+            rt.arange(0, 100, 1, DType::kI64).to_vector<int64_t>());
   const Value d = rt.randint(-3, 4, {1000});
   EXPECT_EQ(Value(amin(d)).item(), -3);
   EXPECT_EQ(Value(amax(d)).item(), 3);

@@ -13,7 +13,7 @@ namespace split::ops {
 // `wanted`: whether a case of that name is run; others count as neither.
 Report run_cases(Goldens& goldens, array::Runtime& runtime,
                  const std::function<bool(const std::string&)>& wanted = {});
-// What differs, by more than one unit in the last place, of results in a half type from those in
+// Names what differs, by more than one unit in the last place, in a half type from results in
 // F32 on the same inputs, widened, when they are rounded: of all pointwise cases, reductions,
 // products, convolutions and norms.
 std::vector<std::string> halves_that_differ(Goldens& goldens, array::Runtime& runtime, DType half,

@@ -62,9 +62,8 @@ auto unbroken(const auto& read) {
 
 Json Goldens::json(const std::string& file) const {
   const auto path = folder_ / file;
-  return unbroken([&] {
-    return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]"));
-  });
+  return unbroken(
+      [&] { return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]")); });
 }
 
 const Safetensors::Tensors& Goldens::tensors(const std::string& file) {

@@ -14,7 +14,8 @@ namespace split::ops {
 namespace {
 
 int run(int argc, char** argv) {
-  std::string goldens = SPLIT_SOURCE_DIR "/tests/golden/ops", models, device = "cpu", json, only, op, html;
+  std::string goldens = SPLIT_SOURCE_DIR "/tests/golden/ops", models, device = "cpu", json, only,
+              op, html;
   uint64_t threads = 0;
   Flags flags(
       "split_ops: the tensor library against goldens\n"
@@ -23,7 +24,8 @@ int run(int argc, char** argv) {
       "       split_ops train --goldens DIR --models DIR [--device D] [--json FILE]\n",
       80);
   flags.group("Goldens");
-  flags.text("goldens", "DIR", "a set of goldens of tensor operations (those of the build's tree)", &goldens);
+  flags.text("goldens", "DIR", "a set of goldens of tensor operations (those of the build's tree)",
+             &goldens);
   flags.text("models", "DIR", "the models that training runs name (train)", &models);
   flags.text("only", "TEXT", "cases or runs whose names begin so (all)", &only);
   flags.text("op", "NAME", "cases of that operation (all)", &op);
@@ -35,7 +37,8 @@ int run(int argc, char** argv) {
   flags.text("html", "FILE", "writes a page of it there", &html);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string command = arguments.empty() ? "" : arguments[0];
-  if (command == "test" || command == "train" || command == "reference") arguments.erase(arguments.begin());
+  if (command == "test" || command == "train" || command == "reference")
+    arguments.erase(arguments.begin());
   switch (flags.parse(arguments, [](const char* name) { return std::getenv(name); })) {
     case Flags::Asked::kHelp:
       std::cout << flags.help(kExitCodes);

@@ -86,8 +86,7 @@ Function binary(Tensor (*function)(const Tensor&, const Tensor&)) {
       if (call.arg("rounding_mode") != nullptr) {
         return {divide(call["x"], *z, call.word("rounding_mode"))};
       }
-      const float alpha = real(call, "alpha", 1);
-      return {function(call["x"], alpha == 1 ? *z : *z * alpha)};
+      return {function(call["x"], *z)};
     }
     if (call.arg("other") != nullptr) return {function(call["x"], number_of(*call.arg("other")))};
     const std::string& text = call.json.at("expr").text();
@@ -95,11 +94,20 @@ Function binary(Tensor (*function)(const Tensor&, const Tensor&)) {
     return {function(std::stof(text), call["x"])};
   };
 }
+// Calls the plain function, or that of x and z times alpha where alpha is given.
+Function with_alpha(Function plain, Tensor (*function)(const Tensor&, const Tensor&, float)) {
+  return [plain = std::move(plain), function](const Call& call) -> Results {
+    if (call.arg("alpha") == nullptr) return plain(call);
+    return {function(call["x"], call["z"], real(call, "alpha"))};
+  };
+}
 Targets targets(const Call& call) {
   const std::string how = call.word("reduction", "mean");
   return {call.find("w"), static_cast<int64_t>(call.number("ignore_index", -100)),
           real(call, "label_smoothing"),
-          how == "none" ? Reduction::kNone : how == "sum" ? Reduction::kSum : Reduction::kMean};
+          how == "none"  ? Reduction::kNone
+          : how == "sum" ? Reduction::kSum
+                         : Reduction::kMean};
 }
 Reduction how(const Call& call) {
   const std::string word = call.word("reduction", "mean");
@@ -114,14 +122,21 @@ Dims list_or(const Call& call, const char* name, int64_t otherwise) {
 }
 Convolution convolution(const Call& call) {
   const Json* const padding = call.arg("padding");
-  return {list_or(call, "stride", 1), list_or(call, "padding", 0), list_or(call, "dilation", 1),
-          static_cast<int64_t>(call.number("groups", 1)), list_or(call, "output_padding", 0),
+  return {list_or(call, "stride", 1),
+          list_or(call, "padding", 0),
+          list_or(call, "dilation", 1),
+          static_cast<int64_t>(call.number("groups", 1)),
+          list_or(call, "output_padding", 0),
           padding != nullptr && padding->is_string() && padding->text() == "same"};
 }
 Pooling pooling(const Call& call) {
-  Pooling by{call.list("kernel_size"), call.list("stride"), list_or(call, "padding", 0),
-             list_or(call, "dilation", 1), call.truth("ceil_mode"),
-             call.truth("count_include_pad", true), {}};
+  Pooling by{call.list("kernel_size"),
+             call.list("stride"),
+             list_or(call, "padding", 0),
+             list_or(call, "dilation", 1),
+             call.truth("ceil_mode"),
+             call.truth("count_include_pad", true),
+             {}};
   if (call.arg("divisor_override") != nullptr) by.divisor = real(call, "divisor_override");
   return by;
 }
@@ -139,11 +154,13 @@ Results interpolated(const Call& call) {
       sizes.push_back(static_cast<int64_t>(static_cast<double>(x.dims()[i + 2]) * scales[i]));
     }
   }
-  return {interpolate(x, sizes, {mode, call.truth("align_corners"), call.truth("antialias"), scales})};
+  return {
+      interpolate(x, sizes, {mode, call.truth("align_corners"), call.truth("antialias"), scales})};
 }
 Results arange(const Call& call) {
   const bool real_type = call.json.at("expr").text().find("float32") != std::string::npos;
-  const double start = call.number("start"), end = call.number("end"), step = call.number("step", 1);
+  const double start = call.number("start"), end = call.number("end"),
+               step = call.number("step", 1);
   const auto n = static_cast<int64_t>(std::ceil((end - start) / step));
   if (real_type) return {iota(n) * static_cast<float>(step) + static_cast<float>(start)};
   return {iota(n, DType::kI64) * static_cast<int64_t>(step) + static_cast<int64_t>(start)};

@@ -25,7 +25,7 @@ struct Call {
   double number(const char* name, double otherwise = 0) const;
   bool truth(const char* name, bool otherwise = false) const;
   std::string word(const char* name, const char* otherwise = "") const;
-  Tensor truth_leaf() const;  // true, with a home
+  Tensor truth_leaf() const;          // true, with a home
   Dims list(const char* name) const;  // of one number too; empty where it is not given
 };
 using Results = std::vector<Tensor>;

@@ -9,7 +9,7 @@
 namespace split::ops {
 
 optim::Options optimiser_options(const std::string& optimiser, const Json& options,
-                                                const Json* more) {
+                                 const Json* more) {
   optim::Options o;
   if (optimiser == "SGD") {
     o.method = optim::Method::kSgd;

@@ -11,7 +11,7 @@ namespace split::ops {
 // An optimiser by PyTorch's names. Options of `more` replace those of `options`. Throws
 // Error(kNotFound) for another.
 optim::Options optimiser_options(const std::string& optimiser, const Json& options,
-                                                const Json* more = nullptr);
+                                 const Json* more = nullptr);
 
 bool is_optimiser_case(const Json& entry);
 void run_optimiser_case(Goldens& goldens, array::Runtime& runtime, const Json& entry,

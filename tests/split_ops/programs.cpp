@@ -2,11 +2,11 @@
 
 #include <cmath>
 
+#include "autograd/grad.h"
 #include "autograd/indexing.h"
 #include "autograd/layers.h"
 #include "autograd/pointwise.h"
 #include "autograd/reductions.h"
-#include "autograd/grad.h"
 
 namespace split::ops {
 namespace {
@@ -103,15 +103,14 @@ std::map<std::string, Function> programs() {
        [](const Call& c) -> Results {
          const Convolution padded{.padding = {1}};
          const Pooling halves{.kernel = {2}};
-         Tensor h = max_pool(relu(convolve(c["x"], c["w1"], c.find("b1"), padded)), 2, halves).values;
+         Tensor h =
+             max_pool(relu(convolve(c["x"], c["w1"], c.find("b1"), padded)), 2, halves).values;
          h = relu(convolve(h, c["w2"], c.find("b2")));
-         return {cross_entropy_loss(linear(flatten(h, 1), c["w3"], c["b3"]), c["t"])};
+         return {cross_entropy_loss(linear(flatten(h, 1), c["w3"], c.find("b3")), c["t"])};
        }},
       {"program:second_conv2d",
        OP(second(
-           [&](const Tensor& t) {
-             return square(convolve(t, c["w"], nullptr, {.padding = {1}}));
-           },
+           [&](const Tensor& t) { return square(convolve(t, c["w"], nullptr, {.padding = {1}})); },
            c["x"]))},
       {"program:second_div",
        OP(second([](const Tensor& t) { return 1.0f / (2.0f + t * t); }, c["x"]))},

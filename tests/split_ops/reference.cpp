@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kPoints = 241;
 constexpr double kFrom = -4, kTo = 4, kWidth = 240, kHeight = 120;
 
-// What nothing asks of a plot: its inputs have no values outside of it.
+// A home that no plot asks: its inputs have no values outside of it.
 class NoHome final : public Home {
  public:
   OwnedTensor values(const Tensor&) override { throw Error(ErrorKind::kShape, "[plot] no values"); }
@@ -62,9 +62,10 @@ std::string plot_of(const Json& entry, array::Runtime& runtime) {
     const Tensor dx = autograd::grad(std::vector{y}, std::vector{x})[0];
     array::Plan plan(runtime, {{{"y", y}, {"dx", dx}}, {}}, store);
     plan.run();
-    return cat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" width=", kWidth, " height=", kHeight,
-               "><path stroke=#ccc d=\"M0 ", kHeight / 2, "H", kWidth, "M", kWidth / 2, " 0V", kHeight,
-               "\"/>", line_of(plan.output("dx"), "#c60"), line_of(plan.output("y"), "#06c"), "</svg>");
+    return cat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" width=", kWidth,
+               " height=", kHeight, "><path stroke=#ccc d=\"M0 ", kHeight / 2, "H", kWidth, "M",
+               kWidth / 2, " 0V", kHeight, "\"/>", line_of(plan.output("dx"), "#c60"),
+               line_of(plan.output("y"), "#06c"), "</svg>");
   } catch (const Error&) {
     return "";
   }
@@ -74,7 +75,8 @@ std::string plot_of(const Json& entry, array::Runtime& runtime) {
 std::string row_of(const std::string& name) {
   for (size_t i = 0; i < static_cast<size_t>(Op::k_constant); ++i) {
     const OpInfo& info = op_info(static_cast<Op>(i));
-    if (info.name != name || (info.forward.empty() && whole_info(static_cast<Op>(i)).forward.empty())) {
+    if (info.name != name ||
+        (info.forward.empty() && whole_info(static_cast<Op>(i)).forward.empty())) {
       continue;
     }
     const std::string_view body =
@@ -121,15 +123,18 @@ std::string reference_page(Goldens& goldens, const std::string& source) {
                 row.empty() ? lines_of(list, name) : row, "<td>", types, "<td>", of.cases, "<td>",
                 of.gradients, "\n");
   }
-  return cat("<!doctype html><html lang=en><meta charset=utf-8>"
-             "<meta name=viewport content=\"width=device-width\"><title>Operations</title>"
-             "<style>body{font:16px/1.4 system-ui;margin:1rem}table{border-collapse:collapse}"
-             "td,th{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ddd}"
-             "code{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}</style>"
-             "<h1>", all.size(), " operations of the tensor library</h1><p>Blue is the operation from -4 ",
-             "to 4, orange its gradient, as this machine's CPU computes them. Cases and gradients are ",
-             "those that are checked against PyTorch.<table><tr><th>operation<th>plot<th>row or lines"
-             "<th>types<th>cases<th>gradients\n", rows, "</table></html>\n");
+  return cat(
+      "<!doctype html><html lang=en><meta charset=utf-8>"
+      "<meta name=viewport content=\"width=device-width\"><title>Operations</title>"
+      "<style>body{font:16px/1.4 system-ui;margin:1rem}table{border-collapse:collapse}"
+      "td,th{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ddd}"
+      "code{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}</style>"
+      "<h1>",
+      all.size(), " operations of the tensor library</h1><p>Blue is the operation from -4 ",
+      "to 4, orange its gradient, as this machine's CPU computes them. Cases and gradients are ",
+      "those that are checked against PyTorch.<table><tr><th>operation<th>plot<th>row or lines"
+      "<th>types<th>cases<th>gradients\n",
+      rows, "</table></html>\n");
 }
 
 }  // namespace split::ops

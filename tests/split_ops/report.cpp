@@ -23,14 +23,14 @@ void Worst::add(double got, double want, double rtol, double atol) {
 Json Report::json() const {
   Json all = Json::array();
   for (const Failure& failure : failed) {
-    const auto finite = [&](double value) {
+    // Beside a NaN or an infinite one an error is the largest there is, and nothing is allowed.
+    const auto finite = [&](double value, double otherwise) {
       if (!failure.worst.differs.empty()) return Json(nullptr);
-      // Beside a NaN or an infinite one any error is the largest there is.
-      return Json(std::isfinite(value) ? value : std::numeric_limits<double>::max());
+      return Json(std::isfinite(value) ? value : otherwise);
     };
     all.push_back(Json{{"case", cat(failure.name, failure.what.empty() ? "" : " ", failure.what)},
-                       {"error", finite(failure.worst.error)},
-                       {"tolerance", finite(failure.worst.tolerance)}});
+                       {"error", finite(failure.worst.error, std::numeric_limits<double>::max())},
+                       {"tolerance", finite(failure.worst.tolerance, 0)}});
   }
   return Json{{"cases", cases}, {"skipped", skipped}, {"failed", std::move(all)}};
 }
@@ -41,7 +41,8 @@ int Report::finish(const std::string& file) const {
     if (!failure.worst.differs.empty()) {
       std::cout << failure.worst.differs << "\n";
     } else {
-      std::cout << "error " << failure.worst.error << ", allowed " << failure.worst.tolerance << "\n";
+      std::cout << "error " << failure.worst.error << ", allowed " << failure.worst.tolerance
+                << "\n";
     }
   }
   std::cout << cases << " cases, " << skipped << " skipped, " << failed.size() << " failed\n";
@@ -76,18 +77,20 @@ void Report::write_page(const std::string& file, const std::string& device) cons
                 escaped(one.name), "<td><code>", escaped(one.expression), "</code><td>",
                 one.failed ? "fails" : "agrees", "<td>", worst, "\n");
   }
-  write_text(file, cat("<!doctype html><html lang=en><meta charset=utf-8>"
-                       "<meta name=viewport content=\"width=device-width\"><title>Operations on ",
-                       escaped(device),
-                       "</title><style>body{font:16px/1.4 system-ui;margin:1rem;max-width:70rem}"
-                       "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .5rem;"
-                       "border-bottom:1px solid #ddd;overflow-wrap:anywhere}.bad{background:#fdd}"
-                       "</style><h1>Operations on ",
-                       escaped(device), "</h1><p>", all.size() - bad, " of ", all.size(),
-                       " cases agree with PyTorch, each with its gradients in five layouts. The last "
-                       "column is the worst error over its tolerance.<table><tr><th>operation<th>case"
-                       "<th>expression<th>verdict<th>error\n",
-                       rows, "</table></html>\n"));
+  write_text(
+      file,
+      cat("<!doctype html><html lang=en><meta charset=utf-8>"
+          "<meta name=viewport content=\"width=device-width\"><title>Operations on ",
+          escaped(device),
+          "</title><style>body{font:16px/1.4 system-ui;margin:1rem;max-width:70rem}"
+          "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .5rem;"
+          "border-bottom:1px solid #ddd;overflow-wrap:anywhere}.bad{background:#fdd}"
+          "</style><h1>Operations on ",
+          escaped(device), "</h1><p>", all.size() - bad, " of ", all.size(),
+          " cases agree with PyTorch, each with its gradients in five layouts. The last "
+          "column is the worst error over its tolerance.<table><tr><th>operation<th>case"
+          "<th>expression<th>verdict<th>error\n",
+          rows, "</table></html>\n"));
 }
 
 }  // namespace split::ops

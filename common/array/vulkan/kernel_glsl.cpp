@@ -85,18 +85,17 @@ class Writer : private ShaderText {
                  number(kernel_.lanes), "; first += int(gl_NumWorkGroups.x) * ", lanes, ") {\n");
     body_ += cat("    const int column = min(first + lane, ", number(kernel_.lanes), " - 1);\n");
     const std::string join = join_of(kernel_.reduce, kernel_.dtype), part = part_of(kernel_.dtype);
-    body_ += cat("    ", type_of(kernel_.dtype), " sum = ", start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int m = share; m < ",
-                 number(kernel_.rows), "; m += ", shares, ") {\n      const int e = m * ",
-                 number(kernel_.lanes), " + column;\n");
+    body_ += cat("    ", type_of(kernel_.dtype), " sum = ", start_of(kernel_.reduce, kernel_.dtype),
+                 ";\n    for (int m = share; m < ", number(kernel_.rows), "; m += ", shares,
+                 ") {\n      const int e = m * ", number(kernel_.lanes), " + column;\n");
     const int last = static_cast<int>(kernel_.tape.size()) - 1;
     body_ += statements(std::vector<bool>(kernel_.tape.size()), {last}, row_);
     body_ += cat("      sum = ", join, "(sum, t", last, ");\n    }\n");
     body_ += cat("    ", part, "[gl_LocalInvocationIndex] = sum;\n    barrier();\n");
-    body_ +=
-        cat("    for (int step = ", shares, " / 2; step > 0; step /= 2) {\n",
-            "      if (share < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
-            "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step * ", lanes,
-            "]);\n      barrier();\n    }\n");
+    body_ += cat("    for (int step = ", shares, " / 2; step > 0; step /= 2) {\n",
+                 "      if (share < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
+                 "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step * ", lanes,
+                 "]);\n      barrier();\n    }\n");
     const std::string at = place(kernel_.outputs[0].buffer, "column");
     body_ += cat("    if (share == 0 && first + lane < ", number(kernel_.lanes), ") ",
                  put(kernel_.outputs[0].buffer, at, cat(part, "[lane]")), "    barrier();\n  }\n");
@@ -204,11 +203,11 @@ class Writer : private ShaderText {
     const std::string inner = number(kernel_.inner), type = type_of(kernel_.dtype);
     const int to = kernel_.outputs[0].buffer;
     body_ = cat("  for (int row = int(gl_GlobalInvocationID.x); row < ", number(kernel_.rows),
-                "; row += int(gl_NumWorkGroups.x) * ", group_, ") {\n    ", type, " acc = ",
-                start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int e = row * ", inner,
-                "; e < (row + 1) * ", inner, "; ++e) {\n      acc = ",
-                join_of(kernel_.reduce, kernel_.dtype), "(acc, ", element("e"), ");\n      ",
-                put(to, place(to, "e"), "acc"), "    }\n  }\n");
+                "; row += int(gl_NumWorkGroups.x) * ", group_, ") {\n    ", type,
+                " acc = ", start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int e = row * ",
+                inner, "; e < (row + 1) * ", inner,
+                "; ++e) {\n      acc = ", join_of(kernel_.reduce, kernel_.dtype), "(acc, ",
+                element("e"), ");\n      ", put(to, place(to, "e"), "acc"), "    }\n  }\n");
     return dispatch_of({groups_for(shares_of(kernel_.rows, group_)), 1, 1},
                        kernel_.rows * kernel_.inner);
   }
@@ -224,13 +223,14 @@ class Writer : private ShaderText {
       return floats ? cat("(", b, " != ", b, " ? ", a, " == ", a, " : ", a, " < ", b, ")")
                     : cat("(", a, " < ", b, ")");
     };
-    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
-                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n    const int begin = e / ", inner,
-                " * ", inner, ";\n    const ", type, " x = ", element("e"),
-                ";\n    int rank = 0;\n    for (int k = begin; k < begin + ", inner,
-                "; ++k) {\n      const ", type, " y = ", element("k"), ";\n      if (", less(other, own),
-                " || (!", less(own, other), " && k < e)) ++rank;\n    }\n    ",
-                put(to, place(to, "begin + rank"), cat(type_of(DType::kI64), "(e - begin)")), "  }\n");
+    body_ =
+        cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
+            "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n    const int begin = e / ", inner,
+            " * ", inner, ";\n    const ", type, " x = ", element("e"),
+            ";\n    int rank = 0;\n    for (int k = begin; k < begin + ", inner,
+            "; ++k) {\n      const ", type, " y = ", element("k"), ";\n      if (",
+            less(other, own), " || (!", less(own, other), " && k < e)) ++rank;\n    }\n    ",
+            put(to, place(to, "begin + rank"), cat(type_of(DType::kI64), "(e - begin)")), "  }\n");
     return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count * kernel_.inner);
   }
 

@@ -15,7 +15,7 @@ constexpr std::string_view kNanKept =
     "float least(float a, float b) { return a != a ? a : b != b ? b : min(a, b); }\n"
     "#define max most\n#define min least\n";
 
-// What rows of whole numbers use beside GLSL.
+// Functions that rows of whole numbers use beside GLSL's.
 constexpr std::string_view kWholes =
     "int quotient(int x, int z) { return z == 0 ? 0 : z == -1 ? -x : x / z; }\n";
 constexpr std::string_view kWides =
@@ -47,12 +47,20 @@ constexpr std::string_view kRounding =
     "  return sign != 0u ? -y : y;\n"
     "}\n";
 
-// Whether a text calls one of library.def's functions.
-bool calls_library(const std::string& text) {
-  return false
-#define FUNC(type, name, parameters, ...) || text.find(#name "(") != text.npos
-#include "tensor/library.def"
-      ;
+// The table's functions, each a line, that a text calls and that those call: all of them would take
+// a while to read.
+std::string functions_for(const std::string& text) {
+  const std::string all = cat(op_functions_glsl(), library_functions_glsl());
+  std::string needed;
+  for (size_t end = all.size(); end > 0;) {
+    const size_t before = all.rfind('\n', end - 2), begin = before == all.npos ? 0 : before + 1;
+    const std::string line = all.substr(begin, end - begin);
+    const size_t name = line.find(' ') + 1;
+    const std::string call = line.substr(name, line.find('(') + 1 - name);
+    if (text.find(call) != text.npos || needed.find(call) != needed.npos) needed = line + needed;
+    end = begin;
+  }
+  return needed;
 }
 
 }  // namespace
@@ -65,11 +73,12 @@ std::string ShaderText::constant(const std::string& type, const std::vector<uint
   std::string name = cat("c", i);
   const auto word = [&](size_t k) { return cat("b0.v[piece.first + ", i + k, "]"); };
   words_text_ += cat(type, " ", name, ";\n");
-  reads_ += cat("  ", name, " = ",
-                type == "float"     ? cat("intBitsToFloat(", word(0), ")")
-                : bits.size() == 2 ? cat("int64_t(", word(1), ") << 32 | int64_t(uint(", word(0), "))")
-                                   : word(0),
-                ";\n");
+  reads_ +=
+      cat("  ", name, " = ",
+          type == "float"    ? cat("intBitsToFloat(", word(0), ")")
+          : bits.size() == 2 ? cat("int64_t(", word(1), ") << 32 | int64_t(uint(", word(0), "))")
+                             : word(0),
+          ";\n");
   return name;
 }
 
@@ -133,8 +142,8 @@ std::string ShaderText::put(int buffer, const std::string& at, const std::string
       head_ += cat("  if (at < ", (i + 1) * piece, ") { b", bound.binding + i, ".v[at - ",
                    i * piece, "] = x; return; }\n");
     }
-    head_ += cat("  b", bound.binding + bound.pieces - 1, ".v[at - ",
-                 (bound.pieces - 1) * piece, "] = x;\n}\n");
+    head_ += cat("  b", bound.binding + bound.pieces - 1, ".v[at - ", (bound.pieces - 1) * piece,
+                 "] = x;\n}\n");
   }
   touch(bound);
   return cat("put", bound.binding, "(", at, ", ", value, ");\n");
@@ -199,8 +208,8 @@ std::string ShaderText::start_of(Op op, DType type) {
   if (computing(type) == DType::kF32) return std::string(op_info(op).start);
   const std::string of = type_of(type), name = cat("start_", op_info(op).name, "_", of);
   if (defined_.insert(name).second) {
-    whole_functions_ += cat(computing(type) == DType::kI64 ? kWideNames : kWholeNames, of, " ", name,
-                            "() { return ", whole_info(op).start, "; }\n", kNoNames);
+    whole_functions_ += cat(computing(type) == DType::kI64 ? kWideNames : kWholeNames, of, " ",
+                            name, "() { return ", whole_info(op).start, "; }\n", kNoNames);
   }
   return name + "()";
 }
@@ -209,10 +218,10 @@ std::string ShaderText::function_of(Op op, DType type) {
   const OpInfo& info = op_info(op);
   const std::string of = type_of(type), name = cat("op_", info.name, "_", of);
   const bool truth = info.kind == OpKind::kCompare;
-  const std::string parameters =
-      info.kind == OpKind::kUnary     ? cat(of, " x")
-      : info.kind == OpKind::kTernary ? cat("int c, ", of, " x, ", of, " z")
-                                      : cat(of, " x, ", of, " z");
+  const std::string parameters = info.kind == OpKind::kUnary ? cat(of, " x")
+                                 : info.kind == OpKind::kTernary
+                                     ? cat("int c, ", of, " x, ", of, " z")
+                                     : cat(of, " x, ", of, " z");
   define(name, truth ? "int" : of, parameters, op, computing(type), truth);
   return name;
 }
@@ -222,7 +231,9 @@ std::string ShaderText::cast_of(const std::string& x, DType from, DType to) {
   if (to == DType::kBool) return cat("(", x, " != ", type_of(from), "(0) ? 1 : 0)");
   if (to == DType::kU8) return cat("(int(", x, ") & 255)");
   const std::string same = cat(type, "(", x, ")");
-  return to == DType::kF16 ? cat("round_f16(", same, ")") : to == DType::kBF16 ? cat("round_bf16(", same, ")") : same;
+  return to == DType::kF16    ? cat("round_f16(", same, ")")
+         : to == DType::kBF16 ? cat("round_bf16(", same, ")")
+                              : same;
 }
 
 std::string ShaderText::line(size_t i, const std::string& row) {
@@ -239,12 +250,15 @@ std::string ShaderText::line(size_t i, const std::string& row) {
   } else if (value.op == Op::k_detach) {
     made = cat("t", value.x);
   } else if (reduces(value)) {  // of one element
-    made = cat(join_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t", value.x, ")");
+    made = cat(join_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t", value.x,
+               ")");
   } else if (value.op == Op::k_cast) {
-    made = cast_of(cat("t", value.x), kernel_.tape[static_cast<size_t>(value.x)].dtype, value.dtype);
+    made =
+        cast_of(cat("t", value.x), kernel_.tape[static_cast<size_t>(value.x)].dtype, value.dtype);
   } else {
-    made = cat(function_of(value.op, kernel_.tape[static_cast<size_t>(value.x)].dtype), "(", value.c >= 0 ? cat("t", value.c, ", ") : "", "t",
-               value.x, value.z >= 0 ? cat(", t", value.z) : "", ")");
+    made = cat(function_of(value.op, kernel_.tape[static_cast<size_t>(value.x)].dtype), "(",
+               value.c >= 0 ? cat("t", value.c, ", ") : "", "t", value.x,
+               value.z >= 0 ? cat(", t", value.z) : "", ")");
   }
   return cat("      const ", type_of(value.dtype), " t", i, " = ", made, ";\n");
 }
@@ -272,24 +286,24 @@ std::string ShaderText::store(const Kernel::Output& output, const std::string& i
 }
 
 Dispatch ShaderText::finish(int64_t group, const std::string& body) {
-  std::string text = cat("#version 460\n#extension GL_EXT_control_flow_attributes : require\n",
-                         wide_ ? "#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n" : "",
-                         "layout(local_size_x = ", group, ") in;\n", words_text_);
+  std::string text =
+      cat("#version 460\n#extension GL_EXT_control_flow_attributes : require\n",
+          wide_ ? "#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n" : "",
+          "layout(local_size_x = ", group, ") in;\n", words_text_);
   text += "layout(push_constant) uniform Piece { uint first; uint b; uint c; uint d; } piece;\n";
   for (uint32_t i = 0; i < bindings_.count; ++i) {
     const auto known = types_.find(i);
     const DType type = i == 0 ? DType::kI32 : known == types_.end() ? DType::kF32 : known->second;
-    text += cat("layout(set = 0, binding = ", i, ") buffer B", i, " { ", type_of(type), " v[]; } b", i, ";\n");
+    text += cat("layout(set = 0, binding = ", i, ") buffer B", i, " { ", type_of(type), " v[]; } b",
+                i, ";\n");
   }
   for (const DType type : parts_) {
     text += cat("shared ", type_of(type), " ", part_of(type), "[", group, "];\n");
   }
-  const std::string rest = cat(kWholes, wide_ ? kWides : "", whole_functions_, kNanKept, functions_,
-                               "#undef max\n#undef min\n", head_, "void main() {\n", reads_, body, "}\n");
-  if (rest.find("_f(") != rest.npos) {  // which take a while to read
-    text += op_functions_glsl();
-    if (calls_library(rest)) text += library_functions_glsl();
-  }
+  const std::string rest =
+      cat(kWholes, wide_ ? kWides : "", whole_functions_, kNanKept, functions_,
+          "#undef max\n#undef min\n", head_, "void main() {\n", reads_, body, "}\n");
+  if (rest.find("_f(") != rest.npos) text += functions_for(rest);
   if (rest.find("round_") != rest.npos) text += kRounding;
   text += rest;
   return {.text = std::move(text), .words = std::move(words_), .wide = wide_};

@@ -48,7 +48,7 @@ class VulkanExecutor final : public Executor {
   struct Range {
     VkBuffer buffer = VK_NULL_HANDLE;
     size_t begin = 0, end = 0;  // bytes
-    DType type = DType::kF32;       // in which they are computed with
+    DType type = DType::kF32;   // in which they are computed with
     bool holds(const Range& other) const {
       return buffer == other.buffer && type == other.type && begin <= other.begin &&
              end >= other.end;
