@@ -19,7 +19,8 @@ std::vector<float> run_texts(Batcher& batcher, const TextRows& texts, const Requ
     std::vector<Job> jobs;
     for (SequenceRows& rows : texts.slice(first, n).split()) {
       const size_t floats = rows.wanted_count() * width;
-      jobs.push_back({sequences.emplace_back(shard.pages(), !requester.self).id, std::move(rows), at, requester});
+      jobs.push_back({sequences.emplace_back(shard.pages(), !requester.self).id, std::move(rows),
+                      at, requester});
       at += floats;
     }
     batcher.run(jobs);
