@@ -65,11 +65,6 @@ bool is_optimiser_case(const Json& entry) { return entry.at("name").text().start
 
 namespace {
 
-double number(const Json& in, const char* name, double otherwise) {
-  const Json* const value = in.find(name);
-  return value == nullptr ? otherwise : value->get<double>();
-}
-
 optim::Schedule schedule_of(const std::string& name, const Json& of) {
   const auto whole = [&](const char* key, int64_t otherwise) {
     return static_cast<int64_t>(number(of, key, static_cast<double>(otherwise)));

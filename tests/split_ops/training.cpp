@@ -15,11 +15,6 @@
 namespace split::ops {
 namespace {
 
-double number(const Json& in, const char* name, double otherwise) {
-  const Json* const value = in.find(name);
-  return value == nullptr || value->is_null() ? otherwise : value->get<double>();
-}
-
 // Matrices decay, vectors do not, where a run says so.
 std::vector<optim::Group> groups_of(const Json& run, const std::vector<optim::Parameter>& trained,
                                     bool by_shape) {
