@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Writes the reference page of the tensor library's operations, one HTML file: their rows or lines,
-# types, plots drawn by this machine's CPU, and how many cases of PyTorch's check them.
-#   scripts/op_reference.sh [FILE]   (build/op_reference.html)
+# op_reference.sh [FILE]: the reference of the tensor library's operations as one HTML page in FILE (build/op_reference.html):
+# their rows or lines, types, plots that this machine's CPU drew, and how many cases of PyTorch's hold each. Builds what it needs.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-file=${1:-build/op_reference.html}
-cmake --build build --target split_ops -j"$(nproc)" > /dev/null
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
+case ${1-} in -*) refuse "unknown option '$1'" ;; esac
+[ $# -le 1 ] || refuse "expected one file"
+file=$(realpath -m "${1:-build/op_reference.html}")
+scripts/build.sh split_ops
 build/bin/split_ops reference --html "$file"
-echo "$file"
+say "Look at $file"
