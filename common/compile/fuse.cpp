@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "tensor/model_ops.h"
+
 namespace split {
 namespace {
 
@@ -77,6 +79,10 @@ class Fuser {
   void place(const Node& node) {
     const OpKind kind = op_info(node.op).kind;
     if (kind == OpKind::kLeaf || kind == OpKind::kView) return;
+    if (static_cast<size_t>(node.op) >= kModelOps) {
+      throw Error(ErrorKind::kShape,
+                  cat("[compile] ", op_info(node.op).name, ": expected an operation of models"));
+    }
     check_inputs(node);
     if (node.dims.size() != 2 || (node.dims[0] != kRows && node.dims[0] != kOutRows)) {
       throw Error(ErrorKind::kShape,

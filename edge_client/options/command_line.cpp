@@ -28,7 +28,7 @@ constexpr const char* kEdgeSummary =
     "  edge_client doctor                           what works, in ten lines\n"
     "  edge_client cache ls|verify|prune            the weights on this "
     "machine\n"
-    "  edge_client train                            fine-tune the last blocks on a text\n";
+    "  edge_client train                            fine-tune its last blocks\n";
 
 // Flag values as typed, before they are read.
 struct Words {
@@ -186,8 +186,7 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the prompt's embedding or last state alone", &options.embed);
   flags.text("rerank", "QUERY", "rank each line of input by how well it answers", &options.rerank);
-  flags.toggle("jsonl", "with --embed or --rerank: a JSON line for each line of input",
-               &options.jsonl);
+  flags.toggle("jsonl", "a JSON line for each line (--embed, --rerank)", &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
   flags.toggle("measure", "with --plan, time the line, the server and this machine too",

@@ -11,14 +11,13 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "tensor/model_ops.h"
 #include "tensor/op.h"
 
 namespace split {
 
-// Every row of the table, in its order: op_table()[static_cast<size_t>(op)] is op_info(op).
-inline std::span<const OpInfo> op_table() {
-  return {&op_info(Op{}), static_cast<size_t>(Op::k_constant)};
-}
+// Every row of ops.def, in its order: op_table()[static_cast<size_t>(op)] is op_info(op).
+inline std::span<const OpInfo> op_table() { return {&op_info(Op{}), kModelOps}; }
 
 }  // namespace split
 

@@ -1,8 +1,8 @@
 // Why a text ended. Its names are those of OpenAI's API; "cancelled" is ours.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -19,9 +19,10 @@ constexpr std::string_view name_of(FinishReason reason) {
 }
 // A name that is not known stands for an end like any other: kStop.
 constexpr FinishReason finish_reason_named(std::string_view name) {
-  const auto* const at = std::ranges::find(kFinishReasons, name);
-  return at == kFinishReasons.end() ? FinishReason::kStop
-                                    : static_cast<FinishReason>(at - kFinishReasons.begin());
+  for (size_t i = 0; i < kFinishReasons.size(); ++i) {
+    if (kFinishReasons[i] == name) return static_cast<FinishReason>(i);
+  }
+  return FinishReason::kStop;
 }
 
 }  // namespace split
