@@ -109,7 +109,7 @@ class CpuExecutor final : public Executor {
   ThreadPool& pool_;
   const Schedule& schedule_;
   const std::vector<Store::Entry*> leaves_;
-  std::vector<void*> places_;       // of buffers
+  std::vector<void*> places_;       // one for each buffer
   std::vector<TapeLoops> tapes_;    // of kernels
   std::vector<size_t> workspaces_;  // of kernels, where they begin in the arena
   std::vector<float> arena_;
@@ -135,7 +135,7 @@ CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Sche
 }
 
 void CpuExecutor::run() {
-  for (size_t b = 0; b < places_.size(); ++b) {  // which may have moved
+  for (size_t b = 0; b < places_.size(); ++b) {  // their vectors may have moved
     if (leaves_[b] != nullptr) places_[b] = leaves_[b]->bytes().data();
   }
   const ThreadPool::Step step(pool_);

@@ -202,7 +202,7 @@ const std::shared_ptr<const Node>& Cell::now() {
   node = next;
   session->cells[node.get()] = this;
   seen = base->version;
-  ++version;  // of which there may be views
+  ++version;  // views of it are stale
   return node;
 }
 

@@ -32,12 +32,12 @@ struct Cell : std::enable_shared_from_this<Cell> {
   ~Cell();
   // The node that it is now: a view is made anew where its base was written.
   const std::shared_ptr<const Node>& now();
-  void become(std::shared_ptr<const Node> next);  // and so does its base
+  void become(std::shared_ptr<const Node> next);  // its base changes too
 
   std::shared_ptr<Session> session;
   std::shared_ptr<const Node> node;
   uint64_t version = 0;
-  std::shared_ptr<Cell> base;                      // of a view
+  std::shared_ptr<Cell> base;                      // set for a view
   std::vector<std::shared_ptr<const Node>> chain;  // views from the base on
   uint64_t seen = 0;                               // version of the base
   bool requires_grad = false, retains = false;

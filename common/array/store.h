@@ -25,9 +25,9 @@ class Store {
   struct Entry {
     DType dtype = DType::kF32;
     Dims dims;
-    std::vector<float> floats = {};     // of F32, F16 and BF16
-    std::vector<int32_t> numbers = {};  // of I32, U8 and BOOL
-    std::vector<int64_t> wides = {};    // of I64
+    std::vector<float> floats = {};     // F32, F16 and BF16
+    std::vector<int32_t> numbers = {};  // I32, U8 and BOOL
+    std::vector<int64_t> wides = {};    // I64
     bool state = false;                 // plans may write it
     std::shared_ptr<Remote> remote = nullptr;
     bool changed = true;           // since it was sent there

@@ -39,7 +39,7 @@ class Value {
   Dims dims() const;
   DType dtype() const;
   // --- Looked at, and so computed
-  double item() const;  // of one element
+  double item() const;  // the only element
   template <typename T = float>
   std::vector<T> to_vector() const;
   OwnedTensor values() const;

@@ -147,7 +147,7 @@ struct Heads {
 
   size_t count, kv, dim;  // of queries, of keys and values, channels of each
   uint32_t window;        // keys that a row sees at most; 0: all
-  bool both_ways;         // and as many behind it
+  bool both_ways;         // the window holds as many keys behind the row
   bool biased;            // scores, by their keys' places beside the row's
 };
 

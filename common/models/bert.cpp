@@ -17,7 +17,7 @@ struct Traits {
   std::string_view model_type;
   bool counted = false;    // positions count tokens, from behind padding's id on
   bool biased = false;     // scores, by places beside each other: one table for all blocks
-  const char* query = "";  // of an attention's names
+  const char* query = "";  // name of an attention's query
   const char* key = "";
   const char* value = "";
   const char* out = "";

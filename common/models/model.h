@@ -45,7 +45,7 @@ struct ModelConfig {
   std::vector<int> stops = {};  // all of them
   Marks marks = Marks::kNone;
   int padding = -1;         // the token of that, where marks are positions
-  bool final_norm = false;  // of an encoder, behind its last block
+  bool final_norm = false;  // an encoder has one behind its last block
   bool ranks = false;       // it scores pairs: its classifier has one label
 
   bool encodes() const { return kind == ModelKind::kEncoder; }

@@ -145,7 +145,7 @@ std::vector<NamedOutput> Optimiser::updates(std::span<const Tensor> gradients) c
       c2 = state(correction(i, 2)) * real(o.beta2) + real(1 - o.beta2);
       out.push_back({correction(i, 1).name, c1});
       out.push_back({correction(i, 2).name, c2});
-      if (o.cycled) {  // of the beta1 that is now, as PyTorch has it
+      if (o.cycled) {  // uses the present beta1, as PyTorch does
         beta1 = input(beta_name(i), DType::kF32, {});
         c1 = 1.0f - pow(beta1, state(kStep) + 1.0f);
       }

@@ -51,7 +51,7 @@ class Optimiser {
   std::vector<Tensor> leaves() const;  // of all parameters, in order
   // The input that has group i's rate, F32 [].
   static std::string rate_name(size_t group);
-  static std::string beta_name(size_t group);  // of one whose beta1 is cycled
+  static std::string beta_name(size_t group);  // state of a group whose beta1 is cycled
   // Returns what parameters and state become by the gradients of leaves(), by name.
   std::vector<NamedOutput> updates(std::span<const Tensor> gradients) const;
   std::vector<State> states() const;

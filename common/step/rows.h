@@ -20,7 +20,7 @@ struct SequenceRows {
   uint32_t width = 0;                    // of `hidden`
   Phase phase = Phase::kPrompt;
   Wanted wanted = Wanted::kLast;
-  uint32_t second = 0;  // of a pair of texts the second's first row; 0: it is one text
+  uint32_t second = 0;  // first row of a pair's second text; 0: a single text
 
   uint32_t count() const;
   size_t wanted_count() const { return wanted.count(count()); }

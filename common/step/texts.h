@@ -20,7 +20,7 @@ struct TextRows {
   std::span<const float> hidden = {};      // [rows, width]
   uint32_t width = 0;
   Wanted wanted = Wanted::kAll;
-  std::span<const uint32_t> seconds = {};  // of each, as SequenceRows has it, or none
+  std::span<const uint32_t> seconds = {};  // one a text, as in SequenceRows; or empty
 
   size_t count() const { return std::accumulate(lengths.begin(), lengths.end(), size_t{0}); }
   size_t wanted_count() const {

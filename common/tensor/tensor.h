@@ -37,7 +37,7 @@ struct Node {
   std::string name;            // inputs and weights: what it is bound to
   float value = 0;             // constants
   std::shared_ptr<Home> home;  // leaves that have values outside of a step
-  std::shared_ptr<const GradientRule> rule;  // of a function that a caller defined
+  std::shared_ptr<const GradientRule> rule;  // set for a function that a caller defined
 
   Node() = default;
   Node(const Node&) = delete;

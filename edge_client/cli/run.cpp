@@ -396,9 +396,8 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   }
   const Options& options = line.options;
   if (options.list_devices) {
-    for (const ListedDevice& device : list_devices()) {
+    for (const ListedDevice& device : list_devices())
       world.console.out(wrapped(device.text + "\n", world.console.columns));
-    }
     return 0;
   }
   if (options.plan) {

@@ -119,7 +119,7 @@ TEST(OpsGoldens, FindAValueThatIsSpoiltAndNothingElse) {
   const std::string bytes(reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size());
   const size_t at = text.find(bytes);
   ASSERT_NE(at, text.npos);
-  text[at + 2] = static_cast<char>(text[at + 2] ^ 8);  // of the first number's mantissa
+  text[at + 2] = static_cast<char>(text[at + 2] ^ 8);  // a bit of the first number's mantissa
   {
     AtomicFile out(file);
     out.append(std::as_bytes(std::span(text)));

@@ -116,7 +116,7 @@ class Encoders : public testing::TestWithParam<std::tuple<const char*, const cha
   std::optional<Loaded> loaded_;
   std::vector<std::vector<int32_t>> texts_;
   std::vector<uint32_t> seconds_;  // the first token of each text's second part, or 0
-  std::vector<Json> errors_;       // of the texts, in float32
+  std::vector<Json> errors_;       // errors of the texts in float32
 };
 
 std::string device_name_of(const auto& info) {
@@ -299,7 +299,7 @@ TEST_P(PairModels, PairsHaveTheIdsTypesAndScoresOfSentenceTransformers) {
 // The shorter text keeps all that it may, as the library tokenizers cuts pairs.
 TEST(PairModels, TheLongerTextIsCutFirst) {
   const Golden golden("models/rerank-xlmr");
-  const Sentences sentences = sentences_of(golden);  // of 64 tokens, four of them added
+  const Sentences sentences = sentences_of(golden);  // has 64 tokens at most, four of them added
   const auto tokenizer = load_tokenizer(golden.checkpoint.path());
   const auto lengths = [&](size_t query, size_t document) {
     const std::vector<int32_t> q(query, 10), d(document, 11);

@@ -17,7 +17,7 @@ namespace split::ops {
 struct Call {
   const Json& json;  // the whole case
   const std::map<std::string, Tensor>& inputs;
-  Home& home;  // of the inputs
+  Home& home;  // home of the inputs
 
   const Tensor& operator[](const char* name) const;
   const Tensor* find(const char* name) const;

@@ -39,7 +39,7 @@ constexpr std::string_view kRounding =
     "  uint bits = floatBitsToUint(x), sign = bits & 0x80000000u, size = bits & 0x7fffffffu;\n"
     "  if (size >= 0x7f800000u) return x;\n"
     "  if (size >= 0x477ff000u) return uintBitsToFloat(sign | 0x7f800000u);\n"
-    "  int lost = size < 0x38800000u ? 13 + 113 - int(size >> 23) : 13;\n"  // of its mantissa
+    "  int lost = size < 0x38800000u ? 13 + 113 - int(size >> 23) : 13;\n"  // bits of the mantissa
     "  if (lost > 24) return uintBitsToFloat(sign);\n"
     "  uint whole = (size & 0x7fffffu) | 0x800000u, one = 1u << uint(lost);\n"
     "  uint rounded = (whole + (one >> 1) - 1u + ((whole >> uint(lost)) & 1u)) & ~(one - 1u);\n"

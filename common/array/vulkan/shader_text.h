@@ -66,7 +66,7 @@ class ShaderText {
   std::set<std::string> defined_;
   std::set<size_t> loads_;
   std::set<uint32_t> gets_, puts_;
-  std::map<uint32_t, DType> types_;  // of bindings that have no floats
+  std::map<uint32_t, DType> types_;  // bindings without floats
   std::set<DType> parts_;
   bool wide_ = false;  // it computes in 64 bits
 };

@@ -79,7 +79,7 @@ class VulkanExecutor final : public Executor {
   std::vector<Command> commands_;
   Handle<VkDescriptorPool> sets_;
   std::vector<Segment> segments_;
-  std::map<size_t, std::vector<std::byte>> results_;  // of temporaries that were looked at
+  std::map<size_t, std::vector<std::byte>> results_;  // temporaries that were read
 };
 
 Lanes lanes_of(const Core& core) {

@@ -113,7 +113,7 @@ class CpuExecutable : public Executable {
   std::vector<bool> stores_kv_;             // of the steps
   RowRuns runs_;                            // of the present step
   std::vector<KeyRange> windowed_;          // of the present attention
-  std::vector<float> bias_;                 // of each head, by spread_bias()
+  std::vector<float> bias_;                 // by head, as spread_bias() lays it out
   size_t bias_places_ = 0, bias_stride_ = 0;
 };
 

@@ -16,7 +16,7 @@ namespace split {
 // The rows of a step, of all its sequences one after the other.
 struct GatheredRows {
   void clear(size_t sequences, const Limits& limits);
-  // Those of the sequence that has this number in the step. Of an encoder each row sees all of
+  // Rows of the sequence that has this number in the step. In an encoder each row sees all of
   // them, else those before it.
   void add(uint32_t sequence, const SequenceRows& rows, const ModelConfig& config);
   // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the

@@ -22,7 +22,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 ARCHS = {"gpt2": "gpt2", "llama|smollm|agent": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "bge-m3|e5": "xlm-roberta",
          "minilm|bge": "bert", "modernbert": "modernbert", "mpnet": "mpnet", "embeddinggemma": "embeddinggemma"}
 ENCODERS = "minilm|bge|e5|modernbert|mpnet|embeddinggemma"
-SIZES = {"mpnet": "mpnet-base", "embeddinggemma": "300m"}  # of names that are no size
+SIZES = {"mpnet": "mpnet-base", "embeddinggemma": "300m"}  # sizes that the names do not say
 KEYS = 128  # that each sequence of a batch sees, as bench/steps.h has it
 # Kinds of steps: how many make one time, and how many times make that of a round.
 CPU = {"decode": (12, 1), "prefill": (1, 1), "batch": (6, 1), "embed": (1, 1)}
