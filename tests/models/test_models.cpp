@@ -73,11 +73,13 @@ TEST(Models, TheLastTwoBlocksOfXlHave65Megabytes) {
 
 // Said by their names before any file of weights is read: those have tensors that say less.
 TEST(Models, RefusesOtherModelsByName) {
-  for (const char* type : {"mpnet", "xlm-roberta", "modernbert", "qwen3_moe", ""}) {
-    EXPECT_EQ(message_of([&] { tensor_names(cat(R"({"model_type": ")", type, "\"}")); }),
-              cat("[config.json] model_type: expected \"gpt2\", \"bert\", \"llama\", \"mistral\", "
-                  "\"qwen2\", \"qwen3\", \"gemma2\" or \"gemma3_text\", got '",
-                  type, "'"));
+  for (const char* type : {"deberta-v2", "electra", "gpt_neox", "qwen3_moe", ""}) {
+    EXPECT_EQ(
+        message_of([&] { tensor_names(cat(R"({"model_type": ")", type, "\"}")); }),
+        cat("[config.json] model_type: expected \"gpt2\", \"bert\", \"roberta\", \"xlm-roberta\", "
+            "\"mpnet\", \"llama\", \"mistral\", "
+            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\" or \"modernbert\", got '",
+            type, "'"));
   }
   for (const char* type : {"gpt2", "bert", "llama"}) {
     EXPECT_EQ(

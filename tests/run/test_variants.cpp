@@ -138,8 +138,9 @@ TEST(Variants, NameWhatIsNotSupported) {
   };
   EXPECT_EQ(refusal_of(base_config()), "");
   EXPECT_EQ(with("model_type", "gpt_neo"),
-            "[config.json] model_type: expected \"gpt2\", \"bert\", \"llama\", \"mistral\", "
-            "\"qwen2\", \"qwen3\", \"gemma2\" or \"gemma3_text\", got 'gpt_neo'");
+            "[config.json] model_type: expected \"gpt2\", \"bert\", \"roberta\", \"xlm-roberta\", "
+            "\"mpnet\", \"llama\", \"mistral\", "
+            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\" or \"modernbert\", got 'gpt_neo'");
   EXPECT_EQ(with("activation_function", "quick_gelu"),
             "[config.json] activation_function: expected gelu_new, gelu, relu or silu, got "
             "'quick_gelu'");
