@@ -8,7 +8,7 @@ namespace split::http {
 
 using Handler = std::function<Response(const Request&)>;
 
-// Who may use a route: clients that the guard lets in, or anybody.
+// Says who may use a route: clients that the guard lets in, or anybody.
 enum class Access : uint8_t { kGuarded, kOpen };
 
 // A field of a request's query or body. The texts are literals.

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "device/cpu/kernels/fold16.h"
-#include "device/cpu/kernels/head_keys.h"
 #include "device/cpu/kernels/ops.h"
 #include "device/cpu/kernels/seen_keys.h"
 #include "device/cpu/kernels/vec.h"
