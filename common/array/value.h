@@ -60,6 +60,7 @@ class Value {
   Value clone() const;
 
   // --- In place
+  using Self = Value&;
   Value operator[](const Indices& indices) const { return get(*this, indices); }
   Value& assign(const Tensor& x);  // broadcast to its shape, in its type
   Value& set_(const Indices& indices, const Tensor& value, bool accumulate = false);
@@ -74,20 +75,20 @@ class Value {
   Value& add_(const Tensor& z, float alpha = 1) { return assign(add(*this, z, alpha)); }
   Value& sub_(const Tensor& z, float alpha = 1) { return assign(sub(*this, z, alpha)); }
 #define UNARY(name, ...) \
-  Value& name##_() { return assign(split::name(*this)); }
+  Self name##_() { return assign(split::name(*this)); }
 #define WHOLE_UNARY UNARY
 #include "tensor/ops.def"
 #define UNARY(name, ...) \
-  Value& name##_() { return assign(split::name(*this)); }
+  Self name##_() { return assign(split::name(*this)); }
 #define BINARY(name, ...) \
-  Value& name##_(const Tensor& z) { return assign(split::name(*this, z)); }
+  Self name##_(const Tensor& z) { return assign(split::name(*this, z)); }
 #define WHOLE_BINARY BINARY
 #include "tensor/library.def"
 // clang-format off
-#define SPLIT_OF_TWO(name) Value& name##_(const Tensor& z) { return assign(split::name(*this, z)); }
+#define SPLIT_OF_TWO(name) Self name##_(const Tensor& z) { return assign(split::name(*this, z)); }
   SPLIT_OF_TWO(mul) SPLIT_OF_TWO(div) SPLIT_OF_TWO(maximum) SPLIT_OF_TWO(minimum) SPLIT_OF_TWO(remainder)
   SPLIT_OF_TWO(ldexp) SPLIT_OF_TWO(fmax) SPLIT_OF_TWO(fmin)
-#define SPLIT_OF_ONE(name) Value& name##_() { return assign(split::name(*this)); }
+#define SPLIT_OF_ONE(name) Self name##_() { return assign(split::name(*this)); }
   SPLIT_OF_ONE(frac) SPLIT_OF_ONE(deg2rad) SPLIT_OF_ONE(rad2deg) SPLIT_OF_ONE(log2) SPLIT_OF_ONE(log10)
   SPLIT_OF_ONE(erfc) SPLIT_OF_ONE(sinc) SPLIT_OF_ONE(digamma) SPLIT_OF_ONE(sgn) SPLIT_OF_ONE(selu)
   SPLIT_OF_ONE(elu) SPLIT_OF_ONE(absolute) SPLIT_OF_ONE(arccos) SPLIT_OF_ONE(arccosh) SPLIT_OF_ONE(arcsin)

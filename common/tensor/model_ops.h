@@ -1,17 +1,18 @@
 #pragma once
 
-#include <cstddef>
+#include <iterator>
 
 namespace split {
 
-// Rows of ops.def, which come first in Op: the operations of models and their devices.
-inline constexpr size_t kModelOps = 0
-#define UNARY(...) +1
-#define BINARY(...) +1
-#define REDUCE(...) +1
-#define VIEW(...) +1
-#define KERNEL(...) +1
+#define UNARY(...) true,
+#define BINARY UNARY
+#define REDUCE UNARY
+#define VIEW UNARY
+#define KERNEL UNARY
+inline constexpr bool kEachModelOp[] = {
 #include "tensor/ops.def"
-    ;
+};
+// Rows of ops.def, which come first in Op: the operations of models and their devices.
+inline constexpr size_t kModelOps = std::size(kEachModelOp);
 
 }  // namespace split

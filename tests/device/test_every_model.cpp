@@ -115,7 +115,8 @@ TEST_P(EveryDevice, ModelsKeepKeysAndValuesInBlocks) {
 
 const std::string kGoldens[] = {"demo", "rand-a", "rand-b", "rand-c"};
 // Those of tests/models and tests/run/test_encoders.
-const std::string kFamilies[] = {"bert", "llama3", "qwen2", "qwen3", "mistral", "gemma2", "gemma3"};
+const std::string kFamilies[] = {"bert",  "roberta", "xlmr",    "mpnet",  "modernbert", "llama3",
+                                 "qwen2", "qwen3",   "mistral", "gemma2", "gemma3"};
 
 TEST(EveryModel, HasGoldens) {
   std::set<std::string> golden;
