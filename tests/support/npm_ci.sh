@@ -11,7 +11,9 @@ mkdir -p "$folder"
 cp "$source"/package.json "$source"/package-lock.json "$folder"
 cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed" || {
   errors=$folder/npm.log
-  npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error 2> "$errors" || {
+  npm_with() { npm "$1" --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error 2> "$errors"; }
+  # Some versions' ci wants the packages of all other platforms in the lock file; install takes the same versions and hashes.
+  npm_with ci || { grep -q 'Missing: .* from lock file' "$errors" && npm_with install; } || {
     if grep -qE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ERR_SOCKET_TIMEOUT' "$errors"; then
       echo "$(basename "$source"): skipped, npm's registry cannot be reached"
       exit 77
