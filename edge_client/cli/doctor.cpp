@@ -214,7 +214,7 @@ std::string Doctor::one_token() {
                          loader_->retry(),
                          interrupt_};
   SplitCounts counts;
-  return cat(computed(run, counts), " with cut ", place_->name(), ", loaded after ", loaded,
+  return cat(computed(run, counts), " with cut ", place_->cut.name(), ", loaded after ", loaded,
              ", computed after ", static_cast<int64_t>(counts.ms), " ms");
 }
 
@@ -266,7 +266,8 @@ std::string Doctor::plan() {
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   const Place& best = places[pick.place];
   return cat(plan_words(places, report.input), "; best for --goal ", goal_name(report.goal), ": ",
-             words_of(best), best.cut.value_or(0) > 0 ? "" : cat(" (--cut ", best.name(), ")"),
+             best.cut.words(),
+             best.cut > 0 && !best.cut.is_cloud() ? "" : cat(" (--cut ", best.cut.name(), ")"),
              "; ", pick_words(pick, places, report.pace));
 }
 
@@ -274,8 +275,9 @@ std::string Doctor::plan() {
 std::string Doctor::text() {
   const PlanReport report = forecasts_->plan(info_.id, {});
   const std::vector<Place> places = price_places(report.input);
-  const Place& at = places.at(place_->all_on_cloud ? 0 : 1 + static_cast<size_t>(place_->cut));
-  std::string words = cat("at cut ", place_->name(), ": ");
+  const Place& at =
+      places.at(place_->cut.is_cloud() ? 0 : 1 + static_cast<size_t>(place_->cut.blocks()));
+  std::string words = cat("at cut ", place_->cut.name(), ": ");
   words += at.token_ms && at.first_token_ms
                ? cat("the first word after ", fixed(*at.first_token_ms / 1000, 2), " s, then ",
                      fixed(*at.token_ms, 1), " ms a token")

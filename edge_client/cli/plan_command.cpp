@@ -66,7 +66,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
   const std::vector<Place> places = price_places(report.input);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   world.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
-                        places[pick.place].name(), ": ", pick_words(pick, places, report.pace),
+                        places[pick.place].cut.name(), ": ", pick_words(pick, places, report.pace),
                         ".\n"));
 }
 

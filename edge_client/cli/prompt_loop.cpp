@@ -33,8 +33,8 @@ std::string in_short(const Receipt& receipt) {
   char times[96];
   std::snprintf(times, sizeof times, "first after %.0f ms, %.1f tokens/s", receipt.first_token_ms,
                 receipt.tokens_per_second());
-  return cat("cut ", receipt.cut, ", ", receipt.prompt_tokens, " in, ", receipt.tokens, " out, ",
-             times, ", seed ", receipt.seed);
+  return cat("cut ", receipt.cut.name(), ", ", receipt.prompt_tokens, " in, ", receipt.tokens,
+             " out, ", times, ", seed ", receipt.seed);
 }
 
 class Loop {
@@ -121,8 +121,8 @@ void Loop::cut(const std::string& value) {
                                        follows_ ? ", cloud or auto, got " : " or cloud, got ",
                                        value.empty() ? "nothing" : shown(value)));
   }
-  engine_.move_cut(cut ? static_cast<int>(*cut) : Move::kCloud);
-  say(cat("texts run at cut ", engine_.present()->place.name(), " from now on"));
+  engine_.move_cut(cut ? Cut(static_cast<int>(*cut)) : Cut::cloud());
+  say(cat("texts run at cut ", engine_.present()->place.cut.name(), " from now on"));
 }
 
 void Loop::save(const std::string& name) {

@@ -146,7 +146,7 @@ void Run::moved(const Move& move, const std::string& words) {
   if (!words.empty()) return lines_.tell(words);
   if (engine_.follows())
     say_beside(move.to == 0 ? "the text goes on here alone"
-                            : cat("the text goes on at cut ", move.to));
+                            : cat("the text goes on at cut ", move.to.name()));
 }
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {

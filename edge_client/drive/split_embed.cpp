@@ -43,7 +43,7 @@ void embed_part(const SplitContext& run, TextRows texts, const Sentences& senten
   const auto channels = static_cast<size_t>(run.model.config().channels);
   const Point end = sentences.point();
   counts.work.rows += texts.count();
-  if (run.place.all_on_cloud) {
+  if (run.place.cut.is_cloud()) {
     texts.range.to = end;
     const auto pooled = ask(run, texts, true, sentences.dimensions(), counts);
     out.values.insert(out.values.end(), pooled.begin(), pooled.end());
@@ -52,10 +52,10 @@ void embed_part(const SplitContext& run, TextRows texts, const Sentences& senten
   }
   std::vector<float> rows;
   if (run.place.cut > 0) {
-    texts.range.to = run.place.cut;
+    texts.range.to = run.place.cut.blocks();
     rows = ask(run, texts, false, channels, counts);
     ++out.trips;
-    texts.range.from = run.place.cut;
+    texts.range.from = run.place.cut.blocks();
     texts.tokens = {};
     texts.hidden = rows;
     texts.width = static_cast<uint32_t>(channels);

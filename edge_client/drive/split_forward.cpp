@@ -11,7 +11,7 @@ constexpr std::chrono::milliseconds kLook{50};
 
 }  // namespace
 
-SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
+SplitForward::SplitForward(CloudLink& cloud, const Model& model, Cut cut, Batcher* tail,
                            const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
                            Requester requester, const Moving* moving)
     : waiter_(waiter),

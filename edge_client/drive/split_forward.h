@@ -28,7 +28,7 @@ struct Moving {
 class SplitForward : public Forward {
  public:
   // Arguments as TextSession's; all but the options outlive it.
-  SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
+  SplitForward(CloudLink& cloud, const Model& model, Cut cut, Batcher* tail,
                const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
                Requester requester = {}, const Moving* moving = nullptr);
   ~SplitForward() override { close(); }
@@ -60,7 +60,7 @@ class SplitForward : public Forward {
   void close() noexcept;
 
   // CutMover::aim() and offer(); no effect if the cut cannot move. Any thread.
-  void aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
+  void aim(Cut cut, Batcher* tail, std::shared_ptr<void> keeps) {
     beside([&](CutMover& mover) { mover.aim(cut, tail, std::move(keeps)); });
   }
   void offer(Batcher& tail, std::shared_ptr<void> keeps, const LocalWeights& offer = {}) {
@@ -68,7 +68,7 @@ class SplitForward : public Forward {
   }
   // Where the text is now. Any thread.
   struct Place {
-    int cut = 0;          // may be Move::kCloud
+    Cut cut;
     uint32_t tokens = 0;  // tokens out
     std::string mover;
   };

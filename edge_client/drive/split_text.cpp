@@ -8,12 +8,9 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
   // The server's completions do not score prompts, so those go there as hidden states.
-  const bool all_on_cloud = run.place.all_on_cloud && !options.score_prompt;
-  if (all_on_cloud && run.moving == nullptr) return;
-  const int cut = all_on_cloud             ? Move::kCloud
-                  : run.place.all_on_cloud ? run.model.config().layers
-                                           : run.place.cut;
-  const bool stays = run.place.all_on_cloud && options.score_prompt;
+  const bool on_cloud = run.place.cut.is_cloud(), stays = on_cloud && options.score_prompt;
+  if (on_cloud && !stays && run.moving == nullptr) return;
+  const Cut cut = stays ? run.model.config().layers : run.place.cut;
   forward_.emplace(run.cloud, run.model, cut, stays ? nullptr : run.tail, run.retry, run.waiter,
                    counts, run.requester, stays ? nullptr : run.moving);
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
@@ -140,7 +137,7 @@ std::vector<float> final_states(const SplitContext& run, std::span<const int32_t
                                 SplitCounts& counts) {
   const Timed timed(counts.ms);
   const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
-  if (!run.place.all_on_cloud) {
+  if (!run.place.cut.is_cloud()) {
     SplitForward forward(run.cloud, run.model, run.place.cut, run.tail, run.retry, run.waiter,
                          counts, run.requester);
     const std::span<const float> states = forward.run(rows);

@@ -115,7 +115,7 @@ void Engine::load_first() {
   {
     const std::lock_guard lock(mutex_);
     now_.split = split;
-    if (split->place.all_on_cloud) now_.on_cloud = split;
+    if (split->place.cut.is_cloud()) now_.on_cloud = split;
   }
   pool_.put(loader_.hand_over());  // this connection knows the server's model
   observer_.begun(*split);
@@ -123,7 +123,7 @@ void Engine::load_first() {
     const std::lock_guard lock(mutex_);
     now_.loaded.emplace(std::move(*known));
   }
-  options_.auto_cut && split->place.all_on_cloud ? follow() : fetch_rest(*split);
+  options_.auto_cut && split->place.cut.is_cloud() ? follow() : fetch_rest(*split);
 }
 
 bool Engine::settled() const {
@@ -221,7 +221,7 @@ void Engine::follow() {
   {
     const std::lock_guard lock(mutex_);
     now_.follows = true;
-    if (now_.split->place.all_on_cloud) now_.on_cloud = now_.split;
+    if (now_.split->place.cut.is_cloud()) now_.on_cloud = now_.split;
     info = now_.split->info;
   }
   const auto say = [this](const std::string& line) { coming_.said(cat("--cut auto: ", line)); };
@@ -335,7 +335,7 @@ EngineState Engine::state() const {
     }
     if (now_.split) {
       state.fetched =
-          now_.split->place.all_on_cloud ? answers_.grown_bytes() : now_.split->counts();
+          now_.split->place.cut.is_cloud() ? answers_.grown_bytes() : now_.split->counts();
     }
     forecasts = split ? forecasts_.get() : nullptr;
   }
@@ -351,7 +351,7 @@ EngineState Engine::state() const {
     const std::optional<AvailableCut> landed = answers_.here();
     const Placement& here = landed ? landed->at->place : split->place;
     std::optional<int> lowest;
-    if (!here.all_on_cloud && !here.head_on_cloud) lowest = here.cut;
+    if (!here.cut.is_cloud() && !here.head_on_cloud) lowest = here.cut.blocks();
     state.plan = forecasts->plan(split->info.id, state.exact, lowest);
   }
   return state;
@@ -363,14 +363,14 @@ std::string Engine::plan() const {
   return receipt.plan();
 }
 
-void Engine::move_cut(int cut, bool running) {
+void Engine::move_cut(Cut cut, bool running) {
   const std::lock_guard loading(loading_);
   const std::shared_ptr<PlacedModel> now = present();
   const int layers = loader_.config().layers;
-  if (cut > layers) {
+  if (cut > layers && !cut.is_cloud()) {
     wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
   }
-  if (const auto highest = loader_.highest_cut(); highest && (cut > *highest || cut < 0)) {
+  if (const auto highest = loader_.highest_cut(); highest && cut > *highest) {
     wire::Fields::refuse("cut", cat("expected 0..", *highest, " or \"auto\": the tail's own ",
                                     "blocks run here alone"));
   }
@@ -380,7 +380,7 @@ void Engine::move_cut(int cut, bool running) {
     now_.follows = false;
   }
   answers_.go_on_at(std::nullopt);
-  const bool same = cut == (now->place.all_on_cloud ? Move::kCloud : now->place.cut);
+  const bool same = cut == now->place.cut;
   const std::shared_ptr<PlacedModel> split = same ? now : placed_at(cut);
   if (running) move_running(cut, split);
   {
@@ -392,18 +392,16 @@ void Engine::move_cut(int cut, bool running) {
 }
 
 // Returns the model for answers that begin at this cut. Call with loading_ held.
-std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
+std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
   const std::shared_ptr<PlacedModel> now = present();
-  if (cut != Move::kCloud && fetch_) {
-    if (const auto placed = fetch_->wait_for(cut)) {
+  if (!cut.is_cloud() && fetch_) {
+    if (const auto placed = fetch_->wait_for(cut.blocks())) {
       return std::make_shared<PlacedModel>(placed->at(cut));
     }
   }
   reserve_.reset();
   PlacementRequest request = options_;
-  request.all_on_cloud = cut == Move::kCloud;
-  request.cut.reset();
-  if (!request.all_on_cloud) request.cut = cut;
+  request.cut = cut;
   const Placement wanted = loader_.place(request);
   // A driver's compilers need a larger stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
@@ -433,7 +431,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(int cut) {
 }
 
 // Call with loading_ held.
-void Engine::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
+void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
   const bool exact =
       !split->rounds() &&

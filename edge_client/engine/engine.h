@@ -81,9 +81,9 @@ class Engine {
   std::string plan() const;                      // one line: what runs where; once loaded
   EngineState state() const;
 
-  // Downloads what is missing for the cut, where texts begin from then on; Move::kCloud: everything
-  // on the cloud. With `running`, running texts move there too. Throws Error, and Refused.
-  void move_cut(int cut, bool running = false);
+  // Downloads what is missing for the cut, where texts begin from then on. With `running`, running
+  // texts move there too. Throws Error, and Refused.
+  void move_cut(Cut cut, bool running = false);
   // Lets texts begin on the cloud and go on here as weights come (--cut auto). Throws Refused.
   void choose_cut();
 
@@ -122,8 +122,8 @@ class Engine {
   };
   void load_first();
   std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
-  std::shared_ptr<PlacedModel> placed_at(int cut);
-  void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
+  std::shared_ptr<PlacedModel> placed_at(Cut cut);
+  void move_running(Cut cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
   void fetch_rest(PlacedModel& split);
   void measure(const wire::ModelInfo& info);

@@ -121,7 +121,7 @@ std::string rescue_words(const std::vector<Move>& moves, size_t i, std::optional
   const bool back = i > 0 && moves[i - 1].why == Why::kCloudLost && move.to == moves[i - 1].from;
   if (!back) return "";
   return cat("the cloud answers again, and is quicker: the text goes on ",
-             move.to == Move::kCloud ? "there" : cat("at cut ", move.to));
+             move.to.is_cloud() ? "there" : cat("at cut ", move.to.name()));
 }
 
 }  // namespace split::edge

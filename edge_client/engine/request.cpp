@@ -352,7 +352,7 @@ bool EngineRequest::foreseen(const PlacedModel* split) const {
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
   const bool other = split->growing && split->exact == false && options.repeats();
-  return other ? std::make_shared<PlacedModel>(split->at(Move::kCloud)) : split;
+  return other ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
 }
 
 GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
@@ -416,7 +416,7 @@ Receipt EngineRequest::counted() const {
     describe(receipt, *split_, model->model.config(), engine_.pool().origin());
   } else {
     receipt.server = engine_.pool().origin();
-    receipt.cut = "cloud";
+    receipt.cut = Cut::cloud();
   }
   receipt.counts = now_.ended;
   for (const Running* one : running_) receipt.counts += one->told();

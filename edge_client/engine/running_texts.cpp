@@ -24,7 +24,7 @@ std::vector<RunningTexts::Answer> RunningTexts::list() const {
   return all;
 }
 
-void RunningTexts::move(int cut, const std::shared_ptr<PlacedModel>& split) {
+void RunningTexts::move(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   const std::lock_guard lock(mutex_);
   for (Entry* entry : entries_) {
     entry->text_.aim(cut, split ? split->batcher() : nullptr, split);
@@ -41,7 +41,7 @@ void RunningTexts::choose_by(Forecasts& forecasts, std::function<void(const std:
 std::optional<FastestCut::Now> RunningTexts::choice() const {
   if (forecasts_ == nullptr || !offered_) return std::nullopt;
   const Placement& place = offered_->at->place;
-  return forecasts_->choose(place.cut, place.head_on_cloud);
+  return forecasts_->choose(place.cut.blocks(), place.head_on_cloud);
 }
 
 std::shared_ptr<PlacedModel> RunningTexts::next() const {
@@ -49,19 +49,17 @@ std::shared_ptr<PlacedModel> RunningTexts::next() const {
   const std::optional<FastestCut::Now> now = choice();
   if (!now) return nullptr;
   const PlacedModel& landed = *offered_->at;
-  const bool moves = !next_ || next_->place.all_on_cloud == now->begin.has_value() ||
-                     next_->place.cut != now->begin.value_or(0);
+  const bool moves = !next_ || next_->place.cut != now->begin;
   if (moves || next_->tail != landed.tail || next_->exact != offered_->exact) {
-    next_ = std::make_shared<PlacedModel>(landed.at(now->begin.value_or(Move::kCloud)));
+    next_ = std::make_shared<PlacedModel>(landed.at(now->begin));
     next_->exact = next_->rounds() ? false : offered_->exact;
     if (exact_only_) next_->leaves_lost_cloud &= next_->exact.value_or(false);
   }
   std::shared_ptr<PlacedModel> next = next_;
   // Tells only when the places change, not their figures.
-  const std::optional<int> begin = now->begin;
   const std::string words = words_of(*now);
-  const bool news = !words.empty() && (!told_begin_ || *told_begin_ != begin);
-  if (news) told_begin_ = begin;
+  const bool news = !words.empty() && told_begin_ != now->begin;
+  if (news) told_begin_ = now->begin;
   const auto tell = tell_;
   lock.unlock();
   if (news && tell) tell(words);
@@ -98,7 +96,7 @@ void RunningTexts::offer_to(Entry& entry) const {
   if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
   const std::optional<FastestCut::Now> now = choice();
   entry.text_.offer(*offered_->at->batcher(), offered_->at,
-                    {.lowest = offered_->at->place.cut,
+                    {.lowest = offered_->at->place.cut.blocks(),
                      .offloads = place_ && !now,
                      .quicker = now ? now->here : std::nullopt,
                      .whole_at = offered_->whole_at});

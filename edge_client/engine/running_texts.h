@@ -52,7 +52,7 @@ class RunningTexts {
 
   // Moves each text that can as soon as its mover has brought the rows: to this model, unless it
   // has the stages already; or to the cloud.
-  void move(int cut, const std::shared_ptr<PlacedModel>& split);
+  void move(Cut cut, const std::shared_ptr<PlacedModel>& split);
   // Lets running and coming texts go on at this cut, until another is named; nullopt: they stay.
   void go_on_at(const std::optional<AvailableCut>& place);
   // The weights that are here, whether or not texts use them.
@@ -86,7 +86,7 @@ class RunningTexts {
   Forecasts* forecasts_ = nullptr;  // make the choice; null: texts go on where the weights are
   std::function<void(const std::string&)> tell_;
   mutable std::shared_ptr<PlacedModel> next_;
-  mutable std::optional<std::optional<int>> told_begin_;  // the beginning that tell_ had last
+  mutable std::optional<Cut> told_begin_;  // the beginning that tell_ had last
   std::optional<bool> exact_;
 };
 

@@ -248,10 +248,10 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
       refuse(
           "--head: expected no --cut auto beside it, which places the head "
           "too");
-    options.all_on_cloud = true;
+    options.cut = Cut::cloud();
     options.auto_cut = !options.embed;  // an embedding is a single step
   } else if (words.cut == "cloud") {
-    options.all_on_cloud = true;
+    options.cut = Cut::cloud();
   } else if (flags.given("cut")) {
     const auto k = parse_u64(words.cut, 0, 1024);
     if (!k)
@@ -261,7 +261,8 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
   if (!options.tail.empty()) {
     if (words.cut == "cloud" || words.head == "cloud")
       refuse("--tail: expected no --cut cloud or --head cloud beside it: its blocks run here");
-    options.all_on_cloud = options.auto_cut = false;  // without a number the loader chooses
+    if (options.cut == Cut::cloud()) options.cut.reset();  // the loader chooses
+    options.auto_cut = false;
     if (options.any_model)
       refuse("--any-model: expected no --tail beside it, which makes two models of one");
   }
@@ -273,7 +274,7 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
   options.head_on_cloud = words.head == "cloud";
   options.head_given = flags.given("head");
   if (!flags.given("moves")) return;
-  if (options.head_on_cloud || options.all_on_cloud || options.embed)
+  if (options.head_on_cloud || options.cut == Cut::cloud() || options.embed)
     refuse(
         "--moves: expected no --cut cloud or auto, --head cloud or --embed "
         "beside it");

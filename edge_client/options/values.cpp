@@ -41,15 +41,14 @@ void read_moves(std::string_view text, Options& options) {
           "N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on "
           "the cloud, or all");
     const ScheduledMove move{static_cast<uint32_t>(*at),
-                             cloud ? Move::kCloud : static_cast<int>(*cut)};
+                             cloud ? Cut::cloud() : Cut(static_cast<int>(*cut))};
     if (!options.moves.empty() && move.at <= options.moves.back().at) expected("rising N");
     options.moves.push_back(move);
   }
   if (options.moves.empty()) expected("N:K,... like 0:6,12:2");
   if (options.moves[0].at > 0) return;
   if (options.cut) expected("no 0: beside --cut");
-  options.all_on_cloud = options.moves[0].cut == Move::kCloud;
-  if (!options.all_on_cloud) options.cut = options.moves[0].cut;
+  options.cut = options.moves[0].cut;
   options.moves.erase(options.moves.begin());
 }
 

@@ -36,21 +36,23 @@ std::string_view words_of(Constraint bound) {
 
 InitialPlacement initial_placement(const BeginInput& in) {
   InitialPlacement begin{.cut = in.cut, .head_on_cloud = in.head_cloud};
-  const bool moves = in.follows && in.on_cloud;
+  const bool moves = in.follows && in.cut.is_cloud();
   if (moves && in.cloud_lost) {
     begin.cut = 0;
     begin.why = Why::kCloudLost;
     return begin;
   }
   begin.bound = moves ? bound_of(in.sessions, true) : Constraint::kNone;
-  if (in.on_cloud && begin.bound == Constraint::kNone) {
-    begin.cut.reset();
+  if (in.cut.is_cloud() && begin.bound == Constraint::kNone) {
     if (moves) begin.why = Why::kOnlyFit;  // no weights are here yet
     return begin;
   }
-  if (begin.bound != Constraint::kNone) begin.why = Why::kOnlyFit;
+  if (begin.bound != Constraint::kNone) {
+    begin.cut = in.fixed;
+    begin.why = Why::kOnlyFit;
+  }
   const bool open = !in.head_given && (!in.follows || moves);
-  begin.head_is_large = open && in.cut > 0 && in.head_blocks > kLargeHead;
+  begin.head_is_large = open && begin.cut > 0 && in.head_blocks > kLargeHead;
   begin.head_on_cloud |= begin.head_is_large;
   return begin;
 }

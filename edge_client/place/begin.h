@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "edge_client/place/cut.h"
 #include "edge_client/place/why.h"
 
 namespace split::edge {
@@ -30,8 +31,8 @@ std::string_view words_of(Constraint bound);
 
 struct BeginInput {
   // Requests.
-  int cut = 0;              // the named or default one
-  bool on_cloud = false;    // the cloud generates the text, whatever the cut
+  Cut cut;                  // the named or default one
+  int fixed = 0;            // the cut of a text that cannot follow the weights
   bool follows = false;     // the text may leave the cloud as weights come
   bool head_given = false;  // head_cloud was named, or the text needs it
   bool head_cloud = false;  // the head runs on the cloud
@@ -42,7 +43,7 @@ struct BeginInput {
 };
 
 struct InitialPlacement {
-  std::optional<int> cut = {};  // nullopt: everything is on the cloud
+  Cut cut;
   Why why = Why::kAsked;
   bool head_on_cloud = false, head_is_large = false;  // large: that put it on the cloud
   Constraint bound = Constraint::kNone;  // why a text that would have followed the weights stays

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/place/cut.h"
 #include "edge_client/place/why.h"
 #include "tensor/shape.h"
 
@@ -24,9 +25,8 @@ struct Traffic {
 
 // A move of the cut.
 struct Move {
-  uint32_t at = 0;                   // tokens out
-  static constexpr int kCloud = -1;  // everything on the cloud
-  int from = 0, to = 0;
+  uint32_t at = 0;  // tokens out
+  Cut from, to;
   Why why = Why::kAsked;
   double token_ms = 0, there_ms = 0;  // measured before, forecast after; 0: unknown
   uint64_t rows = 0, bytes = 0;       // computed again for it; sent and received

@@ -18,7 +18,7 @@ bool keeps_pace(const PlaceInput& in) { return !in.token_ms || *in.token_ms * in
 
 bool goes_for(const PlaceInput& in, Why why) { return in.going && in.going->why == why; }
 
-uint32_t rows_lacking(const PlaceInput& in, int cut) {
+uint32_t rows_lacking(const PlaceInput& in, Cut cut) {
   const bool begun = in.going && in.going->cut == cut;
   return in.rows - (begun ? std::min(in.rows, in.prepared_rows) : 0);
 }
@@ -26,13 +26,14 @@ uint32_t rows_lacking(const PlaceInput& in, int cut) {
 // Layer rows that a move saves the cloud, less its cost: past rows through the blocks that stay
 // there, and preparations for another cut in vain. A cut that the whole model will soon replace
 // saves only until then.
-double saves_cloud(const PlaceInput& in, int cut) {
+double saves_cloud(const PlaceInput& in, Cut cut) {
   double tokens = in.tokens_left;
   if (cut > 0 && in.whole_ms) {
     tokens = in.token_ms ? std::min(tokens, *in.whole_ms / std::max(*in.token_ms, 1e-3)) : 0;
   }
   const bool thrown = in.going && in.going->cut != cut;
-  return (std::min(in.cut, in.layers) - cut) * tokens - double{1} * cut * rows_lacking(in, cut) -
+  const int blocks = cut.blocks(in.layers);
+  return (in.cut.blocks(in.layers) - blocks) * tokens - double{1} * blocks * rows_lacking(in, cut) -
          (thrown ? static_cast<double>(in.prepared_layer_rows) : 0);
 }
 
@@ -68,7 +69,7 @@ std::optional<Decision> spares_cloud(const PlaceInput& in) {
   if (!in.offloads || !in.lowest) return std::nullopt;
   std::optional<Decision> best;
   double most = 0;
-  const auto look = [&](int cut) {
+  const auto look = [&](Cut cut) {
     if (cut >= in.cut || (cut > 0 && cut < in.lowest_quick)) return;
     if (const double saved = saves_cloud(in, cut); saved > most) {
       most = saved;
@@ -82,9 +83,9 @@ std::optional<Decision> spares_cloud(const PlaceInput& in) {
 
 std::optional<Decision> follows_wish(const PlaceInput& in) {
   if (!in.lowest) return std::nullopt;
-  const int own = in.before_wish.value_or(in.cut);
+  const Cut own = in.before_wish.value_or(in.cut);
   const int lowest = std::max(*in.lowest, in.lowest_quick);
-  const int cut = in.want ? std::min(own, std::max(*in.want, lowest)) : own;
+  const Cut cut = in.want ? std::min(own, Cut(std::max(*in.want, lowest))) : own;
   if (cut == in.cut && !goes_for(in, Why::kAskedByCloud)) return std::nullopt;
   return Decision{cut, Why::kAskedByCloud};
 }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/resources/clock.h"
+#include "edge_client/place/cut.h"
 #include "edge_client/place/why.h"
 
 namespace split::edge {
@@ -14,14 +15,14 @@ namespace split::edge {
 using Moment = Clock::time_point;
 
 struct Decision {
-  int cut = 0;
+  Cut cut;
   Why why = Why::kAsked;
   bool operator==(const Decision&) const = default;
 };
 
 // A cut to move to for speed alone.
 struct FasterCut {
-  int cut = 0;
+  Cut cut;
   double token_ms = 0;  // forecast there
   double row_ms = 0;    // time of both sides to bring a past row there
 };
@@ -36,20 +37,21 @@ struct LocalWeights {
 };
 
 struct PlaceInput {
-  // The text. A cut of layers + 1, here and below, is the cloud altogether.
-  int layers = 0, cut = 0;
+  // The text.
+  int layers = 0;
+  Cut cut;
   uint32_t rows = 0;                         // rows of its past
   uint32_t tokens_left = 0;                  // tokens that may still come
   bool named = false;                        // its cut was named
-  std::optional<int> before_wish = {};       // its cut before the cloud's wish moved it
-  std::optional<int> came_from = {};         // its cut before it moved here to spare the cloud
+  std::optional<Cut> before_wish = {};       // its cut before the cloud's wish moved it
+  std::optional<Cut> came_from = {};         // its cut before it moved here to spare the cloud
   std::optional<double> token_ms = {};       // the last tokens' mean; none: too few
   std::optional<Decision> going = {};        // the move in preparation
   uint32_t prepared_rows = 0;                // rows that it has by now
   uint64_t prepared_layer_rows = 0;          // the cloud's layer rows spent on them
   int slow_runs = 0;                         // consecutive runs of its tokens slower than `quicker`
   bool at_its_token = false;                 // the move has a token of its own
-  std::optional<int> fled_from = {};         // its cut before the cloud was lost
+  std::optional<Cut> fled_from = {};         // its cut before the cloud was lost
   std::optional<double> fled_token_ms = {};  // token time before that
   std::optional<double> since_move_ms = {};  // since the last move
   std::optional<double> since_wish_ms = {};  // since the last move that the cloud asked for

@@ -10,7 +10,7 @@ constexpr uint64_t kLeastTokens = 8;  // fewer teach nothing
 constexpr double kMsOfHour = 3.6e6, kGigabyte = 1e9;
 constexpr double kLearningRate = 0.3;
 
-size_t index_of(const std::optional<int>& cut) { return cut ? 1 + static_cast<size_t>(*cut) : 0; }
+size_t index_of(Cut cut) { return cut.is_cloud() ? 0 : 1 + static_cast<size_t>(cut.blocks()); }
 
 double dollars(const Prices& prices, double cloud_ms, double bytes) {
   return cloud_ms * prices.hour / kMsOfHour + bytes * prices.egress_gb / kGigabyte;
@@ -85,7 +85,7 @@ Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace) {
   return stayed ? Why::kFastest : Why::kOnlyFit;
 }
 
-Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const AnswerWatch& watch) {
+Forecast forecast_of(const PlanInput& input, Cut cut, const AnswerWatch& watch) {
   Forecast forecast;
   forecast.cut = cut;
   const Place place = price_places(input).at(index_of(cut));
@@ -95,7 +95,7 @@ Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const Answe
   actual.first_token_ms = watch.first_token_ms();
   if (watch.tokens() == 0) return forecast;
   actual.token_ms = watch.token_ms();
-  actual.cloud_ms = cut ? watch.cloud_ms() : watch.token_ms();
+  actual.cloud_ms = cut.is_cloud() ? watch.token_ms() : watch.cloud_ms();
   actual.bytes = watch.bytes_down();
   if (input.prices) {
     actual.dollars_per_million = 1e6 * dollars(*input.prices, *actual.cloud_ms, *actual.bytes);
@@ -103,8 +103,7 @@ Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const Answe
   return forecast;
 }
 
-void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
-           const AnswerWatch& watch) {
+void learn(PlanFacts& facts, const PlanInput& input, Cut cut, const AnswerWatch& watch) {
   if (watch.tokens() < kLeastTokens) return;
   PlanInput at = input;
   at.correction = {};
@@ -116,23 +115,23 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   const auto towards = [](Learnt& part, const std::optional<double>& ms, double taken_ms) {
     if (ms) part.learn(*ms, taken_ms);
   };
-  if (!cut) {
+  if (cut.is_cloud()) {
     learnt.edge.fade();
     return towards(learnt.stream, measured.token_ms, watch.token_ms());
   }
   towards(learnt.edge, measured.edge_ms, watch.edge_ms());
-  if (*cut > 0) {
+  if (cut > 0) {
     // The wait for others' steps is measured anew each time, and not learnt.
     const double wait = at.cloud ? at.cloud->step_ms / seen.tokens : 0;
     const auto work = [&](double ms) { return std::max(0.0, ms - wait); };
     if (measured.cloud_ms) learnt.cloud.learn(work(*measured.cloud_ms), work(watch.cloud_ms()));
     towards(learnt.wire, measured.wire_ms, watch.wire_ms());
   }
-  if (seen.rows > 1 || input.drafts) learn(*cut == 0 ? facts.local : facts.split, seen);
+  if (seen.rows > 1 || input.drafts) learn(cut == 0 ? facts.local : facts.split, seen);
 }
 
-AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,
-                   uint64_t weights, size_t prompt_tokens, size_t tokens) {
+AnswerCost cost_of(const PlanInput& input, Cut cut, const SplitCounts& counts, uint64_t weights,
+                   size_t prompt_tokens, size_t tokens) {
   AnswerCost cost;
   cost.prices = input.prices.value_or(Prices{});
   cost.cloud = dollars(cost.prices, counts.traffic.cloud_ms + counts.traffic.stream_ms, 0);
@@ -146,7 +145,7 @@ AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCo
     cost.all_cloud = dollars(cost.prices, prompt + all * *places[0].cloud_ms,
                              all * static_cast<double>(places[0].bytes_per_token));
   }
-  if (cut)
+  if (!cut.is_cloud())
     cost.break_even_tokens = break_even_tokens(places[0], places.at(index_of(cut)), cost.prices);
   return cost;
 }

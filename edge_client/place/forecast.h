@@ -17,7 +17,7 @@ struct TokenCosts {
 
 // A receipt's plan: the place where the text ended, and the forecast for it.
 struct Forecast {
-  std::optional<int> cut;  // nullopt: all on the cloud
+  Cut cut;
   Goal goal = Goal::kFast;
   Why why = Why::kAsked;
   TokenCosts predicted, actual;
@@ -66,25 +66,24 @@ class AnswerWatch {
 
 // An ended text, for the reason of its last place.
 struct EndedInput {
-  std::optional<Why> moved = {};        // the last move's; none: no move
-  bool chosen = false;                  // the place was chosen; else named
-  std::optional<int> cut = {};          // nullopt: the cloud
+  std::optional<Why> moved = {};  // the last move's; none: no move
+  bool chosen = false;            // the place was chosen; else named
+  Cut cut = {};
   std::optional<double> token_ms = {};  // the last tokens' mean; none: too few
   // The cut from which on the weights are here, if texts may choose among landed cuts, and the cut
   // that the next one would choose, if it has a choice.
   std::optional<int> lowest = {};
-  std::optional<std::optional<int>> begins = {};
+  std::optional<Cut> begins = {};
 };
 Why why_there(const EndedInput& text, PlanInput input, Goal goal, double pace);
 
 // Compares the forecast with an answer that ran at `cut`.
-Forecast forecast_of(const PlanInput& input, std::optional<int> cut, const AnswerWatch& watch);
+Forecast forecast_of(const PlanInput& input, Cut cut, const AnswerWatch& watch);
 // Moves the facts' corrections towards the outcome. Ignores texts of few tokens.
-void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
-           const AnswerWatch& watch);
+void learn(PlanFacts& facts, const PlanInput& input, Cut cut, const AnswerWatch& watch);
 
 // Returns the cost of an answer with these counts, for which `weights` bytes were downloaded.
-AnswerCost cost_of(const PlanInput& input, std::optional<int> cut, const SplitCounts& counts,
-                   uint64_t weights, size_t prompt_tokens, size_t tokens);
+AnswerCost cost_of(const PlanInput& input, Cut cut, const SplitCounts& counts, uint64_t weights,
+                   size_t prompt_tokens, size_t tokens);
 
 }  // namespace split::edge

@@ -18,8 +18,6 @@ std::string figure(const std::optional<double>& value, int digits = 3) {
   return value ? fixed(*value, digits) : "null";
 }
 
-std::string cut_of(const Place& place) { return place.cut ? place.name() : "\"cloud\""; }
-
 std::string speed_json(const std::optional<Speed>& speed) {
   if (!speed) return "null";
   return cat("{\"block_ms\":", fixed(speed->block_ms, 4),
@@ -31,7 +29,7 @@ std::string speed_json(const std::optional<Speed>& speed) {
 }
 
 std::string place_json(const Place& place, const PlanInput& input) {
-  return cat("{\"cut\":", cut_of(place), ",\"fits\":", place.fits ? "true" : "false",
+  return cat("{\"cut\":", place.cut.json(), ",\"fits\":", place.fits ? "true" : "false",
              ",\"first_token_ms\":", figure(place.first_token_ms),
              ",\"token_ms\":", figure(place.token_ms), ",\"cloud_ms\":", figure(place.cloud_ms),
              ",\"cloud_percent\":", cloud_percent(place, input).value_or(0),
@@ -70,7 +68,7 @@ std::string to_json(const PlanReport& report) {
   for (const Place& place : places) {
     out += cat(&place == places.data() ? "" : ",", place_json(place, input));
   }
-  return out + cat("],\"pick\":{\"cut\":", cut_of(places[pick.place]), ",\"why\":\"",
+  return out + cat("],\"pick\":{\"cut\":", places[pick.place].cut.json(), ",\"why\":\"",
                    name_of(pick.why),
                    "\",\"reason\":", json_quote(pick_words(pick, places, report.pace)), "}}\n");
 }
@@ -85,10 +83,6 @@ std::string seconds(const std::optional<double>& ms) {
 std::string milliseconds(const std::optional<double>& ms) { return ms ? plan_ms(*ms) : "-"; }
 
 }  // namespace
-
-std::string words_of(const Place& place) {
-  return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
-}
 
 std::string pick_words(const Pick& pick, std::span<const Place> places, double pace) {
   const Place& picked = places[pick.place];
@@ -108,7 +102,7 @@ std::string pick_words(const Pick& pick, std::span<const Place> places, double p
   }
   return cat("64 tokens take ", plan_time(text_ms(picked)), " there",
              picked.missing_bytes > 0 ? " once its weights are here" : "",
-             next ? cat("; ", words_of(*next), " ", plan_time(text_ms(*next))) : "");
+             next ? cat("; ", next->cut.words(), " ", plan_time(text_ms(*next))) : "");
 }
 
 std::string to_text(const PlanReport& report, std::string_view device) {
@@ -147,7 +141,7 @@ std::string to_text(const PlanReport& report, std::string_view device) {
     const bool picked = at == pick.place;
     if (at > 1 && i % step != 0 && !picked && &place != quickest) continue;
     row(picked ? "* " : "  ",
-        std::vector<std::string>{words_of(place), seconds(place.first_token_ms),
+        std::vector<std::string>{place.cut.words(), seconds(place.first_token_ms),
                                  milliseconds(place.token_ms),
                                  cat(cloud_percent(place, input).value_or(0), " % of the work"),
                                  place.fits ? human_bytes(place.missing_bytes) : "does not fit"});
@@ -163,7 +157,7 @@ std::string to_text(const PlanReport& report, std::string_view device) {
   }
   std::string words = plan_words(places, input);
   words[0] = 'A';  // "All on the cloud: ..."
-  return out + cat(words, ".\nGoing to \"", words_of(places[pick.place]),
+  return out + cat(words, ".\nGoing to \"", places[pick.place].cut.words(),
                    "\": ", pick_words(pick, places, report.pace), ".\n");
 }
 

@@ -22,8 +22,6 @@ std::optional<Goal> goal_from_name(std::string_view name);
 // "first_token_ms","token_ms","cloud_ms","cloud_percent","download_bytes","missing_bytes","bytes_per_token",
 // "dollars_per_million"}],"pick":{"cut","why","reason"}}, and a line's end.
 std::string to_json(const PlanReport& report);
-// A place in words: "all on the cloud", "cut 6", "all here".
-std::string words_of(const Place& place);
 // Explains a pick by the figures of the places: "64 tokens take 27.4 ms there; all here 188 ms".
 std::string pick_words(const Pick& pick, std::span<const Place> places, double pace);
 // A table for a terminal: the places, their costs, and the pick. `device`: this machine's.

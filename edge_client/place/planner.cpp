@@ -91,6 +91,7 @@ namespace {
 
 Place price_cloud(const PlanInput& input) {
   Place cloud;
+  cloud.cut = Cut::cloud();
   cloud.bytes_per_token = kStepBytesDown;  // an event
   if (!input.cloud) return cloud;
   const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
@@ -195,20 +196,18 @@ Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal
   Pick own = best_of(open);
   if (open.size() == 1) own.why = Why::kOnlyFit;
   if (!input.want) return own;
-  const std::optional<int>& cut = places[own.place].cut;
-  if (cut && *cut <= *input.want) return own;
+  if (places[own.place].cut <= *input.want) return own;
   std::vector<size_t> asked;
-  std::ranges::copy_if(open, std::back_inserter(asked), [&](size_t i) {
-    return places[i].cut && *places[i].cut <= *input.want && keeps_pace(i);
-  });
+  std::ranges::copy_if(open, std::back_inserter(asked),
+                       [&](size_t i) { return places[i].cut <= *input.want && keeps_pace(i); });
   if (asked.empty()) return own;
   return {best_of(asked).place, Why::kAskedByCloud};
 }
 
 std::optional<int> cloud_percent(const Place& place, const PlanInput& input) {
-  const bool all = !place.cut;
-  const auto layers = static_cast<uint64_t>(all ? input.layers : *place.cut);
-  return cloud_percent({1, layers, 1, all ? 1u : 0u}, input.layers, input.head_blocks);
+  const auto layers = static_cast<uint64_t>(place.cut.blocks(input.layers));
+  return cloud_percent({1, layers, 1, place.cut.is_cloud() ? 1u : 0u}, input.layers,
+                       input.head_blocks);
 }
 
 std::string plan_ms(double ms) { return cat(fixed(ms, ms < 100 ? 1 : 0), " ms"); }
@@ -231,7 +230,7 @@ std::string plan_words(std::span<const Place> places, const PlanInput& input) {
   std::string words = "all on the cloud: ";
   words += cloud.token_ms ? cat(plan_ms(*cloud.token_ms), " a token") : "not measured";
   if (const Place* quickest = quickest_cut(places)) {
-    words += cat("; the quickest cut, ", *quickest->cut, ": ", plan_ms(*quickest->token_ms));
+    words += cat("; the quickest cut, ", quickest->cut.name(), ": ", plan_ms(*quickest->token_ms));
   }
   if (!here.fits) return words + "; all here would not fit";
   words += cat("; all here: ", here.token_ms ? plan_ms(*here.token_ms) : "not measured");

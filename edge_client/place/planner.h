@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/resources/clock.h"
+#include "edge_client/place/cut.h"
 #include "edge_client/place/why.h"
 #include "tensor/shape.h"
 
@@ -114,16 +115,14 @@ struct PlanInput : PlanFacts {
 };
 
 struct Place {
-  std::optional<int> cut;  // nullopt: all on the cloud
-  bool fits = true;        // into this machine's memory
+  Cut cut;
+  bool fits = true;  // into this machine's memory
   // Costs of one token once the stages are here; none: something was not measured.
   std::optional<double> first_token_ms, token_ms, cloud_ms;
   std::optional<double> wire_ms, edge_ms;  // parts of token_ms at a cut, beside cloud_ms
   uint64_t download_bytes = 0, missing_bytes = 0;
   uint64_t bytes_per_token = 0;  // sent by the cloud
   std::optional<double> dollars_per_million;
-
-  std::string name() const { return cut ? std::to_string(*cut) : "cloud"; }
 };
 
 // Whether the place has the figures that a pick compares.

@@ -64,7 +64,7 @@ std::optional<Decision> TextPlace::next() {
   if (!next || next == in.going) return next;
   if (next->why == Why::kAskedByCloud) in.before_wish = in.before_wish.value_or(in.cut);
   if (next->why == Why::kGoal) {
-    in.lowest_quick = in.cut + 1;
+    in.lowest_quick = in.cut.blocks(in.layers) + 1;
     in.came_from.reset();
   }
   return next;

@@ -23,9 +23,9 @@ serve::Counter& retries(serve::Metrics& metrics, const char* reason) {
                          {{"reason", reason}});
 }
 
-serve::Counter& moves(serve::Metrics& metrics, int to, Why why) {
+serve::Counter& moves(serve::Metrics& metrics, Cut to, Why why) {
   return metrics.counter("split_edge_moves_total", "Cuts that moved while a text ran.",
-                         {{"to", std::to_string(to)}, {"why", std::string(name_of(why))}});
+                         {{"to", to.name()}, {"why", std::string(name_of(why))}});
 }
 
 }  // namespace

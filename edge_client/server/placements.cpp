@@ -47,7 +47,7 @@ void on_own_thread(const std::function<void()>& call) {
 // Refuses a head or a cut on the cloud's side of a tail, which runs here alone.
 void expect_tail_here(const PlacementChange& wanted) {
   if (wanted.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
-  if (wanted.cut == Move::kCloud) {
+  if (wanted.cut == Cut::cloud()) {
     wire::Fields::refuse("cut", "expected a number or \"auto\": a tail's blocks run here alone");
   }
 }
@@ -129,15 +129,10 @@ Options Placements::options_of(const PlacementChange& wanted, const Service& now
   }
   const bool follows = wanted.chosen || (now.engine().follows() && !wanted.cut);
   options.auto_cut = follows && !options.head_on_cloud && !tail;  // the loader chooses a tail's cut
-  options.all_on_cloud = options.auto_cut;
-  options.cut.reset();  // another model has its own default
-  std::optional<int> cut = wanted.cut;
-  if (!cut && !follows && !other) cut = place.all_on_cloud ? Move::kCloud : place.cut;
-  if (cut == Move::kCloud) {
-    options.all_on_cloud = true;
-  } else {
-    options.cut = cut;
-  }
+  options.cut = wanted.cut;
+  if (options.auto_cut) options.cut = Cut::cloud();
+  // Another model has its own default.
+  if (!options.cut && !follows && !other) options.cut = place.cut;
   return options;
 }
 

@@ -17,8 +17,8 @@ namespace split::edge {
 // A requested placement; absent members keep their value.
 struct PlacementChange {
   std::optional<std::string> model, head, format, device;
-  std::optional<int> cut;  // blocks on the cloud, or Move::kCloud
-  bool chosen = false;     // the cut is chosen as weights come
+  std::optional<Cut> cut;
+  bool chosen = false;  // the cut is chosen as weights come
 
   bool moves_only() const { return !model && !head && !format && !device; }
 };

@@ -21,11 +21,11 @@ using http::Response;
 // An upper bound alone: the service knows how many blocks its model has.
 constexpr int kMostBlocks = 1024;
 
-// Reads a number of blocks, or Move::kCloud for the whole model; sets `chosen` for "auto".
-int read_cut(wire::Fields& fields, bool* chosen) {
+// Reads a cut; sets `chosen` for "auto".
+Cut read_cut(wire::Fields& fields, bool* chosen) {
   const auto is = [&](const char* word) { return fields.has("cut") && fields.raw("cut") == word; };
   *chosen = is("auto");
-  if (*chosen || is("cloud")) return Move::kCloud;
+  if (*chosen || is("cloud")) return Cut::cloud();
   return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
 }
 
@@ -40,7 +40,7 @@ std::string owner_of(const Request& request) {
 Response put_cut(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
   bool chosen = false;
-  const int cut = read_cut(fields, &chosen);
+  const Cut cut = read_cut(fields, &chosen);
   const bool running = fields.boolean_or("running", false);
   fields.finish();
   const std::shared_ptr<Service> service = placements.present();
@@ -52,7 +52,7 @@ Response put_placement(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
   PlacementChange wanted;
   if (fields.has("cut")) {
-    const int cut = read_cut(fields, &wanted.chosen);
+    const Cut cut = read_cut(fields, &wanted.chosen);
     if (!wanted.chosen) wanted.cut = cut;
   }
   for (const auto& [name, text] : {std::pair{"model", &PlacementChange::model},

@@ -19,7 +19,7 @@ constexpr uint32_t kSlotsOfTheCloud = 16;
 // Returns the model that texts begin with, all of it on the cloud.
 std::shared_ptr<PlacedModel> on_cloud(const PlacedModel& split) {
   auto whole = std::make_shared<PlacedModel>();
-  whole->place.all_on_cloud = true;
+  whole->place.cut = Cut::cloud();
   whole->info = split.info;
   whole->query = split.query;
   whole->wire = split.wire;
@@ -80,7 +80,7 @@ std::vector<serve::Metrics::Labels> Service::placed() const {
   const std::shared_ptr<PlacedModel> split = engine_.present();
   if (!split) return {};
   return {{{"model", split->info.id},
-           {"cut", split->place.name()},
+           {"cut", split->place.cut.name()},
            {"head", split->place.head_on_cloud ? "cloud" : "edge"},
            {"device", split->device()}}};
 }
@@ -185,7 +185,7 @@ serve::TextModel Service::find_writer(const std::string& id, const std::string& 
   return model;
 }
 
-void Service::move_cut(int cut, bool running) {
+void Service::move_cut(Cut cut, bool running) {
   expect_model("");
   try {
     engine_.move_cut(cut, running);

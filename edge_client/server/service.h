@@ -46,7 +46,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
                                bool opens = false);
   serve::Props props();                             // throws as find()
   std::vector<serve::OllamaModel> ollama_models();  // the models of ids(); throws as find()
-  void move_cut(int cut, bool running = false);     // throws as Engine's, and HttpError
+  void move_cut(Cut cut, bool running = false);     // throws as Engine's, and HttpError
   void choose_cut();                                // throws as find(), and as Engine's
 
   // Writes a line of log, unless quiet.

@@ -80,7 +80,7 @@ serve::TextBackend::Embedded SplitBackend::embed(Texts texts, Seconds seconds,
 std::string SplitBackend::server_timing() const {
   const Receipt now = work_.counted();
   std::string header;
-  serve::add_timing(header, "cut", now.cut);
+  serve::add_timing(header, "cut", now.cut.name());
   serve::add_timing(header, "device", now.device);
   if (now.counts.steps == 0) return header;  // a stream has no steps
   const Traffic& traffic = now.counts.traffic;

@@ -37,12 +37,12 @@ Names edge_stages(const Placement& place, const ModelConfig& config) {
 // The stages that the next token runs through here: in the latest text, or in one that begins now.
 Names running_stages(const ServiceState& now) {
   const Placement& place = now.split ? now.split->place : *now.coming;
-  int cut = place.all_on_cloud ? Move::kCloud : place.cut;
+  Cut cut = place.cut;
   if (!now.answers.empty()) cut = now.answers.back().place.cut;
-  if (cut == Move::kCloud) return {};
+  if (cut.is_cloud()) return {};
   Placement whole = place;
-  if (place.all_on_cloud) whole.range.to = Point::head();
-  return from_on(whole, StageRange::from_block(cut, whole.range.to).from, *now.config);
+  if (place.cut.is_cloud()) whole.range.to = Point::head();
+  return from_on(whole, StageRange::from_block(cut.blocks(), whole.range.to).from, *now.config);
 }
 
 // Adds the stages whose weights a model has in this machine's memory.
@@ -80,14 +80,13 @@ struct FormatWords {
   std::string in_force;
 };
 
-Json cut_of(int cut) { return cut == Move::kCloud ? Json("cloud") : Json(cut); }
-Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") : Json(place.cut); }
+Json json_of(Cut cut) { return cut.is_cloud() ? Json(cut.name()) : Json(cut.blocks()); }
 
 Json answers_of(const ServiceState& now) {
   Json answers = Json::array();
   for (const RunningTexts::Answer& answer : now.answers) {
     answers.push_back({{"id", answer.id},
-                       {"cut", cut_of(answer.place.cut)},
+                       {"cut", json_of(answer.place.cut)},
                        {"tokens", answer.place.tokens},
                        {"lane", answer.place.mover}});
   }
@@ -112,8 +111,8 @@ std::string status_json(const ServiceState& now) {
         {"stoppable", now.stops_cloud}}},
       {"model", nullptr},
       {"layers", nullptr},
-      {"cut", split ? cut_of(split->place) : Json()},
-      {"next_cut", coming ? cut_of(*coming) : Json()},
+      {"cut", split ? json_of(split->place.cut) : Json()},
+      {"next_cut", coming ? json_of(coming->cut) : Json()},
       {"auto", now.follows},
       {"goes_on", split && split->leaves_lost_cloud},
       {"stages", Json::array()},

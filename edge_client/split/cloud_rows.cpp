@@ -27,7 +27,7 @@ SequenceRows CloudRows::next_of(const SequenceRows& rows, uint32_t there) const 
 }
 
 Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
-  rows.range = {.to = sides_.cut};
+  rows.range = {.to = sides_.blocks()};
   if (every) rows.wanted = Wanted::kAll;
   CloudSide& cloud = sides_.cloud;
   is_asked();
@@ -42,7 +42,7 @@ Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
         cloud.open = true;
       }
       for (bool again = false;;) {
-        const uint32_t there = cloud.rows.below(sides_.cut);
+        const uint32_t there = cloud.rows.below(sides_.blocks());
         const bool had = there < rows.past && !behind_;
         if (had) begins_again_ |= !std::exchange(again, true);
         const SequenceRows next = next_of(rows, there);
@@ -53,10 +53,10 @@ Task<std::vector<float>> CloudRows::ask(SequenceRows rows, bool every) {
         if (rows.phase == Phase::kPrompt && !begins_again_) cached_ += cached;
         heed_load();
         answered();
-        cloud.rows.step(next.past, next.past + next.count(), sides_.cut);
+        cloud.rows.step(next.past, next.past + next.count(), sides_.blocks());
         ++counts_.trips;
         const uint32_t computed = next.count() - std::min(cached, rows.past - next.past);
-        counts_.cloud_layer_rows += uint64_t{computed} * static_cast<uint64_t>(sides_.cut);
+        counts_.cloud_layer_rows += uint64_t{computed} * static_cast<uint64_t>(sides_.blocks());
         if (next.past + next.count() != rows.past + rows.count()) continue;
         behind_ = false;
         co_return hidden;
@@ -106,7 +106,7 @@ Task<bool> CloudRows::is_lost(const RemoteError& error, Backoff& backoff) {
     if (mover->can_leave_cloud()) co_return true;
   }
   sides_.cloud.reachable = error.status != 0 || sides_.interrupted;
-  const bool passes = sides_.cloud.heed(error, 0, sides_.cut) || error.transient();
+  const bool passes = sides_.cloud.heed(error, 0, sides_.blocks()) || error.transient();
   if (sides_.interrupted) throw error;
   const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
   const bool leaves = mover != nullptr && mover->may_be_rescued() && flow_.now() < lost_at();

@@ -48,12 +48,12 @@ CutMover::CutMover(SplitState& sides, const MoveOptions& options, const RetryOpt
   flow_.start(run());
 }
 
-void CutMover::aim(int cut, Batcher* tail, std::shared_ptr<void> keeps) {
+void CutMover::aim(Cut cut, Batcher* tail, std::shared_ptr<void> keeps) {
   place_.in.named = true;
   Target target{.cut = cut};
   TailSide* const here = sides_.tail.get();
   const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
-  if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {
+  if (!cut.is_cloud() && !same && (here == nullptr || !here->has(cut.blocks()))) {
     CHECK(tail != nullptr);
     target.tail = std::make_shared<TailSide>(*tail, std::move(keeps));
   }
@@ -66,7 +66,6 @@ void CutMover::next_target() {
   while (!target_ && !targets_.empty()) {
     target_ = std::move(targets_.front());
     targets_.pop_front();
-    target_->cut = sides_.cut_named(target_->cut);
     if (target_->cut == sides_.cut) target_.reset();
   }
   ++aims_;
@@ -128,8 +127,8 @@ std::string CutMover::state() const {
 // Leading rows that the blocks which change sides have at the target.
 uint32_t CutMover::rows_there() const {
   if (!target_) return 0;
-  if (target_->cut > sides_.cut) return cloud().rows.below(target_->cut);
-  return tail() ? tail()->rows_from(target_->cut) : 0;
+  if (target_->cut > sides_.cut) return cloud().rows.below(sides_.blocks(target_->cut));
+  return tail() ? tail()->rows_from(sides_.blocks(target_->cut)) : 0;
 }
 
 void CutMover::token(uint32_t out, Moment now) {
@@ -142,7 +141,7 @@ void CutMover::token(uint32_t out, Moment now) {
 }
 
 bool CutMover::weights_there() const {
-  return target_->cut > sides_.layers() || (tail() && tail()->has(target_->cut));
+  return target_->cut.is_cloud() || (tail() && tail()->has(target_->cut.blocks()));
 }
 
 bool CutMover::can_switch(uint32_t out, Moment now) const {
@@ -164,8 +163,8 @@ Move CutMover::take(uint32_t out, Moment now) {
   const uint32_t all = sides_.sure_rows();
   const PlaceInput& in = place_.in;
   Move move{.at = out,
-            .from = sides_.name(),
-            .to = 0,
+            .from = sides_.cut,
+            .to = target_->cut,
             .why = target_->why,
             .token_ms = in.token_ms.value_or(0),
             .there_ms = in.fled_from ? in.fled_token_ms.value_or(0)
@@ -184,7 +183,6 @@ Move CutMover::take(uint32_t out, Moment now) {
   if (target_->tail) sides_.tail = target_->tail;
   place_.moved({target_->cut, target_->why}, now);
   sides_.cut = target_->cut;
-  move.to = sides_.name();
   moved_at_ = out;
   next_target();
   decide();
@@ -215,7 +213,7 @@ Move CutMover::leave_cloud(uint32_t out, uint32_t rows) {
   place_.fled();
   sides_.tail = whole();
   Move move{.at = out,
-            .from = sides_.name(),
+            .from = sides_.cut,
             .to = 0,
             .why = Why::kCloudLost,
             .rows = rows - std::min(rows, sides_.tail->rows_from(0)),
@@ -335,7 +333,7 @@ Task<void> CutMover::rest_after_races() {
 // Fills the cloud's session: blocks from the target's cut on stay here, the cloud computes the ones
 // before.
 Task<void> CutMover::fill_cloud(SequenceRows piece) {
-  piece.range.to = std::min(target_->cut, sides_.layers());
+  piece.range.to = sides_.blocks(target_->cut);
   const bool opens = sides_.cut == 0 && !next_cloud_.open;
   if (opens) {
     next_cloud_.rows.cut_back(0);
@@ -382,7 +380,7 @@ Task<std::vector<float>> CutMover::ask(Send::Call call, SequenceRows rows) {
 // Fills the blocks that the tail gets, from the hidden states in front of them or from the tokens.
 Task<void> CutMover::fill_tail(SequenceRows piece) {
   const uint64_t aim = aims_;
-  const int cut = target_->cut;
+  const int cut = target_->cut.blocks();
   std::vector<float> hidden;
   if (cut > 0) {
     SequenceRows below = piece;
@@ -415,7 +413,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
     target_->tail = std::make_shared<TailSide>(side->batcher(), side->keeps());
     co_return;
   }
-  int to = target_->cut + 1;
+  int to = target_->cut.blocks() + 1;
   while (to < sides_.layers() &&
          (!fill || pages.filled(side->sequence(), to) < slice.past + slice.count())) {
     ++to;
@@ -432,8 +430,8 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
 // Waits before a retry. The text's own session is checked by its next step, apart from its depth.
 Task<void> CutMover::wait_after(const RemoteError& error) {
   CloudSide seen = cloud();
-  const int to = target_ ? target_->cut : sides_.cut;
-  const bool passes = seen.heed(error, sides_.cut, to) || error.transient();
+  const int to = sides_.blocks(target_ ? target_->cut : sides_.cut);
+  const bool passes = seen.heed(error, sides_.blocks(), to) || error.transient();
   if (!passes) {
     next_target();
     co_return;

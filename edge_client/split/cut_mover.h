@@ -15,9 +15,9 @@
 
 namespace split::edge {
 
-// A cut to move to: Move::kCloud, or a number of blocks.
+// A cut to move to.
 struct Target {
-  int cut = 0;
+  Cut cut;
   Why why = Why::kAsked;
   std::optional<uint32_t> at = {};  // tokens out at which the text waits for it; none: as soon as
                                     // possible
@@ -26,7 +26,7 @@ struct Target {
 
 // How a text's cut may move.
 struct MoveOptions {
-  int deepest = 0;             // cut that the cloud opens sessions for
+  Cut deepest;                 // the cloud opens sessions for it
   std::deque<Target> targets;  // one after the other
   // Whether a text goes on with all stages here instead of waiting for a lost cloud: at once if
   // they are loaded; else after a while, if possible (Rescue).
@@ -35,7 +35,7 @@ struct MoveOptions {
   std::chrono::milliseconds between{3000};  // PlaceInput says between what
   std::chrono::milliseconds between_wishes{10000};
   // Called once for each target whose weights are missing; does not wait for them.
-  std::function<void(int cut)> fetch = {};
+  std::function<void(Cut cut)> fetch = {};
   // Called once, with the time of the text's own tokens, if they are too quick for it to leave.
   std::function<void(const FasterCut& there, double token_ms)> stays = {};
 };
@@ -52,9 +52,9 @@ class CutMover {
   CutMover(SplitState& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
-  // Replaces all remaining targets by this cut, on request. Move::kCloud needs no tail; other cuts
-  // use the present tail, or `tail`, a part of `keeps`, if that lacks the stages.
-  void aim(int cut, Batcher* tail = nullptr, std::shared_ptr<void> keeps = {});
+  // Replaces all remaining targets by this cut, on request. The cloud needs no tail; other cuts use
+  // the present tail, or `tail`, a part of `keeps`, if that lacks the stages.
+  void aim(Cut cut, Batcher* tail = nullptr, std::shared_ptr<void> keeps = {});
   // Sets how long the text may be (TextPlace::expect()).
   void expect(uint32_t most, std::optional<uint32_t> alike) { place_.expect(most, alike); }
   // Notes that the text has so many tokens out; it may choose another target.

@@ -18,14 +18,13 @@ namespace split::edge {
 // A move of the cut once so many tokens are out.
 struct ScheduledMove {
   uint32_t at = 0;
-  int cut = 0;
+  Cut cut;
 };
 
 // Where texts are to run.
 struct PlacementRequest {
-  std::optional<int> cut;            // nullopt: default_cut()
-  bool all_on_cloud = false;         // --cut cloud, and how --cut auto begins
-  bool auto_cut = false;             // --cut auto: the text moves here once all weights have come
+  std::optional<Cut> cut;            // nullopt: default_cut()
+  bool auto_cut = false;             // --cut auto: the text moves from the cloud once weights come
   bool head_on_cloud = false;        // --head cloud
   bool head_given = false;           // false: a large head stays on the cloud
   std::vector<ScheduledMove> moves;  // each text's

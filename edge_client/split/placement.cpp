@@ -15,15 +15,15 @@ std::string Placement::on_edge(const ModelConfig& config) const {
 
 std::string Placement::on_cloud(const ModelConfig& config) const {
   if (config.encodes()) {
-    const StageRange range{.to = all_on_cloud ? Point::pooled(config.layers, config.has_norm())
-                                              : cut};
-    return all_on_cloud || cut > 0 ? range.describe(config.layers) : "nothing";
+    const StageRange range{.to = cut.is_cloud() ? Point::pooled(config.layers, config.has_norm())
+                                                : cut.blocks()};
+    return cut > 0 ? range.describe(config.layers) : "nothing";
   }
   const bool norm_only = range.to == Point::norm() && !head_on_cloud;  // embeddings
-  if (all_on_cloud) {
+  if (cut.is_cloud()) {
     return StageRange{.to = norm_only ? Point::norm() : Point::head()}.describe(config.layers);
   }
-  std::string text = cut == 0 ? "" : StageRange{.to = cut}.describe(config.layers);
+  std::string text = cut == 0 ? "" : StageRange{.to = cut.blocks()}.describe(config.layers);
   if (head_on_cloud) {
     text += (text.empty() ? "" : ", ") +
             StageRange{config.layers, Point::head()}.describe(config.layers);
@@ -50,7 +50,7 @@ Placement place(const PlacementRequest& request, const Model& model, const Cloud
   const double size = head_in_blocks(model);
   const InitialPlacement begin = initial_placement(
       {.cut = request.cut.value_or(default_cut(model.config().layers)),
-       .on_cloud = request.all_on_cloud,
+       .fixed = default_cut(model.config().layers),
        .follows = request.auto_cut,
        .head_given = request.head_given || request.embed || !request.moves.empty(),
        .head_cloud = request.head_on_cloud,
@@ -58,8 +58,7 @@ Placement place(const PlacementRequest& request, const Model& model, const Cloud
        .cloud_lost = cloud_lost,
        .sessions = sessions});
   PlacementRequest chosen = request;
-  chosen.all_on_cloud = !begin.cut;
-  if (begin.cut) chosen.cut = begin.cut;
+  chosen.cut = begin.cut;
   chosen.head_on_cloud = begin.head_on_cloud;
   Placement result = place(chosen, model.config());
   if (begin.head_is_large) result.head_blocks = size;
@@ -73,7 +72,7 @@ std::string head_line(const Placement& place) {
 }
 
 std::optional<Placement> place_alone(const PlacementRequest& request) {
-  if (request.cut != 0 || request.all_on_cloud || request.head_on_cloud) return std::nullopt;
+  if (request.cut != 0 || request.head_on_cloud) return std::nullopt;
   ModelConfig any;
   any.layers = 1;
   return place(request, any);
@@ -83,31 +82,32 @@ Placement place(const PlacementRequest& request, const ModelConfig& config) {
   const int layers = config.layers;
   Placement place;
   place.cut = request.cut.value_or(default_cut(layers));
-  if (place.cut > layers) {
+  if (place.cut > layers && !place.cut.is_cloud()) {
     throw Error(ErrorKind::kInput, cat("--cut: the model has ", layers, " blocks: expected 0..",
-                                       layers, " or cloud, got ", place.cut));
+                                       layers, " or cloud, got ", place.cut.name()));
   }
-  int lowest = request.all_on_cloud && !request.moves.empty() ? layers : place.cut;
+  const bool stays = place.cut.is_cloud() && request.moves.empty();
+  Cut lowest = stays ? Cut(default_cut(layers)) : place.cut.blocks(layers);
   for (const ScheduledMove& move : request.moves) {
-    if (move.cut == Move::kCloud) continue;
+    if (move.cut.is_cloud()) continue;
     if (move.cut > layers) {
-      throw Error(ErrorKind::kInput, cat("--moves: the model has ", layers,
-                                         " blocks: expected cuts 0..", layers, ", got ", move.cut));
+      throw Error(ErrorKind::kInput,
+                  cat("--moves: the model has ", layers, " blocks: expected cuts 0..", layers,
+                      ", got ", move.cut.name()));
     }
     lowest = std::min(lowest, move.cut);
   }
   place.moves = request.moves;
-  place.all_on_cloud = request.all_on_cloud;
   place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
   // A server answers embeddings too, which need the final norm: a few kilobytes.
   if (config.encodes()) {  // its last hidden states are pooled
-    place.range = StageRange::from_block(lowest, Point::pooled(layers, config.has_norm()));
+    place.range = StageRange::from_block(lowest.blocks(), Point::pooled(layers, config.has_norm()));
     return place;
   }
   const bool norm = request.embed || (request.head_on_cloud && request.many_texts);
-  place.range = StageRange::from_block(lowest, norm                    ? Point::norm()
-                                               : request.head_on_cloud ? Point(layers)
-                                                                       : Point::head());
+  place.range = StageRange::from_block(lowest.blocks(), norm                    ? Point::norm()
+                                                        : request.head_on_cloud ? Point(layers)
+                                                                                : Point::head());
   return place;
 }
 

@@ -13,17 +13,15 @@
 namespace split::edge {
 
 struct Placement {
-  int cut = 0;                // the cloud runs so many first blocks
-  bool all_on_cloud = false;  // everything runs there instead
+  Cut cut;
   bool head_on_cloud = false;
   double head_blocks = 0;            // the head's cost in blocks, if that put it on the cloud
   std::vector<ScheduledMove> moves;  // later moves of each text
   StageRange range;                  // stages on this machine if any: from the lowest cut on
 
-  bool local() const { return (!all_on_cloud || !moves.empty()) && !range.empty(); }
+  bool local() const { return (!cut.is_cloud() || !moves.empty()) && !range.empty(); }
   // Whether the cloud computes nothing.
-  bool alone() const { return local() && cut == 0 && !head_on_cloud && !all_on_cloud; }
-  std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
+  bool alone() const { return local() && cut == 0 && !head_on_cloud; }
   std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
   std::string on_cloud(const ModelConfig& config) const;
 };

@@ -112,10 +112,10 @@ std::string money(double dollars) {
   return cat("$", fixed(dollars, dollars >= 0.01 || dollars == 0 ? 2 : 7));
 }
 
-std::string cost_words(const AnswerCost& cost, bool all_on_cloud) {
+std::string cost_words(const AnswerCost& cost, Cut cut) {
   std::string words = cat(money(cost.cloud), " for the cloud's time, ", money(cost.egress),
                           " for what it sent, ", money(cost.weights), " for weights");
-  if (all_on_cloud) return words;
+  if (cut.is_cloud()) return words;
   if (cost.all_cloud) words += cat("; all on the cloud: ", money(*cost.all_cloud));
   words += cost.break_even_tokens
                ? cat("; the weights have paid after ", fixed(*cost.break_even_tokens, 0), " tokens")
@@ -147,9 +147,7 @@ std::string loss_words(const Receipt& r) {
 std::string forecast_words(const Forecast& forecast) {
   const auto ms = [](double value) { return cat(fixed(value, value < 10 ? 2 : 1), " ms"); };
   const TokenCosts &predicted = forecast.predicted, &actual = forecast.actual;
-  std::string words = !forecast.cut        ? "all on the cloud"
-                      : *forecast.cut == 0 ? "all here"
-                                           : cat("cut ", *forecast.cut);
+  std::string words = forecast.cut.words();
   const bool alone = forecast.why == Why::kOnlyFit;
   words += cat(" (", alone ? "nothing else is here" : spaced(name_of(forecast.why)), ")");
   if (!predicted.token_ms) return words + ": not foreseen, for not all of it was measured";
@@ -203,7 +201,9 @@ std::string to_text(const Receipt& r) {
        cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
            " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));
   for (const Move& move : r.counts.moves) {
-    const auto place = [](int cut) { return cut == Move::kCloud ? "the cloud" : cat("cut ", cut); };
+    const auto place = [](Cut cut) {
+      return cut.is_cloud() ? "the cloud" : cat("cut ", cut.name());
+    };
     line("move",
          cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to), " (",
              move_words(move.why, move.token_ms, move.there_ms), "): ", move.rows, " rows, ",
@@ -211,7 +211,7 @@ std::string to_text(const Receipt& r) {
              r.is_exact().value_or(true) ? "" : "; may differ at near-ties"));
   }
   if (r.forecast) line("plan", forecast_words(*r.forecast));
-  if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
+  if (r.cost) line("cost", cost_words(*r.cost, r.cut));
   if (const std::optional<int> percent = r.cloud_percent()) {
     line("verdict", cat("the cloud did ", *percent, " % of the work",
                         !r.is_exact().value_or(false) ? ""
@@ -225,17 +225,14 @@ namespace {
 
 // "cut":2,"device":"cpu (1 thread, avx2)"
 std::string split_members(const Receipt& r) {
-  return cat("\"cut\":", r.cut == "cloud" ? "\"cloud\"" : r.cut,
-             ",\"device\":", json_quote(r.device));
+  return cat("\"cut\":", r.cut.json(), ",\"device\":", json_quote(r.device));
 }
-
-std::string place_json(int cut) { return cut == Move::kCloud ? "\"cloud\"" : std::to_string(cut); }
 
 std::string moves_json(std::span<const Move> moves) {
   std::string out = "[";
   for (const Move& move : moves) {
-    out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", place_json(move.from),
-               ",\"to\":", place_json(move.to), ",\"why\":", json_quote(name_of(move.why)),
+    out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", move.from.json(),
+               ",\"to\":", move.to.json(), ",\"why\":", json_quote(name_of(move.why)),
                ",\"reason\":", json_quote(move_words(move.why, move.token_ms, move.there_ms)),
                ",\"rows\":", move.rows, ",\"bytes\":", move.bytes,
                ",\"pause_ms\":", fixed(move.pause_ms, 3),
@@ -258,8 +255,8 @@ std::string costs_json(const TokenCosts& costs) {
 
 std::string plan_json(const std::optional<Forecast>& forecast) {
   if (!forecast) return "null";
-  return cat("{\"cut\":", place_json(forecast->cut.value_or(Move::kCloud)), ",\"goal\":\"",
-             goal_name(forecast->goal), "\",\"why\":", json_quote(name_of(forecast->why)),
+  return cat("{\"cut\":", forecast->cut.json(), ",\"goal\":\"", goal_name(forecast->goal),
+             "\",\"why\":", json_quote(name_of(forecast->why)),
              ",\"predicted\":", costs_json(forecast->predicted),
              ",\"actual\":", costs_json(forecast->actual), "}");
 }

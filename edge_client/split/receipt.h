@@ -16,7 +16,7 @@ namespace split::edge {
 
 struct Receipt {
   std::string model, server, profile;  // profile: the server's
-  std::string cut;                     // "2" or "cloud"; after moves, the last
+  Cut cut;                             // after moves, the last
   std::optional<bool> exact;           // moves change no bit; none: not checked
   // Whether the whole text is exact: its rows may have been rounded on the wire, too.
   std::optional<bool> is_exact() const {
@@ -48,9 +48,7 @@ struct Receipt {
 
   // Sets the cut to where the last move led.
   void end_at_last_move() {
-    if (counts.moves.empty()) return;
-    const int last = counts.moves.back().to;
-    cut = last == Move::kCloud ? "cloud" : std::to_string(last);
+    if (!counts.moves.empty()) cut = counts.moves.back().to;
   }
   std::string plan() const;       // one line: what runs where
   double after_first_ms() const;  // time of the tokens after the first, without waits for a lost

@@ -8,7 +8,7 @@ PrefixCache* SharedRows::prefixes() const {
 }
 
 PrefixRoot SharedRows::root_here() const {
-  return {root->owner, cat(sides_.cut, "\n", root->salt)};
+  return {root->owner, cat(sides_.blocks(), "\n", root->salt)};
 }
 
 uint32_t SharedRows::known(std::span<const int32_t> prompt) const {

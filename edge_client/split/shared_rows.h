@@ -30,7 +30,7 @@ class SharedRows {
  private:
   PrefixCache* prefixes() const;
   PrefixRoot root_here() const;
-  StageRange blocks() const { return {sides_.cut, Point(sides_.layers())}; }
+  StageRange blocks() const { return {sides_.blocks(), Point(sides_.layers())}; }
 
   SplitState& sides_;
 };

@@ -81,10 +81,10 @@ uint32_t TailSide::rows_from(int cut) {
   return pages().filled(sequence_, {cut, Point(layers)});
 }
 
-SplitState::SplitState(const Model& model, int cut, int deepest, Batcher* tail, Requester requester)
+SplitState::SplitState(const Model& model, Cut cut, int deepest, Batcher* tail, Requester requester)
     : model(model),
       requester(std::move(requester)),
-      cut(cut_named(cut)),
+      cut(cut),
       deepest(deepest),
       cloud(model.config().layers),
       tail(tail == nullptr ? nullptr : std::make_shared<TailSide>(*tail)) {}

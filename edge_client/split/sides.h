@@ -82,16 +82,15 @@ class TailSide {
 
 // One thread at a time.
 struct SplitState {
-  SplitState(const Model& model, int cut, int deepest, Batcher* tail, Requester requester);
+  SplitState(const Model& model, Cut cut, int deepest, Batcher* tail, Requester requester);
 
-  // Converts Move::kCloud into the cut behind the last block, where the cloud has the head too.
-  int cut_named(int name) const { return name == Move::kCloud ? layers() + 1 : name; }
-  int name() const { return on_cloud() ? Move::kCloud : cut; }
-  bool on_cloud() const { return cut > layers(); }
+  // The cloud's blocks.
+  int blocks() const { return blocks(cut); }
+  int blocks(Cut at) const { return at.blocks(layers()); }
 
   const Model& model;
   const Requester requester;  // owner of the tail's jobs
-  int cut;
+  Cut cut;
   const int deepest;  // cut that sessions are opened for
   CloudSide cloud;
   std::shared_ptr<TailSide> tail;  // null if this machine has no stages

@@ -10,17 +10,19 @@ bool is_finite(float value) { return std::isfinite(value); }
 
 // The deepest of all cuts, which sessions are opened for; for cuts beyond the last block that is
 // all blocks.
-int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
-  const int layers = model.config().layers;
-  if (moves == nullptr) return cut == Move::kCloud ? layers : cut;
-  const bool whole = cut == Move::kCloud || std::ranges::find(moves->targets, Move::kCloud,
-                                                              &Target::cut) != moves->targets.end();
-  return whole ? layers : std::max(cut, moves->deepest);
+int deepest_of(const Model& model, Cut cut, const MoveOptions* moves) {
+  if (moves != nullptr) {
+    cut = std::max(cut, moves->deepest);
+    for (const Target& target : moves->targets) {
+      if (target.cut.is_cloud()) cut = target.cut;
+    }
+  }
+  return cut.blocks(model.config().layers);
 }
 
 }  // namespace
 
-TextSession::TextSession(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
+TextSession::TextSession(const Model& model, Cut cut, Batcher* tail, const RetryOptions& retry,
                          SplitCounts& counts, Requester requester, const MoveOptions* moves)
     : retry_(retry),
       counts_(counts),
@@ -29,7 +31,7 @@ TextSession::TextSession(const Model& model, int cut, Batcher* tail, const Retry
       shared_(sides_) {
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
-  CHECK(sides_.on_cloud() || head_here() || moves->targets.empty());
+  CHECK(sides_.cut.is_cloud() || head_here() || moves->targets.empty());
   cloud_.mover = &mover_.emplace(sides_, *moves, retry);
 }
 
@@ -77,7 +79,7 @@ Flow& TextSession::meet(uint32_t past) {
 
 Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
                           const GenerateOptions& options) {
-  CHECK(sides_.on_cloud());
+  CHECK(sides_.cut.is_cloud());
   ids_.assign(ids.begin(), ids.end());
   finish_reason_ = FinishReason::kNone;
   flow_.start(run_stream(prompt, options));
@@ -86,10 +88,10 @@ Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
 
 // Runs a token and its guesses, or rows of a prompt. At a token the cut may move.
 Task<void> TextSession::run_rows(SequenceRows rows) {
-  CHECK(!sides_.on_cloud() && !rows.tokens.empty());
+  CHECK(!sides_.cut.is_cloud() && !rows.tokens.empty());
   ++counts_.steps;
   const SequenceRows all = rows;
-  const int cut = sides_.cut;
+  const Cut cut = sides_.cut;
   std::optional<PrefixCache::Taken> known;  // lives until the rows are computed
   co_await shared_.take(rows, known);
   if (known && known->rows > 0) {
@@ -130,7 +132,7 @@ Task<void> TextSession::run_rows(SequenceRows rows) {
 
 // Counts the rows of the prompt that no side computed: the tail had `here` of them cached, if it
 // has blocks.
-void TextSession::count_cached(uint32_t here, int cut) {
+void TextSession::count_cached(uint32_t here, Cut cut) {
   if (counts_.cached_rows > 0 || sides_.cut != cut) return;
   counts_.cached_rows = cut == 0                 ? here
                         : cut == sides_.layers() ? cloud_.cached()
@@ -186,10 +188,9 @@ void TextSession::leave_cloud(uint32_t rows) {
 
 // Counts what each move has spared the cloud, with so many rows that lead to the text.
 void TextSession::count_saved(uint32_t rows) {
-  const auto depth = [&](int cut) { return std::min(sides_.cut_named(cut), sides_.layers()); };
   for (Move& move : counts_.moves) {
     const int64_t since = int64_t{rows} - (int64_t{sides_.prompt_rows} + move.at - 1);
-    move.cloud_layer_rows_saved = (depth(move.from) - depth(move.to)) * since;
+    move.cloud_layer_rows_saved = (sides_.blocks(move.from) - sides_.blocks(move.to)) * since;
   }
 }
 
@@ -214,7 +215,7 @@ void TextSession::settle_moves() {
 Task<void> TextSession::meet_lane() {
   if (!mover_) co_return;
   counts_ += mover_->take_counts();
-  if (!sides_.on_cloud()) mover_->token(out_, flow_.now());
+  if (!sides_.cut.is_cloud()) mover_->token(out_, flow_.now());
   while (!mover_->can_switch(out_, flow_.now()) && mover_->is_waited_for(out_)) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     co_await Wait{};
@@ -306,12 +307,12 @@ uint32_t TextSession::add_lag(SequenceRows& rows) {
   const auto include = [&](uint32_t there) {
     if (there >= sides_.prompt_rows && sides_.near_end(there)) past = std::min(past, there);
   };
-  if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.cut));
-  if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.cut));
+  if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.blocks()));
+  if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.blocks()));
   const uint32_t lag = rows.past - past;
   if (lag == 0) return 0;
   if (!moves_.empty()) {
-    moves_.back().cloud_layer_rows_cost += uint64_t{lag} * static_cast<uint64_t>(sides_.cut);
+    moves_.back().cloud_layer_rows_cost += uint64_t{lag} * static_cast<uint64_t>(sides_.blocks());
   }
   const SequenceRows before = sides_.history.piece(past, rows.past);
   with_lag_.assign(before.tokens.begin(), before.tokens.end());
@@ -334,7 +335,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
   forget_rows(rows.past + lag);
   sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;
-  const bool local = sides_.tail != nullptr && to > sides_.cut;
+  const bool local = sides_.tail != nullptr && to > sides_.blocks();
   const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
   // A tail that gets none of these rows may have some from wrong guesses.
   forget_tail(keeps_rows ? rows.past : rows.past + lag);
@@ -350,7 +351,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
     if (sides_.cut > 0) {
       // Without blocks here only the rows whose results are wanted need to travel.
       hidden = co_await cloud_.ask(piece, keeps_rows || rows.wanted == Wanted::kAll);
-      ours = sides_.behind(sides_.cut, piece, hidden);
+      ours = sides_.behind(sides_.blocks(), piece, hidden);
     }
     if (keeps_rows) {
       co_await run_here(ours, out, sides_.tail->sequence());
@@ -362,7 +363,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
     }
     out += piece.wanted_count() * width;
     const size_t skipped = std::min<size_t>(lag - std::min(lag, at), piece.count());
-    lead(piece.tokens.subspan(skipped), piece.phase, sides_.cut);
+    lead(piece.tokens.subspan(skipped), piece.phase, sides_.blocks());
     if (piece.phase == Phase::kPrompt) {
       sides_.prompt_rows = sides_.history.size();
       if (moves_.empty()) shared_.put();
@@ -389,13 +390,13 @@ Task<void> TextSession::run_here(SequenceRows rows, float* out, SequenceId seque
     } catch (const SequenceLost&) {
     }
     // The cloud computes the hidden states of lost rows once more.
-    for (uint32_t at; keeps_rows && (at = tail.rows_from(sides_.cut)) < rows.past;) {
+    for (uint32_t at; keeps_rows && (at = tail.rows_from(sides_.blocks())) < rows.past;) {
       SequenceRows piece = sides_.history.piece(at, rows.past);
       piece.range.to = sides_.layers();
       std::vector<float> hidden;
       if (sides_.cut > 0) {
         hidden = co_await cloud_.ask(piece, true);
-        piece = sides_.behind(sides_.cut, piece, hidden);
+        piece = sides_.behind(sides_.blocks(), piece, hidden);
       }
       co_await run_here(piece, nullptr, sequence);
     }

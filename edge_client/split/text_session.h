@@ -19,11 +19,11 @@ namespace split::edge {
 // One thread at a time.
 class TextSession {
  public:
-  // `cut` may be Move::kCloud. `tail` has the stages from the cut on, with the head, or without it
+  // `tail` has the stages from the cut on, with the head, or without it
   // (perhaps with the norm), and then the cloud computes the head; null if this machine has no
   // stages. Costs are added to `counts` as they come. With `moves` the cut may move: then the head
   // is here.
-  TextSession(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
+  TextSession(const Model& model, Cut cut, Batcher* tail, const RetryOptions& retry,
               SplitCounts& counts, Requester requester = {}, const MoveOptions* moves = nullptr);
   TextSession(const TextSession&) = delete;
   TextSession& operator=(const TextSession&) = delete;
@@ -61,7 +61,7 @@ class TextSession {
   // session. The last call.
   KeptTurn keep();
   // Whether the cloud chooses the tokens, so that a text goes on by stream(), not by run().
-  bool on_cloud() const { return sides_.on_cloud(); }
+  bool on_cloud() const { return sides_.cut.is_cloud(); }
   // Begins to have the cloud go on behind these ids, of which the first `prompt` were given, for at
   // most options.max_tokens. Ends with the stream, or without a finish_reason() if the text goes on
   // otherwise. The driver sees the tokens, and drops the flow when the text ends.
@@ -83,7 +83,7 @@ class TextSession {
   // The cut's mover, whose flow is driven beside this one; null if the cut stays.
   CutMover* mover() { return mover_ ? &*mover_ : nullptr; }
   const CutMover* mover() const { return mover_ ? &*mover_ : nullptr; }
-  int cut() const { return sides_.name(); }
+  Cut cut() const { return sides_.cut; }
   // Null if there is no tail.
   TailSide* tail() { return sides_.tail.get(); }
   // Most rows of a generated step behind `past` rows, so that the cut moves when it is due.
@@ -116,7 +116,7 @@ class TextSession {
   uint32_t add_lag(SequenceRows& rows);
   Task<void> pass(SequenceRows rows);
   Task<void> run_here(SequenceRows rows, float* out, SequenceId sequence);
-  void count_cached(uint32_t here, int cut);
+  void count_cached(uint32_t here, Cut cut);
 
   const RetryOptions retry_;
   SplitCounts& counts_;

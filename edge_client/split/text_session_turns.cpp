@@ -43,12 +43,12 @@ uint32_t TextSession::rows_of(const KeptTurn& turn, std::span<const int32_t> pro
   uint32_t rows = turn.history.common(own, phases_alike);
   if (sides_.cut > 0) {
     if (!turn.cloud.open || turn.deepest != sides_.deepest) return 0;
-    rows = std::min(rows, turn.cloud.rows.below(sides_.cut));
+    rows = std::min(rows, turn.cloud.rows.below(sides_.blocks()));
   }
   if (sides_.cut < sides_.layers()) {
     const bool same = tail != nullptr && turn.tail && &turn.tail->batcher() == &tail->batcher();
     if (!same) return 0;
-    rows = std::min(rows, turn.tail->rows_from(sides_.cut));
+    rows = std::min(rows, turn.tail->rows_from(sides_.blocks()));
   }
   return rows > shared_.known(prompt) ? rows : 0;
 }

@@ -39,7 +39,7 @@ std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> r
 }
 
 MoveOptions move_options(const PlacedModel& split) {
-  MoveOptions options{.deepest = split.deepest.value_or(split.place.cut),
+  MoveOptions options{.deepest = split.deepest ? Cut(*split.deepest) : split.place.cut,
                       .targets = {},
                       .leaves_lost_cloud = split.leaves_lost_cloud,
                       .pace = split.pace};
@@ -57,7 +57,7 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
   receipt.personal = split.personal;
   receipt.server = origin;
   receipt.profile = split.info.profile;
-  receipt.cut = split.place.name();
+  receipt.cut = split.place.cut;
   receipt.device = split.device();
   receipt.edge_profile = split.profile;
   receipt.cloud_stages = split.place.on_cloud(config);
@@ -65,12 +65,11 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
   receipt.fetched = split.counts();
 }
 
-PlacedModel PlacedModel::at(int cut) const {
+PlacedModel PlacedModel::at(Cut cut) const {
   PlacedModel other = *this;
-  other.place.all_on_cloud = cut == Move::kCloud;
-  other.place.cut = std::max(cut, 0);
+  other.place.cut = cut;
   const Point to = growing ? place.range.to : Point::head();
-  other.place.range = StageRange::from_block(other.place.cut, to);
+  other.place.range = StageRange::from_block(cut.is_cloud() ? 0 : cut.blocks(), to);
   return other;
 }
 
@@ -312,7 +311,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth gr
   const bool head = growth.chosen.head;
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
-  split->place.all_on_cloud = steps.empty();
+  if (steps.empty()) split->place.cut = Cut::cloud();
   split->place.head_on_cloud = !head;
   if (!steps.empty()) {
     split->place.range = {steps.back().floor, head ? Point::head() : Point::norm()};
@@ -399,7 +398,7 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
   const int blocks = highest_cut().value_or(config().layers);  // blocks that may change sides
   if (blocks == 0) return true;
   last.cut = blocks - 1;
-  last.range = {last.cut, blocks};
+  last.range = {blocks - 1, blocks};
   last.head_on_cloud = true;
   const CutBlobs blobs{blobs_of(*model_, info, last.range, formats(info))};
   if (missing_of(blobs, cache())[0] > 0) return std::nullopt;
@@ -411,16 +410,17 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
 void Loader::allow_moves(PlacedModel& split) {
   const Placement& place = split.place;
   const bool scheduled = !place.moves.empty();
-  const bool into_cloud =
-      place.all_on_cloud ||
-      std::ranges::find(place.moves, Move::kCloud, &ScheduledMove::cut) != place.moves.end();
+  Cut deepest = place.cut;
+  for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
+  const bool into_cloud = deepest.is_cloud();
   const auto stay = [&](std::string_view why) {
     if (!scheduled) return;
     split.leaves_lost_cloud = false;
-    output_.note(cat("--moves: texts stay at cut ", place.name(), ": ", why));
+    output_.note(cat("--moves: texts stay at cut ", place.cut.name(), ": ", why));
   };
   split.leaves_lost_cloud = options_.auto_cut || !options_.stay;
-  const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that the text can leave
+  const bool streams =
+      place.cut.is_cloud() && split.leaves_lost_cloud;  // so that the text can leave
   if (place.head_on_cloud || config().encodes()) return;
   if (!(scheduled || options_.many_texts || options_.auto_cut || streams)) return;
   const Constraint bound = bound_of(sessions_of(split.info), into_cloud);
@@ -433,10 +433,8 @@ void Loader::allow_moves(PlacedModel& split) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
-  int deepest = options_.many_texts || into_cloud ? model_->config().layers : place.cut;
-  for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
-  deepest = std::min(deepest, highest_cut().value_or(deepest));
-  split.deepest = deepest;
+  if (options_.many_texts) deepest = Cut::cloud();
+  split.deepest = deepest.blocks(highest_cut().value_or(config().layers));
   if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 

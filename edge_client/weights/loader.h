@@ -46,11 +46,11 @@ struct PlacedModel {
 
   // Whether a text's cut can move, or at least leave a lost cloud.
   bool moves() const {
-    return deepest || (leaves_lost_cloud && !place.all_on_cloud && !place.alone());
+    return deepest || (leaves_lost_cloud && !place.cut.is_cloud() && !place.alone());
   }
   // Whether texts that begin here get rounded rows.
   bool rounds() const {
-    const bool rows_travel = place.head_on_cloud || (!place.all_on_cloud && place.cut > 0);
+    const bool rows_travel = place.head_on_cloud || (!place.cut.is_cloud() && place.cut > 0);
     return wire != DType::kF32 && rows_travel;
   }
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
@@ -58,8 +58,8 @@ struct PlacedModel {
   const Device* computes() const { return tail && place.local() ? &tail->device() : nullptr; }
   std::string device() const { return computes() != nullptr ? computes()->name() : "none"; }
   bool on_gpu() const { return computes() != nullptr && computes()->is_gpu(); }
-  // Returns the same weights for texts that begin at another cut, or at Move::kCloud.
-  PlacedModel at(int cut) const;
+  // Returns the same weights for texts that begin at another cut.
+  PlacedModel at(Cut cut) const;
   // The lowest point from which on everything is here, if any. Any thread.
   std::optional<Point> floor() const;
   FetchCounts counts() const { return growing ? tail->counts() : fetched; }

@@ -45,7 +45,6 @@ std::optional<SeenModels::Key> Loader::key_alone() const {
   if (options_.auto_cut || tail_chooses_cut()) {
     PlacementRequest local = options_;
     local.cut = 0;
-    local.all_on_cloud = false;
     alone = place_alone(local);
   }
   if (!alone || options_.needs_cloud) return std::nullopt;
@@ -372,12 +371,12 @@ Loader::Begin Loader::begin() {
     begin.place = place(here);
     begin.info = manifest(&begin.place);
   }
-  if (!options_.auto_cut || !begin.place.all_on_cloud) return begin;
+  if (!options_.auto_cut || !begin.place.cut.is_cloud()) return begin;
   const CloudSessions sessions = sessions_of(begin.info);
   begin.place = place(options_, sessions);
-  if (begin.place.all_on_cloud) return begin;
+  if (begin.place.cut.is_cloud()) return begin;
   output_.note(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
-                   begin.place.name()));
+                   begin.place.cut.name()));
   begin.info = manifest(&begin.place);
   return begin;
 }

@@ -82,7 +82,7 @@ TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info) {
     for (const wire::BlobInfo& blob : stage.blobs)
       room.weights += blob.format == stage.format ? blob.bytes : 0;
   }
-  if (options.all_on_cloud)
+  if (options.cut == Cut::cloud())
     room.weights = std::min(room.weights, options.max_weights.value_or(kMaxWeights));
   return room;
 }

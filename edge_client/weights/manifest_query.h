@@ -10,8 +10,8 @@
 namespace split::edge {
 
 inline std::string manifest_query(const Placement& place, const StageFormats& formats) {
-  const StageRange nothing{place.cut, place.cut};
-  return wire::model_query(formats.text(), place.all_on_cloud ? nothing : place.range);
+  const StageRange nothing{0, 0};
+  return wire::model_query(formats.text(), place.cut.is_cloud() ? nothing : place.range);
 }
 
 inline CloudSessions sessions_of(const wire::ModelInfo& info) {

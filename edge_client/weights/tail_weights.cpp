@@ -184,13 +184,12 @@ OwnedTensor TailWeights::weight(const WeightDecl& decl,
 
 // Refuses cuts within a fine-tuned tail, whose blocks run here alone.
 void Loader::expect_below_tail(const Placement& place) const {
-  const auto expect = [&](const char* flag, int cut) {
-    if (cut >= 0 && cut <= tail_->first()) return;
-    throw Error(ErrorKind::kInput,
-                cat(flag, ": expected at most ", tail_->first(), ", where the tail begins, got ",
-                    cut == Move::kCloud ? "cloud" : std::to_string(cut)));
+  const auto expect = [&](const char* flag, Cut cut) {
+    if (cut <= tail_->first()) return;
+    throw Error(ErrorKind::kInput, cat(flag, ": expected at most ", tail_->first(),
+                                       ", where the tail begins, got ", cut.name()));
   };
-  expect("--cut", place.all_on_cloud ? Move::kCloud : place.cut);
+  expect("--cut", place.cut);
   for (const ScheduledMove& move : place.moves) expect("--moves", move.cut);
   if (place.head_on_cloud) {
     throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");

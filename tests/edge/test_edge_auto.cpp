@@ -107,7 +107,7 @@ TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
        {"--cut=1", "--cut=cloud", "--head=cloud", "--moves=1:0", "--embed", "--plan"}) {
     EXPECT_FALSE(options({flag}).auto_cut) << flag;
   }
-  EXPECT_FALSE(options({"--head=edge"}).all_on_cloud);
+  EXPECT_FALSE(options({"--head=edge"}).cut);
 }
 
 TEST(EdgeAuto, PlacesTheHeadItself) {

@@ -62,7 +62,7 @@ struct Fixture {
   std::vector<std::vector<int32_t>> answers(const std::shared_ptr<edge::PlacedModel>& split) {
     edge::Options options;
     options.server = cloud.url();
-    options.all_on_cloud = true;
+    options.cut = edge::Cut::cloud();
     options.cache = cache.path.string();
     World world;
     world.environment = [](const char*) -> const char* { return nullptr; };

@@ -53,13 +53,12 @@ class EdgeLoad : public testing::Test {
   struct Outcome {
     std::vector<int32_t> tokens;
     edge::SplitCounts counts;
-    int lowest = 1000;
+    edge::Cut lowest = edge::Cut::cloud();
   };
   // A text that begins at this cut, under pressure until it has moved below it.
-  Outcome run(int cut, bool offers, std::deque<edge::Target> targets = {}) {
+  Outcome run(edge::Cut cut, bool offers, std::deque<edge::Target> targets = {}) {
     edge::Placement place;
-    place.all_on_cloud = cut == edge::Move::kCloud;
-    if (!place.all_on_cloud) place.cut = cut;
+    place.cut = cut;
     edge::Moving moving{{.deepest = layers(), .targets = std::move(targets)}, [this] {
                           return link(*remotes_.emplace_back(std::make_unique<edge::Remote>(
                               cloud.url(), std::chrono::seconds(60))));
@@ -67,15 +66,15 @@ class EdgeLoad : public testing::Test {
     moving.options.between = moving.options.between_wishes = {};
     const auto text_link = moving.connect();
     Outcome outcome;
-    const edge::SplitContext run{*text_link,    place,   place.all_on_cloud ? nullptr : &tail,
+    const edge::SplitContext run{*text_link,    place,   cut.is_cloud() ? nullptr : &tail,
                                  *golden.model, nullptr, retry,
                                  waiter,        {},      &moving};
     GenerateOptions options = options_;
     edge::SplitText text(run, prompt, options, outcome.counts);
     if (offers) text.forward()->offer(tail, {});
     const auto on_text = [&](std::string_view, const ScoredToken*) {
-      const int now = text.forward()->place().cut;
-      if (now != edge::Move::kCloud) outcome.lowest = std::min(outcome.lowest, now);
+      const edge::Cut now = text.forward()->place().cut;
+      outcome.lowest = std::min(outcome.lowest, now);
       if (now != cut) pressure = 0;
       return true;
     };
@@ -145,7 +144,7 @@ class EdgeLoad : public testing::Test {
 
 TEST_F(EdgeLoad, ATextTakesLayersThatALoadedCloudAsksForAndGivesThemBack) {
   const std::vector<int32_t> expected = alone();
-  for (const int cut : {edge::Move::kCloud, layers(), layers() - 1}) {
+  for (const edge::Cut cut : {edge::Cut::cloud(), edge::Cut(layers()), edge::Cut(layers() - 1)}) {
     pressure = 2;
     const Outcome got = run(cut, true);
     EXPECT_EQ(got.tokens, expected) << cut;

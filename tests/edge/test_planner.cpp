@@ -30,9 +30,9 @@ const Place& at(const std::vector<Place>& places, int cut) {
 TEST(Planner, PricesEveryPlace) {
   const std::vector<Place> places = price_places(laptop());
   ASSERT_EQ(places.size(), 14u);
-  EXPECT_EQ(places[0].name(), "cloud");
+  EXPECT_EQ(places[0].cut.name(), "cloud");
   EXPECT_NEAR(*places[0].token_ms, 0.3, 1e-9);
-  EXPECT_EQ(at(places, 0).name(), "0");
+  EXPECT_EQ(at(places, 0).cut.name(), "0");
   EXPECT_NEAR(*at(places, 0).token_ms, 12 * 0.175 + 0.8, 1e-9);
   EXPECT_EQ(*at(places, 0).cloud_ms, 0);
   EXPECT_EQ(at(places, 0).download_bytes, 2 * 41'000'000u + 12 * 7'500'000u);
@@ -50,14 +50,14 @@ TEST(Planner, TakesTheCloudForSpeedAndTheEdgeToOffload) {
   const PlanInput input = laptop();
   const std::vector<Place> places = price_places(input);
   const Pick fast = pick_place(places, input, Goal::kFast, 10);
-  EXPECT_EQ(places[fast.place].name(), "cloud");
+  EXPECT_EQ(places[fast.place].cut.name(), "cloud");
   EXPECT_EQ(fast.why, Why::kFastest);
   const Pick offload = pick_place(places, input, Goal::kOffload, 10);
-  EXPECT_EQ(places[offload.place].name(), "0");
+  EXPECT_EQ(places[offload.place].cut.name(), "0");
   EXPECT_EQ(offload.why, Why::kGoal);
   // No place is quick enough here: the fastest one.
   const Pick hurried = pick_place(places, input, Goal::kOffload, 10'000);
-  EXPECT_EQ(places[hurried.place].name(), "cloud");
+  EXPECT_EQ(places[hurried.place].cut.name(), "cloud");
 }
 
 TEST(Planner, TakesACutWhereTheEdgeIsFasterAndCannotHoldAll) {
@@ -69,7 +69,7 @@ TEST(Planner, TakesACutWhereTheEdgeIsFasterAndCannotHoldAll) {
   EXPECT_FALSE(at(places, 5).fits);
   EXPECT_TRUE(at(places, 6).fits);
   const Pick pick = pick_place(places, input, Goal::kFast, 10);
-  EXPECT_EQ(places[pick.place].name(), "6");
+  EXPECT_EQ(places[pick.place].cut.name(), "6");
 }
 
 TEST(Planner, HeedsTheCloudsWishWhileThePaceHolds) {
@@ -77,9 +77,9 @@ TEST(Planner, HeedsTheCloudsWishWhileThePaceHolds) {
   input.want = 6;
   const std::vector<Place> places = price_places(input);
   const Pick asked = pick_place(places, input, Goal::kFast, 10);
-  EXPECT_EQ(places[asked.place].name(), "0");  // the fastest one at or below 6
+  EXPECT_EQ(places[asked.place].cut.name(), "0");  // the fastest one at or below 6
   EXPECT_EQ(asked.why, Why::kAskedByCloud);
-  EXPECT_EQ(places[pick_place(places, input, Goal::kFast, 2'000).place].name(), "cloud");
+  EXPECT_EQ(places[pick_place(places, input, Goal::kFast, 2'000).place].cut.name(), "cloud");
   const Pick own = pick_place(places, input, Goal::kOffload, 10);
   EXPECT_EQ(own.why, Why::kGoal);  // is there already
 }
@@ -103,8 +103,8 @@ TEST(Planner, StaysBelowTheHighestCut) {
   input.highest = 9;
   const auto picked = [&](Goal goal) {
     const std::vector<Place> places = price_places(input);
-    for (const Place& place : places) EXPECT_EQ(place.fits, place.cut && *place.cut <= 9);
-    return places[pick_place(places, input, goal, 10).place].name();
+    for (const Place& place : places) EXPECT_EQ(place.fits, place.cut <= 9);
+    return places[pick_place(places, input, goal, 10).place].cut.name();
   };
   EXPECT_EQ(picked(Goal::kFast), "0");  // which the cloud alone would beat
   input.edge.reset();
@@ -190,7 +190,7 @@ TEST(Planner, CountsTheCloudsPartOfTheWorkWithTheHead) {
     place.cut = cut;
     EXPECT_EQ(cloud_percent(place, input), percent) << head << " " << cut;
   }
-  EXPECT_EQ(cloud_percent(Place(), input), 100);
+  EXPECT_EQ(cloud_percent(price_places(input)[0], input), 100);
 }
 
 TEST(Planner, CountsMoney) {
@@ -239,7 +239,8 @@ TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
   const auto pick_at = [&](double cloud_block_ms) {
     input.cloud->block_ms = cloud_block_ms;
     const std::vector<Place> places = price_places(input);
-    return places[steady.update(places, pick_place(places, input, Goal::kFast, 10), now)].name();
+    return places[steady.update(places, pick_place(places, input, Goal::kFast, 10), now)]
+        .cut.name();
   };
   EXPECT_EQ(pick_at(0.02), "cloud");
   EXPECT_EQ(pick_at(10), "cloud");  // too early
@@ -250,9 +251,10 @@ TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
   EXPECT_EQ(pick_at(0.02), "cloud");
 }
 
-// The cut of a choice; -1: the cloud, -2: there is none.
-int begin_of(const std::optional<FastestCut::Now>& now) {
-  return !now ? -2 : now->begin.value_or(-1);
+constexpr Cut kCloud = Cut::cloud();
+
+std::optional<Cut> begin_of(const std::optional<FastestCut::Now>& now) {
+  return now ? std::optional(now->begin) : std::nullopt;
 }
 
 TEST(FastestCut, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
@@ -261,14 +263,14 @@ TEST(FastestCut, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   FastestCut::Time now{};
   const auto at = [&](int lowest) { return choice.at(input, lowest, now); };
   const auto first = at(0);
-  EXPECT_EQ(begin_of(first), -1);
+  EXPECT_EQ(begin_of(first), kCloud);
   EXPECT_EQ(first->here->cut, 0);
   EXPECT_NEAR(first->here->token_ms, 2.9, 1e-9);
   EXPECT_NEAR(*first->cloud_ms, 0.3, 1e-9);
   EXPECT_EQ(words_of(*first),
             "all here would take 2.9 ms a token, the cloud 0.3 (foreseen): staying on the cloud");
   input.cloud->block_ms = 10;
-  EXPECT_EQ(begin_of(at(0)), -1);  // too early for another place
+  EXPECT_EQ(begin_of(at(0)), kCloud);  // too early for another place
   now += std::chrono::seconds(4);
   EXPECT_EQ(begin_of(at(0)), 0);
   EXPECT_EQ(words_of(*at(0)),
@@ -277,13 +279,13 @@ TEST(FastestCut, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   input.cloud->block_ms = 0.22;
   EXPECT_EQ(begin_of(at(0)), 0);  // 2.7 ms there is not a tenth less
   input.cloud->block_ms = 0.02;
-  EXPECT_EQ(begin_of(at(0)), -1);
+  EXPECT_EQ(begin_of(at(0)), kCloud);
   // Nobody has measured this machine, or the cloud: then texts begin where the weights are.
   input.edge.reset();
-  EXPECT_EQ(begin_of(at(0)), -2);
+  EXPECT_EQ(begin_of(at(0)), std::nullopt);
   input = laptop();
   input.cloud.reset();
-  EXPECT_EQ(begin_of(at(6)), -1);
+  EXPECT_EQ(begin_of(at(6)), kCloud);
   EXPECT_EQ(begin_of(at(0)), 0);
   EXPECT_NEAR(at(0)->here->token_ms, 2.9, 1e-9);  // for a text that times itself
   EXPECT_EQ(words_of(*at(0)), "");
@@ -317,19 +319,19 @@ TEST(FastestCut, LeavesALostCloudAloneForAWhile) {
   const auto lost = [&](int second) {
     choice.ended(true, false, FastestCut::Time(seconds(second)));
   };
-  EXPECT_EQ(at(0), -1);
+  EXPECT_EQ(at(0), kCloud);
   lost(1);
   EXPECT_EQ(at(1), 0);
-  EXPECT_EQ(at(1, 6), -1);  // it is needed
+  EXPECT_EQ(at(1, 6), kCloud);  // it is needed
   EXPECT_EQ(at(10), 0);
-  EXPECT_EQ(at(11), -1);
+  EXPECT_EQ(at(11), kCloud);
   lost(12);  // again, and so for longer
   EXPECT_EQ(at(31), 0);
-  EXPECT_EQ(at(32), -1);
+  EXPECT_EQ(at(32), kCloud);
   choice.ended(false, true, FastestCut::Time(seconds(33)));
   lost(40);
   EXPECT_EQ(at(49), 0);
-  EXPECT_EQ(at(50), -1);
+  EXPECT_EQ(at(50), kCloud);
 }
 
 }  // namespace

@@ -145,7 +145,8 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
       edge::EngineOptions options;
       options.server = held.cloud.url();
       options.cache = held.cache.path.string();
-      options.many_texts = options.auto_cut = options.all_on_cloud = true;
+      options.many_texts = options.auto_cut = true;
+      options.cut = edge::Cut::cloud();
       options.device.device = "cpu";
       Interrupt interrupt;
       Heard heard;

@@ -13,7 +13,8 @@
 namespace split::edge {
 namespace {
 
-constexpr int kLayers = 8, kCloud = kLayers + 1;
+constexpr int kLayers = 8;
+constexpr Cut kCloud = Cut::cloud();
 
 // A text of 60 rows on the cloud that may have 400 more tokens, each of 50 ms.
 PlaceInput text(const std::function<void(PlaceInput&)>& with) {
@@ -113,17 +114,18 @@ const Row kRows[] = {
     {"not used to spare the cloud", [](PlaceInput& in) { in.lowest = 0; }},
 
     // The pace.
-    {"too slow where it came", [](PlaceInput& in) { in.cut = 4, in.came_from = 9, in.pace = 25; },
+    {"too slow where it came",
+     [](PlaceInput& in) { in.cut = 4, in.came_from = kCloud, in.pace = 25; },
      Decision{kCloud, Why::kGoal}},
-    {"quick enough there", [](PlaceInput& in) { in.cut = 4, in.came_from = 9, in.pace = 20; }},
+    {"quick enough there", [](PlaceInput& in) { in.cut = 4, in.came_from = kCloud, in.pace = 20; }},
     {"not to where it was too slow", [](PlaceInput& in) { kHere(in, 4), in.lowest_quick = 5; }},
     {"all here all the same", [](PlaceInput& in) { kHere(in, 0), in.lowest_quick = 5; },
      Decision{0, Why::kLanded}},
     {"on its way back",
      [](PlaceInput& in) {
-       kHere(in, 0), in.cut = 4, in.going = Decision{9, Why::kGoal};
+       kHere(in, 0), in.cut = 4, in.going = Decision{kCloud, Why::kGoal};
      },
-     Decision{9, Why::kGoal}},
+     Decision{kCloud, Why::kGoal}},
 
     // Somebody's word.
     {"named", [](PlaceInput& in) { kHere(in, 0), in.named = true, in.want = 2; }},
@@ -186,7 +188,7 @@ struct Begins {
 // A text of eight blocks whose cut is 6 where nobody names it.
 const Begins kBegins[] = {
     {"named", {.cut = 6}, {.cut = 6}},
-    {"the cloud, named", {.cut = 6, .on_cloud = true}, {}},
+    {"the cloud, named", {.cut = Cut::cloud(), .fixed = 6}, {.cut = kCloud}},
     {"named, the head on the cloud",
      {.cut = 6, .head_given = true, .head_cloud = true},
      {.cut = 6, .head_on_cloud = true}},
@@ -202,23 +204,31 @@ const Begins kBegins[] = {
      {.cut = 6, .follows = true, .head_blocks = 5},
      {.cut = 6}},
     {"auto: nothing is here yet",
-     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5},
-     {.why = Why::kOnlyFit}},
+     {.cut = Cut::cloud(), .fixed = 6, .follows = true, .head_blocks = 5},
+     {.cut = kCloud, .why = Why::kOnlyFit}},
     {"auto, the cloud lost and all here",
-     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5, .cloud_lost = true},
+     {.cut = Cut::cloud(), .fixed = 6, .follows = true, .head_blocks = 5, .cloud_lost = true},
      {.cut = 0, .why = Why::kCloudLost}},
-    {"the cloud named, and lost", {.cut = 6, .on_cloud = true, .cloud_lost = true}, {}},
+    {"the cloud named, and lost",
+     {.cut = Cut::cloud(), .fixed = 6, .cloud_lost = true},
+     {.cut = kCloud}},
     {"auto, a cut for good",
-     {.cut = 6, .on_cloud = true, .follows = true, .sessions = {.move = false}},
+     {.cut = Cut::cloud(), .fixed = 6, .follows = true, .sessions = {.move = false}},
      {.cut = 6, .why = Why::kOnlyFit, .bound = Constraint::kOneCut}},
     {"auto, no rows kept, the head large",
-     {.cut = 6, .on_cloud = true, .follows = true, .head_blocks = 5, .sessions = {.stream = false}},
+     {.cut = Cut::cloud(),
+      .fixed = 6,
+      .follows = true,
+      .head_blocks = 5,
+      .sessions = {.stream = false}},
      {.cut = 6,
       .why = Why::kOnlyFit,
       .head_on_cloud = true,
       .head_is_large = true,
       .bound = Constraint::kRowsLost}},
-    {"the cloud named, a cut for good", {.cut = 6, .on_cloud = true, .sessions = {false}}, {}},
+    {"the cloud named, a cut for good",
+     {.cut = Cut::cloud(), .fixed = 6, .sessions = {false}},
+     {.cut = kCloud}},
 };
 
 TEST(Place, TextsBegin) {
@@ -249,21 +259,21 @@ const Ended kEnded[] = {
     {"chosen for the goal", 1, {.chosen = true, .cut = 0}, Why::kGoal, Goal::kOffload},
     {"another place was picked, whose weights are not here",
      1,
-     {.chosen = true, .cut = std::nullopt},
+     {.chosen = true, .cut = Cut::cloud()},
      Why::kOnlyFit},
     {"the next text begins there too",
      1,
-     {.cut = std::nullopt, .lowest = 0, .begins = std::optional<int>()},
+     {.cut = Cut::cloud(), .lowest = 0, .begins = Cut::cloud()},
      Why::kFastest},
-    {"all here would gain half a ms", 4.75, {.cut = std::nullopt, .lowest = 0}, Why::kFastest},
-    {"all here would gain four", 3, {.cut = std::nullopt, .lowest = 0}, Why::kOnlyFit},
+    {"all here would gain half a ms", 4.75, {.cut = Cut::cloud(), .lowest = 0}, Why::kFastest},
+    {"all here would gain four", 3, {.cut = Cut::cloud(), .lowest = 0}, Why::kOnlyFit},
     {"its own tokens were as quick",
      3,
-     {.cut = std::nullopt, .token_ms = 7.5, .lowest = 0},
+     {.cut = Cut::cloud(), .token_ms = 7.5, .lowest = 0},
      Why::kFastest},
     {"its own tokens were slower",
      3,
-     {.cut = std::nullopt, .token_ms = 8, .lowest = 0},
+     {.cut = Cut::cloud(), .token_ms = 8, .lowest = 0},
      Why::kOnlyFit},
 };
 

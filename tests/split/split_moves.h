@@ -9,14 +9,15 @@ namespace split::test {
 
 // Where a text begins, and where it is to be with so many tokens out.
 struct Schedule {
-  int start = 0;
-  std::vector<std::pair<uint32_t, int>> moves;
+  edge::Cut start;
+  std::vector<std::pair<uint32_t, edge::Cut>> moves;
   bool asked = false;  // the text is asked at these tokens, and moves when it can
 
   // A few moves to anywhere at rising tokens, the cloud too.
   static Schedule random(std::minstd_rand& random, int layers, int tokens) {
     const auto any_cut = [&] {
-      return static_cast<int>(random() % static_cast<unsigned>(layers + 2)) - 1;
+      const int any = static_cast<int>(random() % static_cast<unsigned>(layers + 2)) - 1;
+      return any < 0 ? edge::Cut::cloud() : edge::Cut(any);
     };
     Schedule all{.start = any_cut(), .moves = {}};
     auto at = 1 + static_cast<uint32_t>(random() % 3);
@@ -26,8 +27,8 @@ struct Schedule {
     return all;
   }
   std::string text() const {
-    std::string out = cat(asked ? "asked " : "", "0:", start);
-    for (const auto& [at, cut] : moves) out += cat(",", at, ":", cut);
+    std::string out = cat(asked ? "asked " : "", "0:", start.name());
+    for (const auto& [at, cut] : moves) out += cat(",", at, ":", cut.name());
     return out;
   }
 };
@@ -67,11 +68,11 @@ class SplitMoves : public SplitAlone {
   Result run(const Schedule& schedule, const GenerateOptions& options, unsigned seed = 0) {
     SCOPED_TRACE(schedule.text());
     const Model& model = *golden.model;
-    edge::MoveOptions moves{.deepest = 0, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
+    edge::MoveOptions moves{.deepest = {}, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
     int lowest = layers();
-    const auto include = [&](int cut) {
-      moves.deepest = std::max(moves.deepest, cut == edge::Move::kCloud ? layers() : cut);
-      if (cut != edge::Move::kCloud) lowest = std::min(lowest, cut);
+    const auto include = [&](edge::Cut cut) {
+      moves.deepest = std::max(moves.deepest, edge::Cut(cut.blocks(layers())));
+      lowest = std::min(lowest, cut.blocks(layers()));
     };
     include(schedule.start);
     for (const auto& [at, cut] : schedule.moves) {

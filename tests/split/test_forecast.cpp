@@ -96,7 +96,8 @@ TEST(Forecast, TheWaitForOthersStepsIsNoLesson) {
   // A token of two blocks there waits; one of a stream is in each of those steps.
   EXPECT_NEAR(*forecast_of(with(known), 2, watched(10, 64, 43, 12)).predicted.token_ms, 19.1 + 40,
               1e-9);
-  EXPECT_NEAR(*forecast_of(with(known), {}, watched(10, 64, 0, 0)).predicted.token_ms, 30, 1e-9);
+  EXPECT_NEAR(*forecast_of(with(known), Cut::cloud(), watched(10, 64, 0, 0)).predicted.token_ms, 30,
+              1e-9);
   learn(known, with(known), 2, watched(10, 64, 43, 12));
   EXPECT_NEAR(known.correction.cloud.of(2), 2.8, 1e-9);
   known.cloud->step_ms = 0;  // and then an idle one
@@ -105,7 +106,7 @@ TEST(Forecast, TheWaitForOthersStepsIsNoLesson) {
 
 TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
   PlanFacts known = facts();
-  learn(known, with(known), std::nullopt, watched(10, 7, 7, 0));
+  learn(known, with(known), Cut::cloud(), watched(10, 7, 7, 0));
   EXPECT_NEAR(known.correction.stream.of(5), 6.6, 1e-9);
   learn(known, with(known), 0, watched(10, 22, 0, 0));
   EXPECT_NEAR(known.correction.edge.of(11), 19.8, 1e-9);
@@ -113,14 +114,15 @@ TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
 }
 
 // Prices all here by what answers on a busy machine taught, and ten more at one place.
-double here_after_ten(std::optional<int> busy_cut, std::optional<int> cut, double times) {
+double here_after_ten(Cut busy_cut, Cut cut, double times) {
   PlanFacts known = facts();
-  const auto answer = [&](std::optional<int> at, double slower) {
+  const auto answer = [&](Cut at, double slower) {
     // An idle cloud and line take what was measured.
-    const double there = at ? *at : 0, edge = slower * (2 * (4 - there) + 3);
-    const double wire = at && *at > 0 ? 10.1 : 0;
+    const bool cloud = at.is_cloud();
+    const double there = cloud ? 0 : at.blocks(), edge = slower * (2 * (4 - there) + 3);
+    const double wire = !cloud && at > 0 ? 10.1 : 0;
     const AnswerWatch watch =
-        !at ? watched(10, 5, 0, 0) : watched(10, there + wire + edge, there, wire);
+        cloud ? watched(10, 5, 0, 0) : watched(10, there + wire + edge, there, wire);
     learn(known, with(known), at, watch);
   };
   for (int i = 0; i < 20; ++i) answer(busy_cut, times);
@@ -131,12 +133,11 @@ double here_after_ten(std::optional<int> busy_cut, std::optional<int> cut, doubl
 
 TEST(Forecast, WhatABusyMachineTaughtIsGoneAfterTenAnswers) {
   for (const double times : {2., 5., 12.}) {
-    for (const std::optional<int> busy_cut : std::vector<std::optional<int>>{0, 1, 4}) {
-      for (const std::optional<int> cut :
-           std::vector<std::optional<int>>{std::nullopt, 0, 1, 2, 3, 4}) {
+    for (const Cut busy_cut : {Cut(0), Cut(1), Cut(4)}) {
+      for (const Cut cut : {Cut::cloud(), Cut(0), Cut(1), Cut(2), Cut(3), Cut(4)}) {
         const double here = here_after_ten(busy_cut, cut, times);
-        EXPECT_LE(here, 1.5 * 11) << times << " " << *busy_cut << " " << cut.value_or(-1);
-        EXPECT_GE(here, 11 / 1.5) << times << " " << *busy_cut << " " << cut.value_or(-1);
+        EXPECT_LE(here, 1.5 * 11) << times << " " << busy_cut << " " << cut;
+        EXPECT_GE(here, 11 / 1.5) << times << " " << busy_cut << " " << cut;
       }
     }
   }
@@ -155,8 +156,8 @@ TEST(Forecast, LearnsNothingFromAFewTokensAndNothingWithoutBounds) {
   EXPECT_EQ(known.correction.edge.factor, 1);
   learn(known, with(known), 0, watched(8, 1e7, 0, 0));
   EXPECT_EQ(known.correction.edge.factor, 10);
-  learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
-  for (int i = 0; i < 20; ++i) learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
+  learn(known, with(known), Cut::cloud(), watched(8, 1e-9, 0, 0));
+  for (int i = 0; i < 20; ++i) learn(known, with(known), Cut::cloud(), watched(8, 1e-9, 0, 0));
   EXPECT_GE(known.correction.stream.of(5), 0.5);
 }
 
@@ -251,7 +252,7 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
   const test::TemporaryFolder folder;
   const PlanMemory memory(ShardCache(folder.path), {"http://a", "m", "cpu"});
   Receipt receipt;
-  receipt.cut = "2";
+  receipt.cut = 2;
   receipt.prompt_tokens = 3;
   receipt.tokens = 11;
   const AnswerWatch watch = watched(10, 24, 3, 12);
@@ -296,7 +297,7 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
                       {.goal = Goal::kFast, .pace = 10, .chosen = true});
   Receipt receipt;
-  receipt.cut = "cloud";
+  receipt.cut = Cut::cloud();
   receipt.prompt_tokens = 3;
   receipt.tokens = 11;
   const auto why = [&](double token_ms) {
@@ -307,7 +308,7 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   forecasts.measured(facts().network, facts().edge, CloudLoad{facts().cloud, {}, {}});
   const auto now = forecasts.choose(0);
   ASSERT_TRUE(now);
-  EXPECT_FALSE(now->begin);
+  EXPECT_EQ(now->begin, Cut::cloud());
   EXPECT_EQ(why(5), Why::kFastest);
   EXPECT_NE(to_text(receipt).find("plan      all on the cloud (fastest): 5.00 ms a token foreseen, "
                                   "5.00 ms taken (0 % off)"),
@@ -319,7 +320,7 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   Speed slow = *facts().cloud;
   slow.block_ms = 10;
   forecasts.measured({}, {}, CloudLoad{slow, {}, {}});
-  EXPECT_FALSE(forecasts.choose(0)->begin);
+  EXPECT_EQ(forecasts.choose(0)->begin, Cut::cloud());
   EXPECT_EQ(why(30), Why::kFastest);
   // The weights here decide: a cut of all four blocks takes longer.
   forecasts.choose(4);
@@ -332,7 +333,7 @@ TEST(Forecasts, SayWhyATextStayedOnACloudThatWasForeseenToBeSlower) {
   Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
                       {.goal = Goal::kFast, .pace = 10, .chosen = true});
   Receipt receipt;
-  receipt.cut = "cloud";
+  receipt.cut = Cut::cloud();
   const auto why = [&](double token_ms) {
     forecasts.describe(receipt, watched(10, token_ms, 0, 0), false);
     return receipt.forecast->why;
@@ -382,7 +383,8 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   says("prompt    4 tokens, 36.0 ms: 36.0 ms cloud and line\n");
   says("tokens    9 more, each 667 ms: 667 ms cloud and line\n");
   receipt.max_tokens = 11;
-  receipt.forecast.emplace().why = Why::kOnlyFit;
+  receipt.forecast.emplace().cut = Cut::cloud();
+  receipt.forecast->why = Why::kOnlyFit;
   says("stopped at the end of the context");
   says("plan      all on the cloud (nothing else is here): ");
 }
@@ -392,7 +394,7 @@ TEST(Forecasts, ChargesAnAnswerForNewWeightsAlone) {
   Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(), {});
   forecasts.measured({}, {}, CloudLoad{facts().cloud, Prices{0, 1}, {}});
   Receipt receipt;
-  receipt.cut = "2";
+  receipt.cut = 2;
   receipt.fetched.downloaded = 1'000'000'000;
   const AnswerWatch watch = watched(10, 24, 3, 12);
   forecasts.describe(receipt, watch, false);

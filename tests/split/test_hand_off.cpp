@@ -86,7 +86,7 @@ class HandOffs : public testing::Test {
                    std::optional<double> foreseen_ms = {}) {
     cloud.streams = cloud.again = 0;
     edge::Placement place;
-    place.all_on_cloud = true;
+    place.cut = edge::Cut::cloud();
     edge::RetryOptions retry;
     retry.budget = std::chrono::seconds(5);
     const edge::Moving moving{
@@ -156,7 +156,7 @@ TEST_F(HandOffs, GiveTheCloudsTextAtWhicheverTokenTheModelIsHere) {
       ASSERT_EQ(got.counts.moves.size(), moved ? 1u : 0u) << here_at;
       if (moved) {
         EXPECT_EQ(got.counts.moves[0].at, static_cast<uint32_t>(here_at) + 1);
-        EXPECT_EQ(got.counts.moves[0].from, edge::Move::kCloud);
+        EXPECT_EQ(got.counts.moves[0].from, edge::Cut::cloud());
         EXPECT_EQ(got.counts.moves[0].why, edge::Why::kLanded);
         EXPECT_GE(got.counts.moves[0].rows, prompt.size());
       }

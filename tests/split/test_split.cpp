@@ -133,7 +133,7 @@ TEST_F(SplitAlone, ACourseIsDrivenByOneThreadAndAnyClock) {
 
 TEST_F(SplitAlone, WithAllOnTheCloudItIsAskedForTheText) {
   edge::Placement place;
-  place.all_on_cloud = true;
+  place.cut = edge::Cut::cloud();
   EXPECT_EQ(text(place), whole());
   EXPECT_EQ(cloud.completed, 1);
   EXPECT_EQ(cloud.opened, 0);
@@ -145,7 +145,7 @@ TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
                 [&](const edge::SplitContext& run) { return final_states(run, prompt, counts); });
   };
   edge::Placement there;
-  there.all_on_cloud = true;
+  there.cut = edge::Cut::cloud();
   edge::EngineOptions options;
   options.cut = 1;
   options.embed = true;

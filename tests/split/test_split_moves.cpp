@@ -15,7 +15,7 @@ TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
   options.max_tokens = 50;
   offers = true;
   kernel = std::chrono::seconds(2);
-  for (const int start : {2, edge::Move::kCloud}) {
+  for (const edge::Cut start : {edge::Cut(2), edge::Cut::cloud()}) {
     cloud.looks = 0;
     cloud.says = {.want = 0};
     after_step = [&](const edge::TextSession& text_session, const edge::SplitCounts&) {
@@ -62,8 +62,10 @@ TEST_F(SplitMoves, ATextFollowsACloudThatWavers10SecondsBehindItsLastMove) {
 }
 
 TEST_F(SplitMoves, EachWayAndBack) {
-  for (int from = edge::Move::kCloud; from <= layers(); ++from) {
-    for (int to = edge::Move::kCloud; to <= layers(); ++to) {
+  std::vector<edge::Cut> cuts = {edge::Cut::cloud()};
+  for (int cut = 0; cut <= layers(); ++cut) cuts.emplace_back(cut);
+  for (const edge::Cut from : cuts) {
+    for (const edge::Cut to : cuts) {
       if (from == to) continue;
       const Result got = run({.start = from, .moves = {{4, to}, {8, from}}}, wanted());
       const std::vector<edge::Move>& moves = got.moves;
@@ -73,24 +75,21 @@ TEST_F(SplitMoves, EachWayAndBack) {
       EXPECT_EQ(moves[0].from, from);
       EXPECT_EQ(moves[0].to, to);
       EXPECT_EQ(moves[0].why, edge::Why::kAsked);
-      EXPECT_GE(moves[0].rows, from + to == layers() - 1 ? 0 : prompt.size());
+      EXPECT_GE(moves[0].rows, from.blocks(layers()) == to.blocks(layers()) ? 0 : prompt.size());
       EXPECT_EQ(moves[1].at, 8u);
       EXPECT_EQ(moves[1].to, from);
       // Each row is counted where it was computed first, and the rest was computed again.
-      const auto blocks = [&](int cut) { return cut == edge::Move::kCloud ? layers() : cut; };
-      const auto row_blocks = [&](int cut, size_t rows) {
-        return rows * static_cast<size_t>(blocks(cut));
+      const auto row_blocks = [&](edge::Cut cut, size_t rows) {
+        return rows * static_cast<size_t>(cut.blocks(layers()));
       };
       const edge::SplitCounts& counts = got.counts;
       // The driver ends a stream before the last token is counted.
-      const size_t last = from == edge::Move::kCloud ? 3 : 4;
+      const size_t last = from.is_cloud() ? 3 : 4;
       EXPECT_EQ(counts.work.rows, prompt.size() + 7 + last);
       EXPECT_EQ(counts.work.cloud_layer_rows,
                 row_blocks(from, prompt.size() + 3) + row_blocks(to, 4) + row_blocks(from, last))
           << from << " " << to;
-      EXPECT_EQ(counts.work.cloud_heads, from == edge::Move::kCloud ? 7u
-                                         : to == edge::Move::kCloud ? 4u
-                                                                    : 0u);
+      EXPECT_EQ(counts.work.cloud_heads, from.is_cloud() ? 7u : to.is_cloud() ? 4u : 0u);
       EXPECT_GE(counts.cloud_layer_rows, counts.work.cloud_layer_rows);
       EXPECT_EQ(counts.losses, 0u);
     }
@@ -104,7 +103,7 @@ TEST_F(SplitMoves, RowsOfWrongGuessesAreGoneWhenATextComesBack) {
   options.drafts = {.most = kMostDrafts, .always = true};
   // Texts of three ids, where there is always something to guess.
   options.sampling.logit_bias = {{0, 100}, {1, 100}, {2, 100}};
-  for (const int away : {layers(), edge::Move::kCloud}) {
+  for (const edge::Cut away : {edge::Cut(layers()), edge::Cut::cloud()}) {
     for (uint32_t at = 2; at <= 12; ++at) {
       options.sampling.seed = at;
       run({.start = 1, .moves = {{at, away}, {at + 7, 1}}, .asked = true}, options, at);
@@ -180,14 +179,16 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     if (round % 2 == 0) {
       moving.options.targets = {{.cut = 0, .at = 3},
                                 {.cut = 3, .at = 5},
-                                {.cut = edge::Move::kCloud, .at = 7},
+                                {.cut = edge::Cut::cloud(), .at = 7},
                                 {.cut = 1, .at = 9}};
     }
     edge::SplitCounts own;
     edge::SplitForward forward(way, model, 2, &tail, {}, waiter, own, {}, &moving);
     std::atomic<bool> over{false};
     std::thread asker([&] {
-      for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
+      for (edge::Cut cut; !over; cut = cut == layers()  ? edge::Cut::cloud()
+                                       : cut.is_cloud() ? 0
+                                                        : cut.blocks() + 1) {
         if (round % 2 == 1) forward.aim(cut, &tail, {});
         EXPECT_LE(forward.place().tokens, 12u);
         std::this_thread::yield();
@@ -254,7 +255,7 @@ TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
   const edge::Moving moving{{.deepest = layers(), .targets = {{.cut = layers(), .at = 4}}}, [&] {
                               return std::make_unique<Warmed>(cloud, mutex, warmed, stepped_warm);
                             }};
-  edge::SplitForward forward(way, model, edge::Move::kCloud, &tail, {}, waiter, counts, {},
+  edge::SplitForward forward(way, model, edge::Cut::cloud(), &tail, {}, waiter, counts, {},
                              &moving);
   TextLoop loop(model.config(), nullptr, prompt, wanted());
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -300,7 +301,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
     ByHand hand(cloud);
     hand.round_trip = std::chrono::milliseconds(150);  // 7 tokens a second over a cut
     hand.token = std::chrono::milliseconds(30);
-    edge::TextSession text_session(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
+    edge::TextSession text_session(model, edge::Cut::cloud(), &tail, {}, own, {}, &moves);
     TextLoop loop(model.config(), nullptr, prompt, options);
     const std::vector<int32_t> expected = [&] {
       LocalForward forward(cloud.batcher());
@@ -334,7 +335,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
   EXPECT_EQ(own.moves[0].why, edge::Why::kLanded);
   EXPECT_EQ(own.moves[0].to, 2);
   EXPECT_EQ(own.moves[1].why, edge::Why::kGoal);
-  EXPECT_EQ(own.moves[1].to, edge::Move::kCloud);
+  EXPECT_EQ(own.moves[1].to, edge::Cut::cloud());
 }
 
 }  // namespace

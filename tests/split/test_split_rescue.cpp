@@ -25,11 +25,11 @@ class SplitRescue : public SplitMoves {
     };
   }
   // A text at this cut, of which the tail has no more than it needs.
-  edge::SplitCounts text(int cut, bool head_here = true, int tokens = 12) {
+  edge::SplitCounts text(edge::Cut cut, bool head_here = true, int tokens = 12) {
     const Model& model = *golden.model;
-    const bool on_cloud = cut == edge::Move::kCloud;
-    const StageRange own = StageRange::from_block(on_cloud ? layers() : cut,
-                                                  head_here ? Point::head() : Point(layers()));
+    const bool on_cloud = cut.is_cloud();
+    const StageRange own =
+        StageRange::from_block(cut.blocks(layers()), head_here ? Point::head() : Point(layers()));
     std::optional<Shard> shard;
     std::optional<Batcher> tail;
     if (!own.empty() && !on_cloud) {
@@ -40,9 +40,8 @@ class SplitRescue : public SplitMoves {
     options.max_tokens = tokens;
     options.drafts = drafts;
     edge::SplitCounts own_counts;
-    const edge::MoveOptions moves{.deepest = on_cloud ? layers() : cut,
-                                  .targets = {},
-                                  .leaves_lost_cloud = leaves_lost_cloud};
+    const edge::MoveOptions moves{
+        .deepest = cut.blocks(layers()), .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
     {
       LocalForward whole(cloud.batcher());
       ByHand hand(cloud);
@@ -98,15 +97,17 @@ class SplitRescue : public SplitMoves {
   std::chrono::microseconds round_trip{50000};
   uint32_t tokens_out = 0;
   bool has_all = true, is_lost = false;
-  int ended_at = 0, heads_lost_from = INT_MAX;
+  edge::Cut ended_at;
+  int heads_lost_from = INT_MAX;
   std::vector<double> rescued_at_ms;
   DraftOptions drafts;
 };
 
 TEST_F(SplitRescue, ATextAtAnyCutGoesOnHereWithinThreeSeconds) {
-  for (const int cut : {1, 2, layers(), edge::Move::kCloud}) {
+  for (const edge::Cut cut :
+       {edge::Cut(1), edge::Cut(2), edge::Cut(layers()), edge::Cut::cloud()}) {
     for (const int at : {1, 2, 5}) {
-      SCOPED_TRACE(cat(cut, " ", at));
+      SCOPED_TRACE(cat(cut.name(), " ", at));
       rescued_at_ms.clear();
       lose(at);
       const edge::SplitCounts got = text(cut);
@@ -173,7 +174,7 @@ TEST_F(SplitRescue, AShortTextThatIsGuessedIsTheSame) {
   for (int at = 1; at <= 8; ++at) {
     SCOPED_TRACE(at);
     lose(at);
-    EXPECT_EQ(text(edge::Move::kCloud).moves.size(), 1u);
+    EXPECT_EQ(text(edge::Cut::cloud()).moves.size(), 1u);
   }
 }
 
@@ -184,10 +185,10 @@ TEST_F(SplitRescue, ATextGoesBackWhereThatIsQuickerAlone) {
     SCOPED_TRACE(slow_here);
     kernel = std::chrono::milliseconds(slow_here ? 600 : 1);
     lose(20, 40);
-    const edge::SplitCounts got = text(edge::Move::kCloud, true, 100);
+    const edge::SplitCounts got = text(edge::Cut::cloud(), true, 100);
     ASSERT_FALSE(HasFailure());
     ASSERT_EQ(got.moves.size(), slow_here ? 2u : 1u);
-    EXPECT_EQ(ended_at, slow_here ? edge::Move::kCloud : 0);
+    EXPECT_EQ(ended_at, slow_here ? edge::Cut::cloud() : edge::Cut(0));
     if (!slow_here) continue;
     EXPECT_EQ(got.moves[1].why, edge::Why::kFastest);
     EXPECT_GE(got.moves[1].at, 40u);

@@ -32,7 +32,7 @@ class SplitForSpeed : public SplitMoves {
     ByHand hand(cloud);
     hand.round_trip = std::chrono::milliseconds(1);
     hand.kernel = kernel;
-    edge::TextSession text_session(model, edge::Move::kCloud, here_before ? &tail : nullptr, {},
+    edge::TextSession text_session(model, edge::Cut::cloud(), here_before ? &tail : nullptr, {},
                                    own, {}, &moves);
     text_session.mover()->expect(static_cast<uint32_t>(tokens), {});
     if (quicker) text_session.mover()->offer(tail, {}, {.quicker = edge::FasterCut{0, kHere}});
@@ -88,7 +88,7 @@ TEST_F(SplitForSpeed, ATextStaysWhileItsOwnTokensAreQuickerAndLeavesWhenTheyAreN
   const std::vector<edge::Move> moves = run([](size_t out) { return out < 20 ? kQuick : kSlow; });
   ASSERT_EQ(moves.size(), 1u);
   EXPECT_EQ(moves[0].why, edge::Why::kFastest);
-  EXPECT_EQ(moves[0].from, edge::Move::kCloud);
+  EXPECT_EQ(moves[0].from, edge::Cut::cloud());
   EXPECT_EQ(moves[0].to, 0);
   EXPECT_GE(moves[0].at, 22u);
   EXPECT_LE(moves[0].at, 40u);

@@ -138,7 +138,7 @@ TEST_F(SplitTurns, GoOnWhereTheLastTextEndedAfterItsMoves) {
   Way way(cloud, mutex);
   const edge::RetryOptions retry;
   edge::EngineOptions whole_there;
-  whole_there.all_on_cloud = true;
+  whole_there.cut = edge::Cut::cloud();
   const edge::Placement there = edge::place(whole_there, model.config()), here = cut_at(0);
   edge::Moving moving;
   moving.options.deepest = layers();

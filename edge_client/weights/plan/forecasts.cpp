@@ -84,8 +84,8 @@ std::optional<FastestCut::Now> Forecasts::choose(int lowest, bool head_on_cloud)
 
 void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const {
   const std::lock_guard lock(mutex_);
-  const std::optional<int> cut = parse_u64(receipt.cut, 0, 1 << 30);
-  if (cut && *cut > shape_.layers) return;
+  const Cut cut = receipt.cut;
+  if (cut > shape_.layers && !cut.is_cloud()) return;
   const PlanInput planned = input(receipt.new_prompt_tokens(), drafts);
   if (facts_.cloud || facts_.edge) {
     receipt.forecast = forecast_of(planned, cut, watch);
@@ -113,7 +113,7 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
   const std::lock_guard lock(mutex_);
   charged_ = std::max(charged_, receipt.fetched.downloaded);
   const auto& moves = receipt.counts.moves;
-  fast_.ended(!moves.empty() && moves.back().why == Why::kCloudLost, receipt.cut == "cloud",
+  fast_.ended(!moves.empty() && moves.back().why == Why::kCloudLost, receipt.cut.is_cloud(),
               Clock::now());
   if (!foreseen.forecast) return std::nullopt;
   edge::learn(facts_, input(receipt.new_prompt_tokens(), drafts), foreseen.forecast->cut, watch);

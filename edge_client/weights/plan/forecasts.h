@@ -61,7 +61,7 @@ class Forecasts {
   FastestCut fast_;
   bool head_on_cloud_ = false;  // applies to texts at a cut
   std::optional<int> lowest_;   // the weights from this cut on are here; nullopt: irrelevant
-  std::optional<std::optional<int>> begins_;  // cut of the next text, if that is a free choice
+  std::optional<Cut> begins_;   // cut of the next text, if that is a free choice
   bool changed_ = false;
   Clock::time_point kept_{};
   uint64_t charged_ = 0;  // bytes of weights already in an answer's cost
