@@ -10,7 +10,7 @@
 namespace split::edge {
 
 inline std::string manifest_query(const Placement& place, const StageFormats& formats) {
-  const StageRange nothing{0, 0};
+  const StageRange nothing{place.range.from, place.range.from};
   return wire::model_query(formats.text(), place.cut.is_cloud() ? nothing : place.range);
 }
 
