@@ -373,7 +373,7 @@ def chosen_of(program, rest):
     ways_of = lambda one: [way for way in ways if one[1] != "GET" or way[0] == "8 MB"]
     drawn = random.Random(1)
     long = rest.all or bool(os.environ.get("SPLIT_LONG"))
-    mixes = [[(drawn.choice(every), drawn.choice(ways)[0]) for _ in range(AT_ONCE)] for _ in range(40 if long else 3)]
+    mixes = [[(drawn.choice(every), drawn.choice(ways)[0]) for _ in range(AT_ONCE)] for _ in range(40 if long else 1)]
     if long or rest.only is not None:
         return [(one, ways_of(one)) for one in every], mixes if long else []
     always = [(one, [(size, count)]) for title, size, count in ALWAYS[program] for one in every if one[0] == title]

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "device/vulkan/tuning/lane_order.h"
 #include "models/functional.h"
+#include "support/drawn.h"
 #include "support/products.h"
 #include "tensor/blocks.h"
 #include "vulkan_bench.h"
@@ -279,6 +280,7 @@ TEST_F(Vulkan, KeepsTheSmallestScales) {
 // A text whose rows all see all of it, and windows; with `units` between products, where matrix
 // units may compute all of it and the first product stores the keys and values.
 TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
+  Drawn drawn(*device_, 2);
   constexpr uint32_t kRowCount = 300;
   constexpr int64_t kInner = 32, kOut = 48;
   for (const bool units : {false, true}) {
@@ -287,6 +289,7 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
           {1, 1, 25, DType::kF16},
           {4, 2, 64, DType::kF16},
           {2, 1, 128, DType::kF16}}) {
+      if (!drawn.next()) continue;
       const int64_t channels = heads * size, kv_width = kv_heads * size;
       const int64_t inner = units ? kInner : channels + 2 * kv_width;
       const Tensor x = input("x", DType::kF32, {kRows, inner});
