@@ -1,6 +1,17 @@
 #include "compile/program.h"
 
+#include <algorithm>
+
+#include "base/error.h"
+
 namespace split {
+
+Symbol symbol_of(const Slot& slot) {
+  constexpr std::string_view kNames[kSymbols] = {"tokens", "positions", "marks", "out_rows"};
+  const auto at = std::ranges::find(kNames, slot.name);
+  CHECK(at != std::end(kNames));
+  return static_cast<Symbol>(at - kNames);
+}
 
 int Program::find(std::string_view slot_name) const {
   for (size_t i = 0; i < slots.size(); ++i) {

@@ -26,6 +26,10 @@ enum class SlotKind : uint8_t {
   kTemp,    // in the arena
 };
 
+// The numbers of a step that an I32 input is, by its name.
+enum class Symbol : uint8_t { kTokens, kPositions, kMarks, kOutRows };
+inline constexpr size_t kSymbols = 4;
+
 struct Slot {
   SlotKind kind = SlotKind::kTemp;
   std::string name;  // of inputs, weights and outputs
@@ -38,6 +42,7 @@ struct Slot {
   size_t offset = 0;
   bool operator==(const Slot&) const = default;
 };
+Symbol symbol_of(const Slot& slot);  // an I32 input's
 
 // How a slot is read or written: for row r and column c of a step, or by its kernel.
 struct Access {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 
 #include "base/figures.h"
@@ -49,7 +50,8 @@ class Doctor {
   // Runs a check. Returns whether all is well.
   template <typename Check>
   bool check(std::string_view name, std::initializer_list<Need> needs, const Check& check);
-  void line(std::string_view name, std::string_view verdict, std::string_view text);
+  enum class Verdict : uint8_t { kUntried, kOk, kBad };
+  void line(std::string_view name, Verdict verdict, std::string_view text);
 
   std::string server();
   std::string versions(bool heard);
@@ -81,12 +83,14 @@ class Doctor {
   std::string bits_;  // this machine's
 };
 
-void Doctor::line(std::string_view name, std::string_view verdict, std::string_view text) {
+void Doctor::line(std::string_view name, Verdict verdict, std::string_view text) {
+  constexpr std::array<std::string_view, 3> kWords = {"   ", "ok ", "BAD"};
+  const std::string_view word = kWords.at(static_cast<size_t>(verdict));
   std::string padded(name);
   padded.resize(11, ' ');
   const Console& console = world_.console;
-  const Mark mark = verdict == "BAD" ? Mark::kRed : Mark::kGreen;
-  console.out(wrapped(cat(padded, marked(console.out_colors(), mark, verdict), "  ", text, "\n"),
+  const Mark mark = verdict == Verdict::kBad ? Mark::kRed : Mark::kGreen;
+  console.out(wrapped(cat(padded, marked(console.out_colors(), mark, word), "  ", text, "\n"),
                       console.columns));
 }
 
@@ -95,15 +99,15 @@ bool Doctor::check(std::string_view name, std::initializer_list<Need> needs, con
   if (interrupt_.signal() != 0) return false;
   const auto missing = std::ranges::find(needs, false, &Need::there);
   if (missing != needs.end()) {
-    line(name, "   ", cat("not tried without ", missing->what));
+    line(name, Verdict::kUntried, cat("not tried without ", missing->what));
     return false;
   }
   try {
-    line(name, "ok ", check());
+    line(name, Verdict::kOk, check());
     return true;
   } catch (const Error& error) {
     if (interrupt_.signal() != 0) return false;
-    line(name, "BAD", plain_words(error.what()));
+    line(name, Verdict::kBad, plain_words(error.what()));
     if (code_ == 0) code_ = exit_code(error.kind());
     return false;
   }
@@ -327,7 +331,8 @@ int Doctor::examine() {
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
   if (interrupt_.signal() == 0) {
-    line("to install", missing.empty() ? "ok " : "   ", missing.empty() ? "nothing" : missing);
+    line("to install", missing.empty() ? Verdict::kOk : Verdict::kUntried,
+         missing.empty() ? "nothing" : missing);
     world_.console.out(code_ == 0 ? "All is well.\n" : "Not all is well: see BAD.\n");
   }
   return code_;

@@ -124,7 +124,7 @@ void RunningTexts::on_busy(std::function<void(bool)> told) {
 }
 
 void describe_place(Receipt& receipt, const RunningTexts& answers, const ModelConfig& config) {
-  if (receipt.device != "none") return;
+  if (!receipt.device.empty()) return;
   receipt.fetched = answers.grown_bytes();
   const std::optional<AvailableCut> place = answers.here();
   if (!place || receipt.counts.moves.empty()) return;

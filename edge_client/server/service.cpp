@@ -82,7 +82,7 @@ std::vector<serve::Metrics::Labels> Service::placed() const {
   return {{{"model", split->info.id},
            {"cut", split->place.cut.name()},
            {"head", split->place.head_on_cloud ? "cloud" : "edge"},
-           {"device", split->device()}}};
+           {"device", split->computes() ? split->device() : "none"}}};
 }
 
 std::string Service::id() const {

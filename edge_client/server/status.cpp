@@ -124,7 +124,7 @@ std::string status_json(const ServiceState& now) {
   if (!split && !coming) return json.dump() + "\n";
 
   const ModelConfig& config = *now.config;
-  const std::string device = split ? split->device() : "none";
+  const std::string device = split && split->computes() ? split->device() : "none";
   const bool is_gpu = split && split->on_gpu();
   json["model"] = now.info.id;
   json["models"] = now.cloud.models;

@@ -11,7 +11,7 @@
 namespace split::edge {
 std::string Receipt::plan() const {
   return cat(model, ": ", cloud_stages, " on ", server, "; ", edge_stages,
-             device == "none" ? " here" : cat(" on ", device));
+             device.empty() ? " here" : cat(" on ", device));
 }
 
 double Receipt::after_first_ms() const {
@@ -225,7 +225,7 @@ namespace {
 
 // "cut":2,"device":"cpu (1 thread, avx2)"
 std::string split_members(const Receipt& r) {
-  return cat("\"cut\":", r.cut.json(), ",\"device\":", json_quote(r.device));
+  return cat("\"cut\":", r.cut.json(), ",\"device\":", json_quote(r.device_word()));
 }
 
 std::string moves_json(std::span<const Move> moves) {

@@ -22,7 +22,7 @@ struct Receipt {
   std::optional<bool> is_exact() const {
     return counts.traffic.rows == DType::kF32 ? exact : false;
   }
-  std::string device = "none";            // this machine's, if it computes
+  std::string device;                     // this machine's; empty: it computes nothing
   std::string edge_profile;               // this machine's, if it computes
   std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
   FetchCounts fetched;
@@ -50,6 +50,7 @@ struct Receipt {
   void end_at_last_move() {
     if (!counts.moves.empty()) cut = counts.moves.back().to;
   }
+  std::string_view device_word() const { return device.empty() ? "none" : device; }
   std::string plan() const;       // one line: what runs where
   double after_first_ms() const;  // time of the tokens after the first, without waits for a lost
                                   // cloud

@@ -56,7 +56,7 @@ struct PlacedModel {
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   // The device that computes here now; null if texts have to move here first.
   const Device* computes() const { return tail && place.local() ? &tail->device() : nullptr; }
-  std::string device() const { return computes() != nullptr ? computes()->name() : "none"; }
+  std::string device() const { return computes() != nullptr ? computes()->name() : ""; }
   bool on_gpu() const { return computes() != nullptr && computes()->is_gpu(); }
   // Returns the same weights for texts that begin at another cut.
   PlacedModel at(Cut cut) const;

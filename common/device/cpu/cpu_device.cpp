@@ -24,7 +24,7 @@ class CpuDevice : public Device {
   // One number for all kernels: raise it with any change of a result's bits.
   std::string arithmetic(bool in_bf16) const override {
     // WebAssembly without relaxed-simd has no product and sum that are rounded once.
-    if (std::string_view(kernels_.name) == "plain") return "cpu 1 rounding products";
+    if (kernels_.rounds_products) return "cpu 1 rounding products";
     return in_bf16 && multiplies_pairs(kernels_) ? "cpu 1 by pairs of bf16" : "cpu 1";
   }
   FuseRules fuse_rules() const override { return {}; }

@@ -23,9 +23,12 @@ inline float fma(float a, float b, float c) {  // else a call of the library
   return wasm_f32x4_extract_lane(
       wasm_f32x4_relaxed_madd(wasm_f32x4_splat(a), wasm_f32x4_splat(b), wasm_f32x4_splat(c)), 0);
 }
+inline constexpr bool kFusesProducts = true;  // a product and a sum are rounded once
 #elif defined(SPLIT_WASM_KERNELS)
 inline float fma(float a, float b, float c) { return a * b + c; }
+inline constexpr bool kFusesProducts = false;
 #else
+inline constexpr bool kFusesProducts = true;
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #endif
 // NOLINTBEGIN(readability-identifier-naming): GLSL's names

@@ -74,6 +74,7 @@ constexpr CpuKernels table() {
   CpuKernels all{};
   static_cast<RoundedKernels&>(all) = rounded_kernels();
   all.name = SPLIT_ISA_NAME;
+  all.rounds_products = !glsl::kFusesProducts;
 #define UNARY(name, ...) all.unary[Op::k_##name] = glsl::SPLIT_ISA::unary_##name;
 #define BINARY(name, ...)                                    \
   all.binary[Op::k_##name] = glsl::SPLIT_ISA::binary_##name; \

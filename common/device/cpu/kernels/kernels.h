@@ -238,6 +238,7 @@ struct RoundedKernels {
 
 struct CpuKernels : RoundedKernels {
   const char* name;
+  bool rounds_products;  // a product is rounded before it is added
   using Unary = void (*)(const float* x, float* y, size_t n);
   using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
   using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);

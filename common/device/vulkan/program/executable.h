@@ -212,9 +212,8 @@ class VulkanExecutable final : public Executable {
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
-  bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
-  int64_t token_limit_ = -1, position_limit_ = -1,
-          mark_limit_ = -1;  // rows of the tables they index
+  bool uses_rows_ = false, uses_out_rows_ = false;        // which its steps run over
+  std::array<int64_t, kSymbols> limits_{-1, -1, -1, -1};  // rows of the tables that they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
   std::array<std::vector<Command>, kVariants> commands_;
