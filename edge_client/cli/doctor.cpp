@@ -292,7 +292,8 @@ std::string Doctor::text() {
   }
   const std::optional<bool> exact = loader_->is_exact_here(info_, bits_);
   if (!exact) return words + "; its bits were not compared, for no block is here yet";
-  if (*exact && loader_->highest_cut()) return words + "; one text at every cut below the tail";
+  if (*exact && !loader_->bounds().highest.is_cloud())
+    return words + "; one text at every cut below the tail";
   if (*exact) return words + "; the cloud's own text, bit for bit";
   return cat(words, "; it may differ from the cloud's at near-ties: here '", bits_, "', there '",
              info_.bits, "'");

@@ -18,7 +18,7 @@ PlanInput planned(Loader& loader, const wire::ModelInfo& info, const ShardCache&
   PlanInput input =
       plan_input(loader.model(), with_blobs_to_come(loader.model(), info, formats), formats, cache);
   input.wire = loader.wire_of(info);
-  input.highest = loader.highest_cut();
+  input.highest = loader.bounds().highest;
   return input;
 }
 

@@ -269,8 +269,9 @@ void Engine::watch_once(const AvailableCut& place) {
 }
 
 void Engine::choose_cut() {
-  if (const auto highest = loader_.highest_cut()) {  // set: nothing comes beside its texts
-    return move_cut(loader_.whole_in_cache(present()->info) ? 0 : *highest);
+  if (const Cut highest = bounds().highest;
+      !highest.is_cloud()) {  // nothing comes beside its texts
+    return move_cut(loader_.whole_in_cache(present()->info) ? 0 : highest);
   }
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
@@ -370,9 +371,9 @@ void Engine::move_cut(Cut cut, bool running) {
   if (cut > layers && !cut.is_cloud()) {
     wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
   }
-  if (const auto highest = loader_.highest_cut(); highest && cut > *highest) {
-    wire::Fields::refuse("cut", cat("expected 0..", *highest, " or \"auto\": the tail's own ",
-                                    "blocks run here alone"));
+  if (const CutBounds allowed = bounds(); cut > allowed.highest) {
+    wire::Fields::refuse(
+        "cut", cat("expected 0..", allowed.highest.name(), " or \"auto\", ", allowed.why));
   }
   if (running) expect_running_can_move(*now);
   {
@@ -433,9 +434,8 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
 // Call with loading_ held.
 void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
-  const bool exact =
-      !split->rounds() &&
-      (tail == nullptr || is_exact(loader_.remote(), split->info, *tail, loader_.highest_cut()));
+  const bool exact = !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info,
+                                                                      *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
   if (options_.exact && !exact) {
     throw Refused("not_exact",

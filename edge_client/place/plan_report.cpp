@@ -151,9 +151,10 @@ std::string to_text(const PlanReport& report, std::string_view device) {
     return out + "--measure adds how long a text takes at each place, and picks one.\n";
   }
   if (report.exact) {
-    out += !*report.exact  ? "A text here may differ from the cloud's at near-ties.\n"
-           : input.highest ? "A text is the same at every cut below the tail, bit for bit.\n"
-                           : "A text is the same here and on the cloud, bit for bit.\n";
+    out += !*report.exact ? "A text here may differ from the cloud's at near-ties.\n"
+           : !input.highest.is_cloud()
+               ? "A text is the same at every cut below the tail, bit for bit.\n"
+               : "A text is the same here and on the cloud, bit for bit.\n";
   }
   std::string words = plan_words(places, input);
   words[0] = 'A';  // "All on the cloud: ..."

@@ -159,13 +159,13 @@ Place price_cut(const PlanInput& input, int cut) {
 
 std::vector<Place> price_places(const PlanInput& input) {
   std::vector<Place> places{price_cloud(input)};
-  places[0].fits = !input.highest;
+  places[0].fits = input.highest.is_cloud();
   for (int cut = 0; cut <= input.layers; ++cut) {
     Place& place = places.emplace_back(cut == 0 ? price_here(input) : price_cut(input, cut));
     place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
     place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
-    place.fits = place.download_bytes <= input.most_bytes && cut >= input.lowest &&
-                 cut <= input.highest.value_or(input.layers);
+    place.fits =
+        place.download_bytes <= input.most_bytes && cut >= input.lowest && cut <= input.highest;
   }
   for (Place& place : places) place.dollars_per_million = dollars(place, input.prices);
   return places;
@@ -177,7 +177,8 @@ Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal
     if (can_be_picked(places[i])) open.push_back(i);
   }
   if (open.empty()) {
-    return {static_cast<size_t>(1 + input.highest.value_or(-1)), Why::kOnlyFit};
+    return {input.highest.is_cloud() ? 0 : 1 + static_cast<size_t>(input.highest.blocks()),
+            Why::kOnlyFit};
   }
   const auto keeps_pace = [&](size_t i) { return *places[i].token_ms * pace <= 1000; };
   const auto less_time = [&](size_t a, size_t b) { return score(places[a]) < score(places[b]); };

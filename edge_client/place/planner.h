@@ -99,7 +99,7 @@ struct PlanInput : PlanFacts {
   std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // weights that fit this machine
   int lowest = 0;                    // lowest cut whose weights are here or may come
-  std::optional<int> highest;        // highest cut allowed; none: any, and the cloud
+  Cut highest = Cut::cloud();        // highest cut allowed
   std::optional<int> want;           // the cloud asks for this cut or a lower one
   bool drafts = false;               // steps may check guesses
   bool head_on_cloud = false;        // for texts at a cut, which then take another trip

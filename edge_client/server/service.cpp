@@ -115,7 +115,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
   now.stops_cloud = options_.stops_cloud > 0;
   if (now.split && !options_.tail.empty()) {
     now.personal = ids()[0];
-    now.highest = engine_.highest_cut().value_or(0);
+    now.highest = engine_.bounds().highest.blocks(now.config->layers);
   }
   now.cloud = health_.look(now.split ? now.split->info.id : "");
   now.stopping = stopping_;

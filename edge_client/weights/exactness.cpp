@@ -17,13 +17,12 @@ std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const Stag
   });
 }
 
-bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
-              std::optional<int> highest) {
+bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail, Cut highest) {
   Shard& shard = tail.shard();
   if (info.bits.empty() || info.bits != own_bits(shard, info, shard.options().formats))
     return false;
   const ModelConfig& config = shard.model().config();
-  const int blocks = highest.value_or(config.layers);
+  const int blocks = highest.blocks(config.layers);
   if (blocks == 0) return true;
   std::array<int32_t, 8> ids{};
   for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;

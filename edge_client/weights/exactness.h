@@ -15,9 +15,9 @@ namespace split::edge {
 // Names the inputs of the bits of this machine's blocks in these formats, in the cloud's words.
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats);
 
-// Compares the blocks that are here by now, up to the highest cut possible (nullopt: any). Throws
+// Compares the blocks that are here by now, up to the highest cut possible. Throws
 // RemoteError and what a step of the tail throws.
 bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail,
-              std::optional<int> highest = {});
+              Cut highest = Cut::cloud());
 
 }  // namespace split::edge

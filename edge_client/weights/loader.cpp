@@ -386,7 +386,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   }
   shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(config().vocab);
   shape.wire = wire_of(info);
-  shape.highest = highest_cut();
+  shape.highest = bounds().highest;
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {remote_->origin(), info.id, here}), std::move(shape),
       Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut}, std::move(missing));
@@ -395,7 +395,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
 std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {
   if (info.bits.empty() || bits != info.bits || wire_of(info) != DType::kF32) return false;
   Placement last;
-  const int blocks = highest_cut().value_or(config().layers);  // blocks that may change sides
+  const int blocks = bounds().highest.blocks(config().layers);  // blocks that may change sides
   if (blocks == 0) return true;
   last.cut = blocks - 1;
   last.range = {blocks - 1, blocks};
@@ -427,14 +427,14 @@ void Loader::allow_moves(PlacedModel& split) {
   if (bound != Constraint::kNone) return stay(words_of(bound));
   if (scheduled) {
     split.exact = split.wire == DType::kF32 && retried([&] {
-                    return is_exact(*remote_, split.info, *split.batcher(), highest_cut());
+                    return is_exact(*remote_, split.info, *split.batcher(), bounds().highest);
                   });
     if (options_.exact && !*split.exact) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
   if (options_.many_texts) deepest = Cut::cloud();
-  split.deepest = deepest.blocks(highest_cut().value_or(config().layers));
+  split.deepest = std::min(deepest, bounds().highest).blocks(config().layers);
   if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 

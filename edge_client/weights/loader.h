@@ -10,6 +10,7 @@
 #include <string>
 
 #include "edge_client/cloud/model_link.h"
+#include "edge_client/place/bounds.h"
 #include "edge_client/split/cut_mover.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
@@ -134,9 +135,7 @@ class Loader {
   // Returns where a text's rows run (split/placement.h). Throws Error(kInput).
   Placement place(const PlacementRequest& request, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
-  // The first block of the fine-tuned tail, which no cut may exceed. nullopt: there is no such
-  // tail.
-  std::optional<int> highest_cut() const;
+  CutBounds bounds() const;  // of all cuts
   // Returns the manifest with the blobs that `place` needs; null: with all that the server has
   // made.
   wire::ModelInfo manifest(const Placement* place);
@@ -245,7 +244,7 @@ class Loader {
                   LocalTail::Begins begins) const;
   void allow_moves(PlacedModel& split);
   void expect_base(const wire::ModelInfo& info) const;
-  void expect_below_tail(const Placement& place) const;
+  void expect_allowed(const Placement& place) const;
   // Whether the cut below a tail is chosen: 0 if all weights are here, else the tail's first block.
   bool tail_chooses_cut() const {
     return !options_.tail.empty() && !options_.cut && options_.moves.empty();

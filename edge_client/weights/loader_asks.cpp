@@ -235,7 +235,7 @@ Placement Loader::place(const PlacementRequest& request, const CloudSessions& se
     pinned.head_given = true;
     pinned.cut = request.cut.value_or(cloud_lost ? 0 : tail_->first());
     Placement placed = edge::place(pinned, *model_);
-    expect_below_tail(placed);
+    expect_allowed(placed);
     return placed;
   } catch (const Error&) {  // perhaps the model has other layers than its config said
     expect_own_config();

@@ -182,22 +182,17 @@ OwnedTensor TailWeights::weight(const WeightDecl& decl,
   return result;
 }
 
-// Refuses cuts within a fine-tuned tail, whose blocks run here alone.
-void Loader::expect_below_tail(const Placement& place) const {
-  const auto expect = [&](const char* flag, Cut cut) {
-    if (cut <= tail_->first()) return;
-    throw Error(ErrorKind::kInput, cat(flag, ": expected at most ", tail_->first(),
-                                       ", where the tail begins, got ", cut.name()));
-  };
-  expect("--cut", place.cut);
-  for (const ScheduledMove& move : place.moves) expect("--moves", move.cut);
+void Loader::expect_allowed(const Placement& place) const {
+  const CutBounds allowed = bounds();
+  allowed.expect("--cut", place.cut);
+  for (const ScheduledMove& move : place.moves) allowed.expect("--moves", move.cut);
   if (place.head_on_cloud) {
     throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
   }
 }
 
-std::optional<int> Loader::highest_cut() const {
-  return tail_ ? std::optional(tail_->first()) : std::nullopt;
+CutBounds Loader::bounds() const {
+  return bounds_of({.tail = tail_ ? std::optional(tail_->first()) : std::nullopt});
 }
 
 }  // namespace split::edge

@@ -6,7 +6,9 @@
 #include <string>
 #include <tuple>
 
+#include "base/error.h"
 #include "edge_client/place/begin.h"
+#include "edge_client/place/bounds.h"
 #include "edge_client/place/decision.h"
 #include "edge_client/place/forecast.h"
 
@@ -230,6 +232,20 @@ const Begins kBegins[] = {
      {.cut = Cut::cloud(), .fixed = 6, .sessions = {false}},
      {.cut = kCloud}},
 };
+
+TEST(Place, BoundsAreOfTheLowestRule) {
+  EXPECT_EQ(bounds_of({}).highest, Cut::cloud());
+  bounds_of({}).expect("--cut", Cut::cloud());
+  const CutBounds below_tail = bounds_of({.tail = 4});
+  EXPECT_EQ(below_tail.highest, 4);
+  below_tail.expect("--cut", 4);
+  try {
+    below_tail.expect("--cut", Cut::cloud());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "--cut: expected at most 4, where the tail begins, got cloud");
+  }
+}
 
 TEST(Place, TextsBegin) {
   for (const auto& [rule, in, expected] : kBegins) {

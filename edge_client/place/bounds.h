@@ -1,0 +1,26 @@
+// The cuts that texts of a model may have, whoever asks for one: flags, requests, moves and plans.
+// A rule is a row of kBounds; the facts that it reads are of the model and the user, not of a text.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "edge_client/place/cut.h"
+
+namespace split::edge {
+
+struct BoundFacts {
+  std::optional<int> tail = {};  // first block of a fine-tuned tail
+};
+
+struct CutBounds {
+  Cut highest = Cut::cloud();
+  std::string_view why = {};  // "where the tail begins"
+
+  // Throws Error(kInput) about the flag for a cut beyond them.
+  void expect(std::string_view flag, Cut cut) const;
+};
+
+CutBounds bounds_of(const BoundFacts& facts);
+
+}  // namespace split::edge
