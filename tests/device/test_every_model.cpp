@@ -77,8 +77,13 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
       Stages stages(*device_, *model, dtype, cache, limits);
       Steps steps;
       RowBatch batch = steps.batch(0, 0, 5);
-      std::vector<int32_t> tokens = {1, 5, 0, 7, 2};
+      std::vector<int32_t> tokens = {1, 5, 0, 7, 2}, marks;
       batch.tokens = tokens;
+      model->config().add_marks(tokens, 3, marks);
+      batch.marks = marks;
+      if (model->config().encodes()) {
+        for (KeyRange& range : steps.seen) range.end = batch.rows;
+      }
       stages.expect_as_reference(batch, 2e-5, what);
       if (model->config().encodes()) continue;  // keeps no rows to go on from
       tokens = {3};

@@ -140,6 +140,7 @@ class Reference {
     const std::string& index = program.slots[static_cast<size_t>(operand.access.index)].name;
     const auto row = index == "tokens"      ? static_cast<size_t>(batch.tokens[r])
                      : index == "positions" ? static_cast<size_t>(batch.positions[r])
+                     : index == "marks"     ? static_cast<size_t>(batch.marks[r])
                                             : static_cast<size_t>(batch.out_rows[r]);
     return slot(program, operand.slot)[row * c + i];
   }
