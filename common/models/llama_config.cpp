@@ -132,12 +132,13 @@ void read_ropes(const ConfigReader& reader, LlamaConfig& config) {
   // Blocks with a window have a rope of their own.
   const bool kinds =
       reader.has("rope_parameters") && reader["rope_parameters"].contains("sliding_attention");
+  const double local = reader.number_or(
+      traits.modern_bert ? "local_rope_theta" : "rope_local_base_freq", 1, 1e12, 10000);
   if (kinds) {
-    config.window_rope = read_rope(reader, "sliding_attention", config.max_positions, 10000);
+    config.window_rope = read_rope(reader, "sliding_attention", config.max_positions, local);
   } else {
-    config.window_rope = {};
-    config.window_rope.theta = reader.number_or(
-        traits.modern_bert ? "local_rope_theta" : "rope_local_base_freq", 1, 1e12, 10000);
+    if (!traits.modern_bert) config.window_rope = {};  // rope_scaling is of the others alone
+    config.window_rope.theta = local;
   }
 }
 
@@ -159,7 +160,9 @@ LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> c
   config.traits = traits_of(reader);
   const LlamaTraits& traits = config.traits;
   config.model_type = traits.model_type;
-  const bool both = reader.boolean_or("use_bidirectional_attention", false);
+  // The second name is in files from before transformers had the first.
+  const bool both = reader.boolean_or("use_bidirectional_attention",
+                                      reader.boolean_or("use_bidirectional_attn", false));
   if (both && traits.windows != Windows::kButEveryNth) {
     reader.refuse("use_bidirectional_attention", "expected false: rows see those before them");
   }

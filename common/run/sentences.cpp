@@ -116,7 +116,11 @@ Sentences Sentences::read(Files names, const ReadFile& file, const ModelConfig& 
   for (const auto& [name, key] : {std::pair{"sentence_bert_config.json", "max_seq_length"},
                                   std::pair{"tokenizer_config.json", "model_max_length"}}) {
     if (longest || !is_there(names, name)) continue;
-    longest = length_at(object_of(file(name), name), key);
+    const Json json = object_of(file(name), name);
+    longest = length_at(json, key);
+    if (key == std::string_view("max_seq_length") && is_true(json, "do_lower_case")) {
+      refuse(name, "do_lower_case: expected false: the tokenizer alone changes a text");
+    }
   }
   if (longest) sentences.max_tokens_ = std::min(*longest, sentences.max_tokens_);
   if (config.marks == Marks::kTypes) {
@@ -193,7 +197,9 @@ void Sentences::read_pooling(const std::string& name, const std::string& text) {
     }
   } else {
     for (const ModeName& mode : kModes) {
-      if (is_true(json, cat("pooling_mode_", mode.flag))) modes_.push_back(mode.mode);
+      const std::string key = cat("pooling_mode_", mode.flag);
+      const bool usual = mode.mode == PoolMode::kMean && !json.contains(key);
+      if (usual || is_true(json, key)) modes_.push_back(mode.mode);
     }
   }
   if (modes_.empty()) refuse(name, "expected a pooling mode");
@@ -281,7 +287,8 @@ void Sentences::read_classifier(const ReadFile& file, Files names) {
                         .eps = eps != nullptr && eps->is_number() ? eps->get<double>() : 1e-5});
   }
   const Json* const made_by = config.find("sentence_transformers");
-  const Json* const activation = made_by == nullptr ? nullptr : text_at(*made_by, "activation_fn");
+  const Json* activation = made_by == nullptr ? nullptr : text_at(*made_by, "activation_fn");
+  if (activation == nullptr) activation = text_at(config, "sbert_ce_default_activation_function");
   const std::string word = activation == nullptr ? "Sigmoid" : last_word(activation->text());
   if (word != "Sigmoid" && word != "Identity") {
     refuse("config.json", cat("sentence_transformers.activation_fn: expected Sigmoid or Identity, ",

@@ -210,7 +210,7 @@ Tokenizer Tokenizer::from_vocab_txt(std::string_view vocab_txt, std::string_view
   };
   parts.words.unknown = id_of("[UNK]");
   parts.before = {id_of("[CLS]")};
-  parts.behind = {id_of("[SEP]")};
+  parts.behind = parts.between = {id_of("[SEP]")};
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
     if (const auto found = ids.find(token); found != ids.end()) {
       parts.added.push_back({token, found->second});

@@ -222,13 +222,14 @@ std::string Doctor::one_token() {
              ", computed after ", static_cast<int64_t>(counts.ms), " ms");
 }
 
-// Computes a token; with an encoder, an embedding.
+// Computes a token; with an encoder, an embedding or a score.
 std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
   std::vector<int32_t> prompt;
   if (loader_->config().encodes()) {
     prompt.push_back(0);
     const EmbeddedTexts made =
         embed_texts(run, std::span(&prompt, 1), loader_->sentences(info_), counts);
+    if (loader_->config().ranks) return "a score";
     return cat("an embedding of ", made.values.size(), " numbers");
   }
   GenerateOptions options;
@@ -316,8 +317,10 @@ int Doctor::examine() {
   const Need own_device{device.there || !local, "a device"};
   const Need weights{
       check("weights", {server, model, own_folder}, [this] { return this->weights(); }), "weights"};
-  check(encodes ? "embedding" : "one token", {server, model, own_cache, own_device, weights},
-        [this] { return one_token(); });
+  const char* const result = !encodes                  ? "one token"
+                             : loader_->config().ranks ? "score"
+                                                       : "embedding";
+  check(result, {server, model, own_cache, own_device, weights}, [this] { return one_token(); });
   if (!encodes) {
     const Need link{check("link", {server, model, folder}, [this] { return this->link(); }),
                     "a link"};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "support/cloud_fixture.h"
 #include "support/edge_server.h"
@@ -299,6 +300,49 @@ TEST(Rerank, RefusesWhatMakesNoSense) {
   const Outcome both = run_edge({"--rerank=a", "--embed", "--server=http://127.0.0.1:1"});
   EXPECT_EQ(both.code, 2);
   EXPECT_NE(both.err.find("--rerank: expected --prompt-file or stdin"), std::string::npos);
+}
+
+// While a list is ranked, others are refused: its scores are those of before.
+TEST(Rerank, ARefusalLeavesOtherRequestsAsTheyWere) {
+  EdgeServer edge(Clouds::get().edge("rerank-bert", "1"));
+  edge.ready();
+  std::vector<std::string> documents;
+  for (int i = 0; i < 200; ++i) documents.push_back(cat("The king of house ", i, "."));
+  const Json good = {{"model", "rerank-bert"}, {"query", "Who?"}, {"documents", documents}};
+  Json bad = good;
+  std::string longest;
+  for (int i = 0; i < 80; ++i) longest += "king ";
+  bad["documents"].push_back(longest);
+  bad["truncate"] = false;
+  for (const bool on_cloud : {true, false}) {
+    const auto post = [&](const Json& body) {
+      return on_cloud ? Clouds::get().post("/v1/rerank", body) : edge.post("/v1/rerank", body);
+    };
+    const std::map<size_t, double> want = scores_of(Json::parse(post(good).body));
+    ASSERT_EQ(want.size(), documents.size());
+    std::vector<std::string> answers(4);
+    std::vector<int> statuses(4);
+    std::vector<std::thread> callers;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      callers.emplace_back([&, i] {
+        const http::Reply reply = post(i % 2 == 0 ? good : bad);
+        answers[i] = reply.body, statuses[i] = reply.status;
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(statuses[i], i % 2 == 0 ? 200 : 400) << answers[i];
+      if (i % 2 == 0) {
+        EXPECT_EQ(scores_of(Json::parse(answers[i])), want);
+      }
+    }
+  }
+}
+
+TEST(Rerank, DoctorComputesAScore) {
+  const Outcome out = run_edge(Clouds::get().edge("rerank-xlmr", "1", {"doctor"}));
+  EXPECT_EQ(out.code, 0) << out.out;
+  EXPECT_NE(out.out.find("score      ok   a score with cut "), std::string::npos) << out.out;
 }
 
 // More rows than one trip may have go in as few as that.

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "io/write_safetensors.h"
 #include "models/config_reader.h"
 #include "run/sentences.h"
 #include "support/golden_model.h"
@@ -456,7 +457,8 @@ TEST(Sentences, RefusesModulesThatItDoesNotKnowByName) {
                       {"1_Pooling/config.json", R"({"pooling_mode":"attention"})"}}}),
             "[1_Pooling/config.json] pooling_mode: expected cls, max, mean, mean_sqrt_len_tokens, "
             "weightedmean or lasttoken, got 'attention'");
-  EXPECT_EQ(refusal({{{"modules.json", modules("")}, {"1_Pooling/config.json", "{}"}}}),
+  EXPECT_EQ(refusal({{{"modules.json", modules("")},
+                      {"1_Pooling/config.json", R"({"pooling_mode_mean_tokens":false})"}}}),
             "[1_Pooling/config.json] expected a pooling mode");
   EXPECT_EQ(
       refusal({{{"modules.json", modules("")},
@@ -467,6 +469,144 @@ TEST(Sentences, RefusesModulesThatItDoesNotKnowByName) {
                       {"2_Dense/config.json", R"({"in_features":2,"out_features":1})"}}}),
             "[2_Dense/config.json] expected 2_Dense/model.safetensors beside it: a pickle is "
             "refused");
+}
+
+// Where a file does not say, transformers' own is the mean.
+TEST(Sentences, PoolsTheMeanUnlessItIsToldNotTo) {
+  const auto modes = [](const std::string& config) {
+    return Folder{{{"modules.json", modules("")}, {"1_Pooling/config.json", config}}}
+        .read()
+        .modes();
+  };
+  EXPECT_EQ(modes(R"({"word_embedding_dimension":2})"), (std::vector{PoolMode::kMean}));
+  EXPECT_EQ(modes(R"({"pooling_mode_cls_token":true})"),
+            (std::vector{PoolMode::kCls, PoolMode::kMean}));
+  EXPECT_EQ(modes(R"({"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":false})"),
+            (std::vector{PoolMode::kCls}));
+  EXPECT_EQ(modes(R"({"pooling_mode_mean_sqrt_len_tokens":true,"pooling_mode_mean_tokens":false})"),
+            (std::vector{PoolMode::kMeanSqrtLength}));
+}
+
+std::string file_of(const std::map<std::string, std::pair<Dims, std::vector<float>>>& tensors) {
+  std::vector<NamedTensor> all;
+  for (const auto& [name, tensor] : tensors) {
+    all.push_back({name, {DType::kF32, tensor.first, std::as_bytes(std::span(tensor.second))}});
+  }
+  return write_safetensors(all);
+}
+
+const std::pair<std::string, std::function<double(double)>> kActivated[] = {
+    {"torch.nn.modules.linear.Identity", [](double x) { return x; }},
+    {"torch.nn.modules.activation.Tanh", [](double x) { return std::tanh(x); }},
+    {"torch.nn.modules.activation.ReLU", [](double x) { return std::max(x, 0.0); }},
+    {"torch.nn.modules.activation.SiLU", [](double x) { return x / (1 + std::exp(-x)); }},
+    {"torch.nn.modules.activation.Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {"torch.nn.modules.activation.GELU",
+     [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }}};
+
+TEST(Sentences, ADenseHasItsBiasAndItsActivation) {
+  for (const auto& [name, activated] : kActivated) {
+    for (const bool bias : {true, false}) {
+      for (const bool unit : {true, false}) {
+        const Json config = {
+            {"in_features", 2}, {"out_features", 3}, {"bias", bias}, {"activation_function", name}};
+        std::map<std::string, std::pair<Dims, std::vector<float>>> tensors = {
+            {"linear.weight", {{3, 2}, {0.5f, -1, 2, 0.25f, -0.125f, 1}}}};
+        if (bias) tensors["linear.bias"] = {{3}, {1, -4, 0.5f}};
+        const std::string last = unit ? R"(,{"path":"3_N","type":"a.Normalize"})" : "";
+        const Sentences sentences = Folder{
+            {{"modules.json", modules(R"(,{"path":"2_D","type":"a.Dense"})" + last)},
+             {"1_Pooling/config.json", R"({"pooling_mode":"cls"})"},
+             {"2_D/config.json", config.dump()},
+             {"2_D/model.safetensors",
+              file_of(tensors)}}}.read();
+        EXPECT_EQ(sentences.dimensions(), 3u);
+        EXPECT_EQ(sentences.normalizes(), unit);
+        const double sums[] = {-1.5, 2.5, 1.875}, more[] = {1, -4, 0.5};  // of the row 1, 2
+        double want[3], length = 0;
+        for (size_t i = 0; i < 3; ++i) {
+          want[i] = activated(sums[i] + (bias ? more[i] : 0));
+          length += want[i] * want[i];
+        }
+        const auto got = sentences.pool(kRows, unit);
+        for (size_t i = 0; i < 3; ++i) {
+          EXPECT_NEAR(got[i], unit ? want[i] / std::sqrt(length) : want[i], 1e-6) << name << bias;
+        }
+      }
+    }
+  }
+}
+
+// The head of each family, what its config.json says of it, and the name of before
+// sentence-transformers 4.
+TEST(Sentences, AClassifierIsAsItsFilesSay) {
+  struct Head {
+    Json config;
+    std::map<std::string, std::pair<Dims, std::vector<float>>> tensors;
+    double score = 0;
+  };
+  const std::pair<Dims, std::vector<float>> square = {{2, 2}, {0.5f, -1, 2, 0.25f}};
+  const std::pair<Dims, std::vector<float>> row = {{1, 2}, {1.5f, -0.5f}}, two = {{2}, {0.5f, -1}},
+                                            one = {{1}, {0.25f}};
+  const Json old = {{"sbert_ce_default_activation_function", "torch.nn.modules.linear.Identity"}},
+             newer = {{"sentence_transformers",
+                       {{"activation_fn", "torch.nn.modules.linear.Identity"}, {"version", "4"}}}};
+  // Of the row 1, 2 and of the mean 2, 2: square x is -1.5, 2.5 and -1, 4.5.
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const double first = std::tanh(-1.5 + 0.5) * 1.5 - std::tanh(2.5 - 1) * 0.5 + 0.25;
+  const auto gelu = [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  const auto modern = [&](double a, double b, double eps) {
+    a = gelu(a), b = gelu(b);
+    const double mean = (a + b) / 2, off = (a - b) / 2, scale = 1 / std::sqrt(off * off + eps);
+    return 1.5 * (a - mean) * scale * 0.5 - 0.5 * (b - mean) * scale * -1 + 0.25;
+  };
+  const std::map<std::string, std::pair<Dims, std::vector<float>>> bert = {
+      {"pooler.dense.weight", square},
+      {"pooler.dense.bias", two},
+      {"classifier.weight", row},
+      {"classifier.bias", one}};
+  const std::map<std::string, std::pair<Dims, std::vector<float>>> roberta = {
+      {"classifier.dense.weight", square},
+      {"classifier.dense.bias", two},
+      {"classifier.out_proj.weight", row},
+      {"classifier.out_proj.bias", one}};
+  std::map<std::string, std::pair<Dims, std::vector<float>>> bare = {{"head.dense.weight", square},
+                                                                     {"head.norm.weight", two},
+                                                                     {"classifier.weight", row},
+                                                                     {"classifier.bias", one}};
+  auto biased = bare;  // by classifier_bias
+  biased["head.dense.bias"] = two;
+  const Json mean = {{"classifier_pooling", "mean"}, {"norm_eps", 0.5}};
+  const Head heads[] = {{Json::object(), bert, sigmoid(first)},
+                        {old, bert, first},
+                        {newer, bert, first},
+                        {Json::object(), roberta, sigmoid(first)},
+                        {old, roberta, first},
+                        {Json::object(), bare, sigmoid(modern(-1.5, 2.5, 1e-5))},
+                        {mean, bare, sigmoid(modern(-1, 4.5, 0.5))},
+                        {Json::object(), biased, sigmoid(modern(-1.5 + 0.5, 2.5 - 1, 1e-5))}};
+  for (const Head& head : heads) {
+    const Folder folder{{{"config.json", head.config.dump()},
+                         {std::string(kClassifierFile), file_of(head.tensors)}}};
+    ModelConfig config;
+    config.kind = ModelKind::kEncoder;
+    config.channels = 2;
+    config.context = 512;
+    config.ranks = true;
+    const std::vector<std::string> names = {"config.json", std::string(kClassifierFile)};
+    const Sentences sentences = Sentences::read(
+        names, [&](const std::string& name) { return folder.files.at(name); }, config);
+    const auto got = sentences.pool(kRows, sentences.normalizes());
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_NEAR(got[0], head.score, 1e-6) << head.config.dump();
+  }
+}
+
+TEST(Sentences, RefusesTextsInSmallLettersByName) {
+  EXPECT_EQ(
+      refusal({{{"sentence_bert_config.json", R"({"max_seq_length":24,"do_lower_case":true})"}}}),
+      "[sentence_bert_config.json] do_lower_case: expected false: the tokenizer alone changes "
+      "a text");
 }
 
 // T17
