@@ -127,14 +127,14 @@ RowLoops common() {
 
 RowLoops floats() {
   RowLoops all = common<float>();
-#define UNARY(name, forward, gradient) LOOP(name, float, float, forward)
-#define BINARY(name, forward, dx, dz) LOOP(name, float, float, forward)
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)
 #include "tensor/ops.def"
+#ifndef SPLIT_TRAINING_ROWS  // which needs no other ones
 #define UNARY(name, forward, gradient) LOOP(name, float, float, forward)
 #define BINARY(name, forward, dx, dz) LOOP(name, float, float, forward)
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)
 #include "tensor/library.def"
+#endif
   return all;
 }
 
@@ -211,7 +211,11 @@ void cast_numbers(const void* from, void* to, DType type, size_t n) {
 const RowLoops& row_loops(DType computing) {
   static const RowLoops kFloats = glsl::library::floats();
   static const RowLoops kInts = glsl::library::wholes<int32_t>();
+#ifdef SPLIT_TRAINING_ROWS
+  static const RowLoops kWides = glsl::library::common<int64_t>();
+#else
   static const RowLoops kWides = glsl::library::wholes<int64_t>();
+#endif
   return computing == DType::kF32 ? kFloats : computing == DType::kI64 ? kWides : kInts;
 }
 
