@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # build.sh [--asan|--tsan|--debug] [TARGET...]: builds build/bin/cloud_server, build/bin/edge_client and build/bin/split_link
 # (Release), or the same under build-asan, build-tsan or build-debug.
-# build.sh web: builds the edge of a browser's tab, build-web/app/edge-HASH.wasm.gz and edge-plain-HASH.wasm.gz
-# (scripts/setup.sh --web installs its compiler).
+# build.sh web: builds the edge of a browser's tab, build-web/app/edge-HASH.wasm.gz and edge-plain-HASH.wasm.gz, and the page of
+# the tensor library's operations, build-web/ops, a folder that any host can serve (scripts/setup.sh --web installs the compiler).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh

@@ -1,5 +1,6 @@
 // The edge for a browser's tab at /app/: the page of edge_client --serve with an edge in
-// WebAssembly, both built into this program if scripts/build.sh web has made them.
+// WebAssembly; and the tensor library's own page at /app/ops/. Both are built into this program if
+// scripts/build.sh web has made them.
 #include <algorithm>
 
 #include "cloud_server/routes/routes.h"
@@ -39,47 +40,53 @@ http::Response not_built() {
   return response;
 }
 
-http::Response redirect() {
-  http::Response response;
-  response.status = 308;
-  response.headers.set("Location", "/app/");
-  return response;
+// Leads from `path` to what is below it, or says there how that is built.
+void add_folder(Routes& routes, const std::string& path, const std::string& what, bool is_built) {
+  routes.push_back({.method = "GET",
+                    .path = path,
+                    .summary = cat("Leads to ", what, ", ", path, "/."),
+                    .answers = "",
+                    .statuses = {308},
+                    .access = http::Access::kOpen,
+                    .handler = [path](const http::Request&) {
+                      http::Response response;
+                      response.status = 308;
+                      response.headers.set("Location", path + "/");
+                      return response;
+                    }});
+  if (is_built) return;
+  routes.push_back({.method = "GET",
+                    .path = path + "/",
+                    .summary = cat("Says how ", what, " is built, which is not here."),
+                    .answers = "text/plain; charset=utf-8",
+                    .statuses = {503},
+                    .access = http::Access::kOpen,
+                    .handler = [](const http::Request&) { return not_built(); }});
 }
 
 }  // namespace
 
 Routes app_routes(Cloud& cloud) {
   if (!cloud.app) return {};
-  Routes routes = {{.method = "GET",
-                    .path = "/app",
-                    .summary = "Leads to the edge for browsers, /app/.",
-                    .answers = "",
-                    .statuses = {308},
-                    .access = http::Access::kOpen,
-                    .handler = [](const http::Request&) { return redirect(); }}};
-  const std::vector<serve::PageFile> wasm = wasm_files();
-  if (wasm.empty()) {
-    routes.push_back({.method = "GET",
-                      .path = "/app/",
-                      .summary = "Says how the edge for browsers is built, which is not here.",
-                      .answers = "text/plain; charset=utf-8",
-                      .statuses = {503},
-                      .access = http::Access::kOpen,
-                      .handler = [](const http::Request&) { return not_built(); }});
-    return routes;
-  }
+  const std::vector<serve::PageFile> wasm = wasm_files(), ops = ops_files();
+  Routes routes;
+  add_folder(routes, "/app", "the edge for browsers", !wasm.empty());
+  add_folder(routes, "/app/ops", "the tensor library's page", !ops.empty());
+  serve::PageRules rules{.path = "/app/ops/",
+                         .scripts = " 'wasm-unsafe-eval'",
+                         .connections = {},
+                         .isolated = true,
+                         .access = http::Access::kOpen};
+  std::ranges::move(serve::page_routes(ops, rules), std::back_inserter(routes));
+  if (wasm.empty()) return routes;
   static const std::string names = module_names(wasm);
   std::vector<serve::PageFile> files(std::begin(kFiles), std::end(kFiles));
   files.push_back({.name = "modules.js", .bytes = names});
   files.insert(files.end(), wasm.begin(), wasm.end());
-  const std::string blobs =
+  rules.path = "/app/";
+  rules.connections =
       cloud.blob_url.empty() ? "" : cat(" ", http::split_url(cloud.blob_url).origin);
-  std::ranges::move(serve::page_routes(files, {.path = "/app/",
-                                               .scripts = " 'wasm-unsafe-eval'",
-                                               .connections = blobs,
-                                               .isolated = true,
-                                               .access = http::Access::kOpen}),
-                    std::back_inserter(routes));
+  std::ranges::move(serve::page_routes(files, rules), std::back_inserter(routes));
   return routes;
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "array/value.h"
@@ -15,8 +14,8 @@ constexpr int64_t kMost = 1000, kEdge = 3, kLineWidth = 80;
 
 class Printer {
  public:
-  Printer(const TensorView& view, std::vector<double> numbers)
-      : view_(view), numbers_(std::move(numbers)), whole_(!is_floating(view.dtype)) {
+  Printer(DType dtype, const Dims& dims, const std::vector<double>& numbers)
+      : dtype_(dtype), dims_(dims), numbers_(numbers), whole_(!is_floating(dtype)) {
     summarised_ = static_cast<int64_t>(numbers_.size()) > kMost;
     measure();
   }
@@ -36,9 +35,9 @@ class Printer {
     return all;
   }
   void each(size_t axis, int64_t at, const auto& call) const {
-    if (axis == view_.dims.size()) return call(numbers_[static_cast<size_t>(at)]);
-    for (const int64_t i : shown(view_.dims[axis])) {
-      if (i >= 0) each(axis + 1, at * view_.dims[axis] + i, call);
+    if (axis == dims_.size()) return call(numbers_[static_cast<size_t>(at)]);
+    for (const int64_t i : shown(dims_[axis])) {
+      if (i >= 0) each(axis + 1, at * dims_[axis] + i, call);
     }
   }
   void measure() {
@@ -60,7 +59,7 @@ class Printer {
     });
   }
   std::string plain(double x) const {
-    if (view_.dtype == DType::kBool) return x != 0 ? "True" : "False";
+    if (dtype_ == DType::kBool) return x != 0 ? "True" : "False";
     if (whole_) return cat(static_cast<int64_t>(x));
     if (std::isnan(x)) return "nan";
     if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
@@ -73,11 +72,11 @@ class Printer {
     return std::string(width_ - std::min(width_, text.size()), ' ') + text;
   }
   std::string tensor(size_t axis, int64_t at, size_t indent) const {
-    if (axis == view_.dims.size()) {
-      return view_.dims.empty() ? plain(numbers_[0]) : number(numbers_[static_cast<size_t>(at)]);
+    if (axis == dims_.size()) {
+      return dims_.empty() ? plain(numbers_[0]) : number(numbers_[static_cast<size_t>(at)]);
     }
-    const int64_t n = view_.dims[axis];
-    const bool last = axis + 1 == view_.dims.size();
+    const int64_t n = dims_[axis];
+    const bool last = axis + 1 == dims_.size();
     // A line has room for so many of a row.
     const int64_t a_line = std::max<int64_t>(
         1, (kLineWidth - static_cast<int64_t>(indent)) / static_cast<int64_t>(width_ + 2));
@@ -89,8 +88,8 @@ class Printer {
         if (last && done % a_line != 0) {
           text += " ";
         } else {
-          text += std::string(last ? 1 : view_.dims.size() - axis - 1, '\n') +
-                  std::string(indent + 1, ' ');
+          text +=
+              std::string(last ? 1 : dims_.size() - axis - 1, '\n') + std::string(indent + 1, ' ');
         }
       }
       ++done;
@@ -99,52 +98,36 @@ class Printer {
     return text + "]";
   }
 
-  const TensorView& view_;
-  const std::vector<double> numbers_;
+  const DType dtype_;
+  const Dims& dims_;
+  const std::vector<double>& numbers_;
   const bool whole_;
   bool summarised_ = false, fractions_ = false, scientific_ = false;
   size_t width_ = 0;
 };
 
-template <typename T>
-std::vector<double> doubles(Bytes bytes) {
-  std::vector<double> all(bytes.size() / sizeof(T));
-  for (size_t i = 0; i < all.size(); ++i) {
-    T number;
-    std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
-    all[i] = static_cast<double>(number);
-  }
-  return all;
-}
-
-std::vector<double> numbers_of(const TensorView& view) {
-  if (is_half(view.dtype)) return doubles<float>(converted(view, DType::kF32).view.bytes);
-  if (view.dtype == DType::kF32) return doubles<float>(view.bytes);
-  if (view.dtype == DType::kI64) return doubles<int64_t>(view.bytes);
-  return view.dtype == DType::kI32 ? doubles<int32_t>(view.bytes) : doubles<uint8_t>(view.bytes);
-}
-
 }  // namespace
 
-std::string printed(const TensorView& view, bool requires_grad) {
-  const Printer printer(view, numbers_of(view));
+std::string printed(DType dtype, const Dims& dims, const std::vector<double>& numbers,
+                    bool requires_grad) {
+  const Printer printer(dtype, dims, numbers);
   std::string text = "tensor(" + printer.text();
-  const bool empty = count_of(view.dims) == 0;
+  const bool empty = count_of(dims) == 0;
   if (empty) {
     text = "tensor([]";
-    if (view.dims.size() != 1) {
+    if (dims.size() != 1) {
       text += ", size=(";
-      for (size_t i = 0; i < view.dims.size(); ++i) text += cat(i == 0 ? "" : ", ", view.dims[i]);
+      for (size_t i = 0; i < dims.size(); ++i) text += cat(i == 0 ? "" : ", ", dims[i]);
       text += ")";
     }
   }
-  const char* const type = view.dtype == DType::kF16             ? "torch.float16"
-                           : view.dtype == DType::kBF16          ? "torch.bfloat16"
-                           : view.dtype == DType::kI32           ? "torch.int32"
-                           : view.dtype == DType::kU8            ? "torch.uint8"
-                           : empty && view.dtype == DType::kI64  ? "torch.int64"
-                           : empty && view.dtype == DType::kBool ? "torch.bool"
-                                                                 : nullptr;
+  const char* const type = dtype == DType::kF16             ? "torch.float16"
+                           : dtype == DType::kBF16          ? "torch.bfloat16"
+                           : dtype == DType::kI32           ? "torch.int32"
+                           : dtype == DType::kU8            ? "torch.uint8"
+                           : empty && dtype == DType::kI64  ? "torch.int64"
+                           : empty && dtype == DType::kBool ? "torch.bool"
+                                                            : nullptr;
   if (type != nullptr) text += cat(", dtype=", type);
   return text + (requires_grad ? ", requires_grad=True)" : ")");
 }

@@ -88,19 +88,19 @@ bool is_nan(T value) {
   return false;
 }
 
+#define LOOP(name, type, result, forward)                                                  \
+  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
+                                   size_t n) {                                             \
+    each<type, result>(a, b, t, out, n,                                                    \
+                       []([[maybe_unused]] type x, [[maybe_unused]] type z,                \
+                          [[maybe_unused]] int c) -> result { return forward; });          \
+  };
+
 template <typename T>
 RowLoops common() {
   RowLoops all;
-#define COMPARE(name, forward)                                                             \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
-                                   size_t n) {                                             \
-    each<T, int32_t>(a, b, t, out, n, [](T x, T z, int) -> int32_t { return forward; });   \
-  };
-#define TERNARY(name, forward, dx, dz)                                                     \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
-                                   size_t n) {                                             \
-    each<T, T>(a, b, t, out, n, [](T x, T z, int c) -> T { return forward; });             \
-  };
+#define COMPARE(name, forward) LOOP(name, T, int32_t, forward)
+#define TERNARY(name, forward, dx, dz) LOOP(name, T, T, forward)
 #include "tensor/library.def"
   all.order = [](const void* x, size_t inner, size_t rows, bool descending, int64_t* out) {
     for (size_t r = 0; r < rows; ++r) {
@@ -116,13 +116,6 @@ RowLoops common() {
   return all;
 }
 
-#define LOOP(name, type, forward)                                                          \
-  all.pointwise[Op::k_##name] = [](const void* a, const void* b, const void* t, void* out, \
-                                   size_t n) {                                             \
-    each<type, type>(a, b, t, out, n,                                                      \
-                     []([[maybe_unused]] type x, [[maybe_unused]] type z,                  \
-                        [[maybe_unused]] int c) -> type { return forward; });              \
-  };
 #define REDUCTION(name, type, start, combine)                \
   {                                                          \
     struct Body {                                            \
@@ -134,14 +127,14 @@ RowLoops common() {
 
 RowLoops floats() {
   RowLoops all = common<float>();
-#define UNARY(name, forward, gradient) LOOP(name, float, forward)
-#define BINARY(name, forward, dx, dz) LOOP(name, float, forward)
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)
 #include "tensor/ops.def"
-#define UNARY(name, forward, gradient) LOOP(name, float, forward)
-#define BINARY(name, forward, dx, dz) LOOP(name, float, forward)
+#ifndef SPLIT_TRAINING_ROWS  // which needs no other ones
+#define UNARY(name, forward, gradient) LOOP(name, float, float, forward)
+#define BINARY(name, forward, dx, dz) LOOP(name, float, float, forward)
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)
 #include "tensor/library.def"
+#endif
   return all;
 }
 
@@ -152,12 +145,12 @@ RowLoops wholes() {
   static constexpr T ZERO = 0, ONE = 1, BITS = 8 * sizeof(T);
   static constexpr T LOWEST = std::numeric_limits<T>::lowest(),
                      HIGHEST = std::numeric_limits<T>::max();
-#define WHOLE(name, forward) LOOP(name, T, forward)
-#define WHOLE_UNARY(name, forward) LOOP(name, T, forward)
-#define WHOLE_BINARY(name, forward) LOOP(name, T, forward)
-#define WHOLE_TERNARY(name, forward)                     \
-  LOOP(name, T, static_cast<T>([](int c, int x, int z) { \
-         return forward;                                 \
+#define WHOLE(name, forward) LOOP(name, T, T, forward)
+#define WHOLE_UNARY(name, forward) LOOP(name, T, T, forward)
+#define WHOLE_BINARY(name, forward) LOOP(name, T, T, forward)
+#define WHOLE_TERNARY(name, forward)                        \
+  LOOP(name, T, T, static_cast<T>([](int c, int x, int z) { \
+         return forward;                                    \
        }(c, static_cast<int>(x), static_cast<int>(z))))
 #define WHOLE_REDUCE(name, start, combine) REDUCTION(name, T, start, combine)
 #include "tensor/library.def"
@@ -194,6 +187,18 @@ To number(From value, DType type) {
   }
 }
 
+// Calls with a number of the type in which one of `dtype` is computed with.
+void with_number(DType dtype, const auto& call) {
+  switch (computing(dtype)) {
+    case DType::kF32:
+      return call(float{});
+    case DType::kI64:
+      return call(int64_t{});
+    default:
+      return call(int32_t{});
+  }
+}
+
 template <typename From, typename To>
 void cast_numbers(const void* from, void* to, DType type, size_t n) {
   for (size_t i = 0; i < n; ++i) {
@@ -206,29 +211,19 @@ void cast_numbers(const void* from, void* to, DType type, size_t n) {
 const RowLoops& row_loops(DType computing) {
   static const RowLoops kFloats = glsl::library::floats();
   static const RowLoops kInts = glsl::library::wholes<int32_t>();
+#ifdef SPLIT_TRAINING_ROWS
+  static const RowLoops kWides = glsl::library::common<int64_t>();
+#else
   static const RowLoops kWides = glsl::library::wholes<int64_t>();
+#endif
   return computing == DType::kF32 ? kFloats : computing == DType::kI64 ? kWides : kInts;
 }
 
 void cast_loop(const void* from, DType from_type, void* to, DType to_type, size_t n) {
-  const auto to_any = [&]<typename From>() {
-    switch (computing(to_type)) {
-      case DType::kF32:
-        return cast_numbers<From, float>(from, to, to_type, n);
-      case DType::kI64:
-        return cast_numbers<From, int64_t>(from, to, to_type, n);
-      default:
-        return cast_numbers<From, int32_t>(from, to, to_type, n);
-    }
-  };
-  switch (computing(from_type)) {
-    case DType::kF32:
-      return to_any.template operator()<float>();
-    case DType::kI64:
-      return to_any.template operator()<int64_t>();
-    default:
-      return to_any.template operator()<int32_t>();
-  }
+  with_number(from_type, [&](auto x) {
+    with_number(to_type,
+                [&](auto y) { cast_numbers<decltype(x), decltype(y)>(from, to, to_type, n); });
+  });
 }
 
 }  // namespace split::array

@@ -7,42 +7,16 @@
 #include "tensor/types.h"
 
 namespace split::array {
-namespace {
-
-size_t counted(const Dims& dims, const std::string& name) {
-  const auto n = element_count(dims);
-  if (!n)
-    throw Error(ErrorKind::kShape,
-                cat("[array] '", name, "': expected sizes, got ", to_string(dims)));
-  return static_cast<size_t>(*n);
-}
-
-}  // namespace
-
 Store::Entry& Store::add(const std::string& name, Dims dims, bool state) {
-  Entry& entry = entries_[name];
-  entry = {.dtype = DType::kF32,
-           .dims = dims,
-           .floats = std::vector<float>(counted(dims, name)),
-           .state = state};
-  return entry;
+  return add_typed(name, DType::kF32, std::move(dims), state);
 }
-
 Store::Entry& Store::add_numbers(const std::string& name, Dims dims) {
-  Entry& entry = entries_[name];
-  entry = {
-      .dtype = DType::kI32, .dims = dims, .numbers = std::vector<int32_t>(counted(dims, name))};
-  return entry;
+  return add_typed(name, DType::kI32, std::move(dims));
 }
-
 Store::Entry& Store::add(const std::string& name, const TensorView& view, bool state) {
-  if (view.dtype == DType::kI32) {
-    Entry& entry = add_numbers(name, view.dims);
-    std::memcpy(entry.numbers.data(), view.bytes.data(), view.bytes.size());
-    return entry;
-  }
-  Entry& entry = add(name, view.dims, state);
-  convert(view, DType::kF32, std::as_writable_bytes(std::span(entry.floats)));
+  const DType type = view.dtype == DType::kI32 ? DType::kI32 : DType::kF32;
+  Entry& entry = add_typed(name, type, view.dims, state);
+  widen_numbers(view, entry.bytes());
   return entry;
 }
 
@@ -54,7 +28,12 @@ std::span<std::byte> Store::Entry::bytes() {
 
 Store::Entry& Store::add_typed(const std::string& name, DType dtype, Dims dims, bool state) {
   Entry& entry = entries_[name];
-  const size_t n = counted(dims, name);
+  const auto count = element_count(dims);
+  if (!count) {
+    throw Error(ErrorKind::kShape,
+                cat("[array] '", name, "': expected sizes, got ", to_string(dims)));
+  }
+  const auto n = static_cast<size_t>(*count);
   entry = {.dtype = dtype, .dims = std::move(dims), .state = state};
   switch (computing(dtype)) {
     case DType::kF32:
@@ -76,7 +55,7 @@ Store::Entry& Store::add_typed(const std::string& name, const TensorView& view, 
 }
 
 void widen_numbers(const TensorView& view, std::span<std::byte> to) {
-  if (is_floating(view.dtype)) return convert(view, DType::kF32, to);
+  if (is_floating(view.dtype) || is_quantised(view.dtype)) return convert(view, DType::kF32, to);
   if (computing(view.dtype) == view.dtype) {
     if (!to.empty()) std::memcpy(to.data(), view.bytes.data(), to.size());
     return;

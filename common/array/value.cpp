@@ -157,8 +157,7 @@ template std::vector<int32_t> Value::to_vector() const;
 template std::vector<int64_t> Value::to_vector() const;
 
 std::string Value::to_string() const {
-  const OwnedTensor now = values();
-  return printed(now.view, cell_->requires_grad);
+  return printed(dtype(), dims(), to_vector<double>(), cell_->requires_grad);
 }
 std::ostream& operator<<(std::ostream& out, const Value& value) { return out << value.to_string(); }
 
@@ -309,46 +308,32 @@ namespace split::array {
 
 // --- What a Runtime makes
 
-Value Runtime::tensor(const Numbers& numbers, DType dtype) {
-  const Dims dims = numbers.dims();
-  const std::vector<double> flat = numbers.flat();
-  std::vector<float> floats(flat.begin(), flat.end());
+namespace {
+Tensor made(Session& session, const std::vector<double>& numbers, const Dims& dims, DType dtype) {
+  const std::vector<float> floats(numbers.begin(), numbers.end());
   if (is_floating(dtype)) {
-    const OwnedTensor made =
-        converted({DType::kF32, dims, std::as_bytes(std::span(floats))}, dtype);
-    return tensor(made.view);
+    return cast(session.leaf({DType::kF32, dims, std::as_bytes(std::span(floats))}), dtype);
   }
-  std::vector<int64_t> wides;
-  for (const double number : flat) wides.push_back(static_cast<int64_t>(number));
-  return cast(session().leaf({DType::kI64, dims, std::as_bytes(std::span(wides))}), dtype);
+  const std::vector<int64_t> wides(numbers.begin(), numbers.end());
+  return cast(session.leaf({DType::kI64, dims, std::as_bytes(std::span(wides))}), dtype);
+}
+}  // namespace
+Value Runtime::tensor(const Numbers& numbers, DType dtype) {
+  return made(session(), numbers.flat(), numbers.dims(), dtype);
 }
 Value Runtime::tensor(const TensorView& view) { return session().leaf(view); }
 Value Runtime::full(const Dims& dims, double value, DType dtype) {
-  const size_t n = static_cast<size_t>(count_of(dims));
-  if (dtype == DType::kF32) {
-    const std::vector<float> all(n, static_cast<float>(value));
-    return tensor({dtype, dims, std::as_bytes(std::span(all))});
-  }
-  const std::vector<float> one(1, 0);
-  const Tensor home = session().leaf({DType::kF32, {}, std::as_bytes(std::span(one))});
-  return expand(cast(home, dtype) * 0 + Tensor::number(value, dtype), dims);
+  const std::vector<double> all(static_cast<size_t>(count_of(dims)), value);
+  return made(session(), all, dims, dtype);
 }
 Value Runtime::zeros(const Dims& dims, DType dtype) { return full(dims, 0, dtype); }
 Value Runtime::ones(const Dims& dims, DType dtype) { return full(dims, 1, dtype); }
 Value Runtime::empty(const Dims& dims, DType dtype) { return full(dims, 0, dtype); }
 Value Runtime::arange(double start, double end, double step, DType dtype) {
-  std::vector<double> all;
   const auto n = static_cast<int64_t>(std::max(0.0, std::ceil((end - start) / step)));
-  std::vector<float> floats;
-  std::vector<int64_t> wides;
-  for (int64_t i = 0; i < n; ++i) {
-    floats.push_back(static_cast<float>(start + static_cast<double>(i) * step));
-    wides.push_back(static_cast<int64_t>(start + static_cast<double>(i) * step));
-  }
-  if (is_floating(dtype)) {
-    return cast(session().leaf({DType::kF32, {n}, std::as_bytes(std::span(floats))}), dtype);
-  }
-  return cast(session().leaf({DType::kI64, {n}, std::as_bytes(std::span(wides))}), dtype);
+  std::vector<double> all;
+  for (int64_t i = 0; i < n; ++i) all.push_back(start + static_cast<double>(i) * step);
+  return made(session(), all, {n}, dtype);
 }
 void Runtime::manual_seed(uint32_t seed) {
   session().seed = seed;

@@ -126,6 +126,7 @@ class Numbers {
 };
 
 // Text of a tensor's numbers as PyTorch 1.13 prints it.
-std::string printed(const TensorView& view, bool requires_grad = false);
+std::string printed(DType dtype, const Dims& dims, const std::vector<double>& numbers,
+                    bool requires_grad);
 
 }  // namespace split

@@ -1,9 +1,11 @@
 #include "autograd/functions.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "autograd/pointwise.h"
 #include "autograd/refuse.h"
 #include "base/error.h"
 
@@ -118,6 +120,99 @@ Tensor sum_to(const Tensor& x, const Dims& dims) {
     }
   }
   return axes.empty() ? x : reshape(sum(x, axes, true), dims);
+}
+
+// --- Reductions
+
+namespace {
+
+float reduced_count(const Tensor& x, const Axes& axes) {
+  int64_t n = axes.empty() ? count_of(x.dims()) : 1;
+  for (const int64_t axis : axes) n *= x.dims()[axis_of(x.dims(), axis, "mean")];
+  return static_cast<float>(n);
+}
+
+// The largest, of numbers among which a NaN need not be found.
+Tensor top_of(const Tensor& x, const Axes& axes) {
+  return detach(reduce(Op::k_reduce_max, x, axes, true));
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_sum, x, axes, keep);
+}
+Tensor prod(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_prod, x, axes, keep);
+}
+Tensor amax(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_amax, x, axes, keep);
+}
+Tensor amin(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_amin, x, axes, keep);
+}
+Tensor any(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_max, cast(x, DType::kBool), axes, keep);
+}
+Tensor all(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_min, cast(x, DType::kBool), axes, keep);
+}
+Tensor count_nonzero(const Tensor& x, const Axes& axes) { return sum(cast(x, DType::kBool), axes); }
+Tensor nansum(const Tensor& x, const Axes& axes, bool keep) {
+  return sum(select(isnan(x), 0, x), axes, keep);
+}
+Tensor nanmean(const Tensor& of, const Axes& axes, bool keep) {
+  return in_floats(
+      [&](const Tensor& x) {
+        return nansum(x, axes, keep) / sum(cast(x == x, DType::kF32), axes, keep);
+      },
+      of);
+}
+
+Tensor mean(const Tensor& of, const Axes& axes, bool keep) {
+  return in_floats([&](const Tensor& x) { return sum(x, axes, keep) / reduced_count(x, axes); },
+                   of);
+}
+Tensor variance(const Tensor& of, const Axes& axes, float correction, bool keep) {
+  return in_floats(
+      [&](const Tensor& x) {
+        return sum(square(x - mean(x, axes, true)), axes, keep) /
+               std::max(0.0f, reduced_count(x, axes) - correction);
+      },
+      of);
+}
+Tensor norm(const Tensor& of, double p, const Axes& axes, bool keep) {
+  return in_floats(
+      [&](const Tensor& x) {
+        if (std::isinf(p)) return p > 0 ? amax(abs(x), axes, keep) : amin(abs(x), axes, keep);
+        if (p == 0) return sum(cast(not_equal(x, 0), DType::kF32), axes, keep);
+        if (p == 1) return sum(abs(x), axes, keep);
+        const Tensor all = sum(p == 2 ? square(x) : pow(abs(x), static_cast<float>(p)), axes, keep);
+        const Tensor none = all == 0.0f, safe = select(none, 1.0f, all);  // its slope is none
+        return select(none, 0.0f, p == 2 ? sqrt(safe) : pow(safe, static_cast<float>(1 / p)));
+      },
+      of);
+}
+
+Tensor logsumexp(const Tensor& x, const Axes& axes, bool keep) {
+  return reduce(Op::k_reduce_logsumexp, x, axes, keep);
+}
+Tensor softmax(const Tensor& of, int64_t axis) {
+  return in_floats(
+      [&](const Tensor& x) {
+        if (x.dims().empty()) return x / x;
+        const Tensor e = exp(x - top_of(x, {axis}));
+        return e / sum(e, {axis}, true);
+      },
+      of);
+}
+Tensor log_softmax(const Tensor& of, int64_t axis) {
+  return in_floats(
+      [&](const Tensor& x) {
+        const Tensor centred = x - top_of(x, {axis});
+        return centred - log(sum(exp(centred), {axis}, true));
+      },
+      of);
 }
 
 // --- Layers and losses

@@ -58,30 +58,40 @@ Tensor batched(const Tensor& x, size_t axes, const auto& function) {
   return squeeze(function(unsqueeze(x, 0)), 0);
 }
 
+// [N, C] and two times `axes` axes, the second ones first.
+Tensor turned(const Tensor& x, size_t axes) {
+  Axes order{0, 1};
+  for (size_t i = 0; i < 2 * axes; ++i) {
+    order.push_back(static_cast<int64_t>(2 + (i + axes) % (2 * axes)));
+  }
+  return permute(x, order);
+}
+
 // Rows of windows [N, G, C / G * kernel, places] of x that is padded.
 Tensor columns_of(const Tensor& x, const Dims& kernel, const Convolution& by) {
   const size_t axes = kernel.size();
   const Tensor all = all_windows(x, kernel, by.stride, by.dilation);
   const int64_t n = x.dims()[0], channels = x.dims()[1];
   const Dims places = around(all.dims(), 2, axes);
-  Axes order{0, 1};
-  for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + axes + i));
-  for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + i));
-  return reshape(permute(all, order),
+  return reshape(turned(all, axes),
                  {n, by.groups, channels / by.groups * count_of(kernel), count_of(places)});
 }
 
-// The sums of windows [N, C, kernel..., places...] at their places in `sizes`.
-Tensor joined_windows(Tensor x, const Dims& sizes, size_t axes, const Convolution& by) {
-  Axes order{0, 1};
-  for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + axes + i));
-  for (size_t i = 0; i < axes; ++i) order.push_back(static_cast<int64_t>(2 + i));
-  x = permute(x, order);
-  for (size_t i = axes; i-- > 0;) {
-    x = add_windows(x, static_cast<int64_t>(2 + i), sizes[i], of_axis(by.stride, i, "fold"),
-                    of_axis(by.dilation, i, "fold"));
+// Rows of windows [N, C kernel, places] added up where they lie in [N, C, output...].
+Tensor folded(const Tensor& rows, int64_t channels, const Dims& kernel, const Dims& places,
+              const Dims& output, const Convolution& by) {
+  Dims dims{rows.dims()[0], channels}, before(kernel.size()), behind = before;
+  dims.insert(dims.end(), kernel.begin(), kernel.end());
+  dims.insert(dims.end(), places.begin(), places.end());
+  Tensor x = turned(reshape(rows, dims), kernel.size());
+  for (size_t i = kernel.size(); i-- > 0;) {
+    const int64_t step = of_axis(by.stride, i, "fold"), apart = of_axis(by.dilation, i, "fold");
+    const int64_t reach = (places[i] - 1) * step + apart * (kernel[i] - 1) + 1;
+    x = add_windows(x, static_cast<int64_t>(2 + i), reach, step, apart);
+    before[i] = -of_axis(by.padding, i, "fold");
+    behind[i] = output[i] - before[i] - reach;
   }
-  return x;
+  return padded(x, before, behind);
 }
 
 void check(const Tensor& x, const Tensor& weight, int64_t inputs, const Convolution& by) {
@@ -139,18 +149,14 @@ Tensor convolve_transposed(const Tensor& of, const Tensor& weight, const Tensor*
           const Dims places = around(x.dims(), 2, axes);
           const Tensor w = transpose(reshape(weight, {g, channels / g, -1}), 1, 2);
           const Tensor rows = matmul(w, reshape(x, {n, g, channels / g, count_of(places)}));
-          Dims dims{n, outputs}, sizes, more;
-          dims.insert(dims.end(), kernel.begin(), kernel.end());
-          dims.insert(dims.end(), places.begin(), places.end());
-          Dims cut, cut_behind;
+          Dims output;
           for (size_t i = 0; i < axes; ++i) {
-            sizes.push_back((places[i] - 1) * of_axis(by.stride, i, "conv") +
-                            of_axis(by.dilation, i, "conv") * (kernel[i] - 1) + 1);
-            cut.push_back(-of_axis(by.padding, i, "conv"));
-            cut_behind.push_back(cut.back() + of_axis(by.output_padding, i, "conv"));
+            output.push_back((places[i] - 1) * of_axis(by.stride, i, "conv") +
+                             of_axis(by.dilation, i, "conv") * (kernel[i] - 1) + 1 -
+                             2 * of_axis(by.padding, i, "conv") +
+                             of_axis(by.output_padding, i, "conv"));
           }
-          const Tensor y =
-              padded(joined_windows(reshape(rows, dims), sizes, axes, by), cut, cut_behind);
+          const Tensor y = folded(rows, outputs, kernel, places, output, by);
           return with_bias(y, bias == nullptr ? nullptr : &bias_or_none);
         });
       },
@@ -165,21 +171,16 @@ Tensor unfold(const Tensor& x, const Dims& kernel, const Convolution& by) {
 }
 
 Tensor fold(const Tensor& x, const Dims& output, const Dims& kernel, const Convolution& by) {
-  Dims dims{x.dims()[0], x.dims()[1] / count_of(kernel)}, sizes, cut;
-  dims.insert(dims.end(), kernel.begin(), kernel.end());
+  Dims places;
   for (size_t i = 0; i < kernel.size(); ++i) {
-    const int64_t pad = of_axis(by.padding, i, "fold");
-    sizes.push_back(output[i] + 2 * pad);
-    cut.push_back(-pad);
-    dims.push_back((sizes[i] - of_axis(by.dilation, i, "fold") * (kernel[i] - 1) - 1) /
-                       of_axis(by.stride, i, "fold") +
-                   1);
+    places.push_back((output[i] + 2 * of_axis(by.padding, i, "fold") -
+                      of_axis(by.dilation, i, "fold") * (kernel[i] - 1) - 1) /
+                         of_axis(by.stride, i, "fold") +
+                     1);
   }
-  return in_floats(
-      [&](const Tensor& x) {
-        return padded(joined_windows(reshape(x, dims), sizes, kernel.size(), by), cut, cut);
-      },
-      x);
+  const int64_t channels = x.dims()[1] / count_of(kernel);
+  return in_floats([&](const Tensor& x) { return folded(x, channels, kernel, places, output, by); },
+                   x);
 }
 
 // --- Pooling

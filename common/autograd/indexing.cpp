@@ -88,7 +88,7 @@ struct Basic {
 
 // The positions of a mask, one tensor an axis of it.
 std::vector<Tensor> positions(const Tensor& mask) {
-  const Tensor all = nonzero(mask);
+  const Tensor all = nonzero(mask, "index by a mask");
   std::vector<Tensor> each;
   for (size_t i = 0; i < mask.dims().size(); ++i) {
     each.push_back(select_at(all, 1, static_cast<int64_t>(i)));
@@ -199,8 +199,8 @@ Tensor set(const Tensor& x, const Indices& indices, const Tensor& value, bool ac
   return reshape(accumulate ? all + put_add(values, at, n) : put_last(all, at, values), x.dims());
 }
 
-Tensor nonzero(const Tensor& x) {
-  const std::vector<int64_t> flags = evaluated(cast(x, DType::kI64), "nonzero");
+Tensor nonzero(const Tensor& x, std::string_view where) {
+  const std::vector<int64_t> flags = evaluated(cast(cast(x, DType::kBool), DType::kI64), where);
   std::vector<int64_t> found;
   const size_t axes = x.dims().size();
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -213,16 +213,15 @@ Tensor nonzero(const Tensor& x) {
     }
     found.insert(found.end(), at.begin(), at.end());
   }
-  const auto rows =
-      static_cast<int64_t>(std::ranges::count_if(flags, [](int64_t f) { return f != 0; }));
-  return home_of(x, "nonzero")
-      ->leaf({DType::kI64, {rows, static_cast<int64_t>(axes)}, std::as_bytes(std::span(found))});
+  const auto rows = static_cast<int64_t>(flags.size()) - std::ranges::count(flags, 0);
+  return home_of(x, where)->leaf(
+      {DType::kI64, {rows, static_cast<int64_t>(axes)}, std::as_bytes(std::span(found))});
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   const auto dims = broadcast_dims(x.dims(), mask.dims());
   if (!dims) refuse("masked_select", "shapes that broadcast", {&x.dims(), &mask.dims()});
-  return get(expand(x, *dims), {expand(cast(mask, DType::kBool), *dims)});
+  return take(flat(expand(x, *dims)), flat(nonzero(flat(expand(mask, *dims)), "masked_select")));
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
   return select(mask, cast(value, x.dtype()), x);

@@ -30,8 +30,9 @@ using Indices = std::vector<Index>;
 Tensor get(const Tensor& x, const Indices& indices);
 // x with `value`, which is broadcast, there; or added there, duplicates too.
 Tensor set(const Tensor& x, const Indices& indices, const Tensor& value, bool accumulate = false);
-// Where x is not 0, [n, axes] in I64; elements of x where a mask holds. Both are evaluated.
-Tensor nonzero(const Tensor& x);
+// Where x is not 0, [n, axes] in I64; elements of x where a mask holds. Both are evaluated: of
+// leaves that have no values, as in a step, they throw Error(kShape), which names `where`.
+Tensor nonzero(const Tensor& x, std::string_view where = "nonzero");
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 

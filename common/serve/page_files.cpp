@@ -12,7 +12,10 @@ std::string_view content_type(std::string_view name) {
                                   {".js", "text/javascript; charset=utf-8"},
                                   {".ts", "text/plain; charset=utf-8"},
                                   {".wasm", "application/wasm"},
-                                  {".svg", "image/svg+xml"}}) {
+                                  {".svg", "image/svg+xml"},
+                                  {".json", "application/json"},
+                                  {".def", "text/plain; charset=utf-8"},
+                                  {".safetensors", "application/octet-stream"}}) {
     if (name.ends_with(end)) return type;
   }
   throw Error(ErrorKind::kInput, cat("[page] no type for ", name));

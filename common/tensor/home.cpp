@@ -29,7 +29,9 @@ std::shared_ptr<Home> home_of(const Tensor& x, std::string_view where) {
     }
   }
   throw Error(ErrorKind::kShape,
-              cat("[", where, "] expected tensors with values: the result's shape is one"));
+              cat("[", where,
+                  "] expected tensors with values, as the result's shape is one; got leaves "
+                  "of a step"));
 }
 
 std::vector<int64_t> evaluated(const Tensor& x, std::string_view where) {

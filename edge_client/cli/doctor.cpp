@@ -24,6 +24,7 @@
 #include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "run/self_test.h"
+#include "train/operations_check.h"
 
 namespace split::edge {
 namespace {
@@ -59,6 +60,7 @@ class Doctor {
   std::string devices();
   std::string device();
   std::string kernels();
+  std::string training();
   std::string cache();
   std::string weights();
   std::string one_token();
@@ -168,6 +170,14 @@ std::string Doctor::kernels() {
   const auto start = Clock::now();
   self_test(*device_);
   return cat("each gives what the plain CPU's gives, after ", milliseconds_since(start));
+}
+
+std::string Doctor::training() {
+  const auto start = Clock::now();
+  array::Runtime runtime(options_.device);
+  const size_t count = train::check_operations(runtime);
+  return cat(count, " operations, forward and backward, give what the plain CPU's give, after ",
+             milliseconds_since(start));
 }
 
 std::string Doctor::cache() {
@@ -307,6 +317,7 @@ int Doctor::examine() {
   check("devices", {}, [this] { return devices(); });
   const Need device{check("device", {}, [this] { return this->device(); }), "a device"};
   check("kernels", {device}, [this] { return kernels(); });
+  check("training", {device}, [this] { return training(); });
   const Need cache{check("cache", {}, [this] { return this->cache(); }), "a cache"};
   const bool local = model.there && place_->local(),
              encodes = model.there && loader_->config().encodes();

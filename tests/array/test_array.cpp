@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <unordered_set>
 
 #include "array/plan.h"
 #include "autograd/functions.h"
@@ -285,6 +287,38 @@ TEST(Array, TakesLongChains) {
   const Tensor slope = autograd::grad(outputs, inputs)[0];
   EXPECT_EQ(evaluated(slope, store), (std::vector<float>{1, 1}));
   EXPECT_EQ(evaluated(reshape(x, {2, 1}), store), (std::vector<float>{10000, 10001}));
+}
+
+// What a step of training has: chains that meet, reductions, products and views.
+TEST(Array, FusesAndPlansTwentyThousandNodesInASecond) {
+  Store store;
+  Runtime runtime(1);
+  store.add("x", {8, 8}, true);
+  const Tensor first = input("x", DType::kF32, {8, 8});
+  Tensor x = first;
+  constexpr int kBlocks = 700;
+  for (int i = 0; i < kBlocks; ++i) {
+    const Tensor normed = normalise(x, {1}, 1e-5f);
+    x = x + matmul(gelu(normed), softmax(transpose(normed, 0, 1), -1)) * 0.1f;
+  }
+  const std::vector<Tensor> outputs{sum(x)}, inputs{first};
+  const Tensor slope = autograd::grad(outputs, inputs)[0];
+  const array::Graph graph{{{"loss", outputs[0]}}, {{"x", first - slope * 0.1f}}};
+  std::unordered_set<const Node*> nodes;
+  for (std::vector<const Node*> left{graph.updates[0].tensor.node().get()}; !left.empty();) {
+    const Node* const node = left.back();
+    left.pop_back();
+    for (const auto& in : node->inputs) {
+      if (nodes.insert(in.get()).second) left.push_back(in.get());
+    }
+  }
+  EXPECT_GT(nodes.size(), 20000u);
+  const auto begin = std::clock();  // of this process alone: others run beside it
+  const Plan plan(runtime, graph, store);
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds * 20000 / static_cast<double>(nodes.size()),
+            std::getenv("SPLIT_SLOW") == nullptr ? 1 : 20);
+  RecordProperty("seconds", cat(seconds));
 }
 
 TEST(Array, MakesSoftmaxAndItsScaleOneKernel) {

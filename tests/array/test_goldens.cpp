@@ -128,7 +128,8 @@ TEST(OpsGoldens, FindAValueThatIsSpoiltAndNothingElse) {
   Goldens goldens(set.folder);
   array::Runtime runtime(1);
   const Report report = run_cases(
-      goldens, runtime, [](const std::string& name) { return name.starts_with("unary.tanh"); });
+      goldens, runtime, [](const std::string& name) { return name.starts_with("unary."); });
+  EXPECT_GT(report.cases, 100u);
   ASSERT_EQ(report.failed.size(), 5u);  // in each layout
   for (const Report::Failure& failure : report.failed) {
     EXPECT_EQ(failure.name, "unary.tanh.3");

@@ -19,6 +19,7 @@
 #include "support/temporary_folder.h"
 #include "text/tokenizer.h"
 #include "train/best.h"
+#include "train/operations_check.h"
 #include "train/tail_file.h"
 #include "train/training_schedule.h"
 
@@ -122,6 +123,11 @@ struct Training {
   WindowSet set;
   std::unique_ptr<Trainer> trainer;
 };
+
+TEST(OperationsCheck, FindsNothingWrong) {
+  array::Runtime runtime(2);
+  EXPECT_GT(check_operations(runtime), 30u);
+}
 
 TEST(Trainer, HasOneSetOfBitsForAnyThreads) {
   for (const int lora : {0, 3}) {

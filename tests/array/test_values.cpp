@@ -2,7 +2,6 @@
 // written.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -193,24 +192,6 @@ TEST(Values, LeaveNothingBehind) {
   EXPECT_LT(last, first / 2);
   EXPECT_EQ(rt.session().plans(), plans);
   EXPECT_LT(resident(), before + (1 << 20));
-}
-
-TEST(Values, CostLittleEach) {
-  Runtime rt(1u);
-  Value x = rt.ones({4});
-  constexpr int kTimes = 2000;
-  double best = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kTimes; ++i) {
-      const Value y = x + 1.0f;
-      y.to_vector();
-    }
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, took.count() / kTimes);
-  }
-  RecordProperty("microseconds", cat(best));
-  EXPECT_LT(best, 20 * (std::getenv("SPLIT_SLOW") == nullptr ? 1 : 20));
 }
 
 TEST(Values, HaveTheRandomNumbersOfPhilox) {

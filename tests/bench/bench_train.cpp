@@ -1,7 +1,9 @@
 // The area train: a step of training by AdamW over four windows of 256 tokens, of the whole model
-// and of its last two blocks, on the CPU or a GPU. bench.sh runs it in turn with PyTorch.
+// and of its last two blocks, on the CPU or a GPU; and one small operation of tensors as values.
+// bench.sh runs it in turn with PyTorch.
 #include <cmath>
 
+#include "array/value.h"
 #include "autograd/functions.h"
 #include "bench/support/bench.h"
 #include "bench/support/random_model.h"
@@ -113,6 +115,17 @@ void measure(array::Runtime& runtime, const RandomModel& random, const Options& 
   report.add(name + "_first", first, "s");
 }
 
+// Made, computed and read, again and again.
+double small_operation(array::Runtime& runtime) {
+  constexpr int kTimes = 2000;
+  const Value x = runtime.ones({4});
+  const auto some = [&] {
+    for (int i = 0; i < kTimes; ++i) Value(x + 1.0f).to_vector();
+  };
+  some();
+  return timed(some) / kTimes;
+}
+
 int train_body(int argc, char** argv) {
   const auto options = parse_options(
       argc, argv, "bench_train: a step of training, of the whole model and of its last two blocks",
@@ -124,6 +137,9 @@ int train_body(int argc, char** argv) {
                 cat(runtime.name(), runtime.gpu ? "" : cat(", ", options->threads, " threads")));
   measure<WholeModel>(runtime, model, *options, "gpt2_step_b4_t256", report);
   measure<LastBlocks>(runtime, model, *options, "last_two_blocks_step_b4_t256", report);
+  std::vector<double> each;
+  for (unsigned run = 0; run < options->runs; ++run) each.push_back(small_operation(runtime));
+  report.add("small_operation", 1e6 * median(each), "us");
   report.finish();
   return 0;
 }

@@ -491,10 +491,10 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
   };
   const Outcome well = doctor(cloud.url());
   EXPECT_EQ(well.code, 0) << well.out << well.err;
-  EXPECT_EQ(std::ranges::count(well.out, '\n'), 15) << well.out;
+  EXPECT_EQ(std::ranges::count(well.out, '\n'), 16) << well.out;
   for (const char* part :
        {"server     ok", "edge_client 0.", "rand-a: 3 blocks", "cpu (", "kernels    ok",
-        "cache      ok", "weights    ok", "one token  ok", "link       ok",
+        "training   ok", "cache      ok", "weights    ok", "one token  ok", "link       ok",
         " Mbit/s from the server", "speed      ok   here a block ",
         "plan       ok   all on the cloud: ", "; best for --goal fast: ", "All is well.\n",
         "text       ok   at cut 1: ", "; the cloud's own text, bit for bit"}) {
@@ -503,7 +503,7 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
   EXPECT_EQ(well.out.find("the next after 0 ms"), std::string::npos) << well.out;
   const Outcome ill = doctor("http://127.0.0.1:1");
   EXPECT_EQ(ill.code, 3) << ill.out;
-  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 15) << ill.out;
+  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 16) << ill.out;
   EXPECT_NE(ill.out.find("server     BAD"), std::string::npos) << ill.out;
   EXPECT_NE(ill.out.find("kernels    ok"), std::string::npos) << ill.out;
   EXPECT_NE(ill.out.find("weights         not tried without a server"), std::string::npos)
@@ -519,7 +519,7 @@ TEST(EdgeTerminal, TheDoctorTellsACauseOnce) {
     std::vector<std::string> all = {"doctor", "--threads=1", "--server=" + cloud.url()};
     all.insert(all.end(), flags.begin(), flags.end());
     Outcome got = run_edge(all);
-    EXPECT_EQ(std::ranges::count(got.out, '\n'), 15) << got.out;
+    EXPECT_EQ(std::ranges::count(got.out, '\n'), 16) << got.out;
     EXPECT_EQ(got.out.find("BAD  "), got.out.rfind("BAD  ")) << got.out;
     EXPECT_TRUE(got.out.ends_with("Not all is well: see BAD.\n")) << got.out;
     return got;
@@ -556,7 +556,7 @@ TEST(EdgeTerminal, TheDoctorTellsACauseOnce) {
 
   const Outcome no_device = doctor({"--device=vulkan:99", here});
   EXPECT_NE(no_device.out.find("\ndevice     BAD  "), std::string::npos) << no_device.out;
-  not_tried(no_device, {"kernels", "one token", "speed", "plan", "text"}, "a device");
+  not_tried(no_device, {"kernels", "training", "one token", "speed", "plan", "text"}, "a device");
   EXPECT_NE(no_device.out.find("\nlink       ok   "), std::string::npos) << no_device.out;
 }
 

@@ -1,5 +1,5 @@
-// The edge in a tab at /app/, and splitcompute.js on a page of another origin, in a real browser. Skipped where the cloud
-// was built without it (scripts/build.sh web). Environment: as page.test.mjs has it.
+// The edge in a tab at /app/, splitcompute.js on a page of another origin, and the tensor library's page at /app/ops/, in a real
+// browser. Skipped where the cloud was built without them (scripts/build.sh web). Environment: as page.test.mjs has it.
 
 import assert from 'node:assert/strict';
 import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
@@ -417,6 +417,41 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
     } finally {
       await other.close();
       await stop(plain, 'SIGKILL');
+    }
+  });
+});
+
+describe('the page at /app/ops/', () => {
+  test('runs every operation under the server\'s policy, and is no part of /app/', async (t) => {
+    const cloud = await start_cloud();
+    try {
+      const address = `${cloud.url}/app/ops`;
+      assert.equal((await fetch(address, {redirect: 'manual'})).headers.get('location'), '/app/ops/');
+      const {status} = await fetch(`${address}/`);
+      if (status !== 200) {
+        assert.equal(status, 503);
+        return t.skip('built without it');
+      }
+      assert.ok(!(await (await fetch(`${cloud.url}/app/modules.js`)).text()).includes('ops'));
+      for (const viewport of [{width: 1280, height: 900}, {width: 390, height: 844}]) {
+        const context = await new_context(browser, {viewport}), page = await context.newPage(), complaints = [];
+        page.on('console', (message) => { if (/Content.Security.Policy/i.test(message.text())) complaints.push(message.text()); });
+        page.on('pageerror', (error) => complaints.push(error.message));
+        await page.goto(`${address}/`);
+        await page.waitForFunction(() => ['done', 'broken'].includes(document.body.dataset.state), null, {timeout: 120000});
+        const {state, done, failed} = await page.evaluate(() => ({...document.body.dataset}));
+        assert.deepEqual([state, done, failed], ['done', '1150', '0']);
+        await page.fill('#find', 'softmax');
+        assert.ok(await page.locator('article:visible').count() < 10);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+        await page.fill('#find', 'tan');
+        await page.evaluate(axe);
+        assert.deepEqual(await page.evaluate(async () => (await globalThis.axe.run()).violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`)), []);
+        assert.deepEqual(complaints, []);
+        await context.close();
+      }
+    } finally {
+      await stop(cloud);
     }
   });
 });

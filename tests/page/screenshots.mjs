@@ -1,5 +1,5 @@
 // Pictures of the page, for people to look at: desktop, phone, light, dark, greyscale, a move in mid-answer,
-// weights that come over a slow line, a chat, the base beside a tail, a lost cloud.
+// weights that come over a slow line, a chat, the base beside a tail, a lost cloud; and the tensor library's page.
 // Environment: as of programs.mjs, and PAGE_SHOTS (the folder that gets them).
 
 import {mkdirSync} from 'node:fs';
@@ -104,6 +104,15 @@ await ended(page);
 await pace(400);
 await picture(page, 'base-beside-a-tail');
 for (const one of [personal.edge, personal.cloud]) await stop(one, 'SIGKILL');
+
+if ((await fetch(`${cloud.url}/app/ops/`)).status === 200) {  // where scripts/build.sh web has made it
+  for (const [name, options] of Object.entries({ops: desktop, 'ops-dark': {...desktop, colorScheme: 'dark'}, 'ops-phone': phone})) {
+    page = await (await browser.newContext(options)).newPage();
+    await page.goto(`${cloud.url}/app/ops/`);
+    await page.waitForFunction(() => document.body.dataset.state === 'done');
+    await picture(page, name);
+  }
+}
 
 page = await open(desktop);
 await ask(page, 512);

@@ -10,6 +10,10 @@
 
 namespace split::ops {
 
+enum class Layouts : uint8_t { kAll, kDense };
+// Runs one case of an index and adds what it found. Throws BrokenGoldens.
+void run_case(Goldens& goldens, array::Runtime& runtime, const Json& entry, Layouts layouts,
+              Report& report);
 // `wanted`: whether a case of that name is run; others count as neither.
 Report run_cases(Goldens& goldens, array::Runtime& runtime,
                  const std::function<bool(const std::string&)>& wanted = {});

@@ -7,8 +7,6 @@
 namespace split::ops {
 namespace {
 
-constexpr uint64_t kMostJson = 64 << 20;
-
 template <typename T, typename To = float>
 std::vector<To> widened(Bytes bytes) {
   std::vector<To> result(bytes.size() / sizeof(T));
@@ -60,19 +58,28 @@ auto unbroken(const auto& read) {
 
 }  // namespace
 
+Bytes Goldens::bytes(const std::string& file, std::optional<MappedFile>& mapped) const {
+  if (given_.empty()) return mapped.emplace(folder_ / file).bytes();
+  const auto at = given_.find(file);
+  if (at == given_.end()) throw Error(ErrorKind::kNotFound, cat("[goldens] no file ", file));
+  return at->second;
+}
+
 Json Goldens::json(const std::string& file) const {
-  const auto path = folder_ / file;
-  return unbroken(
-      [&] { return parse_json(read_file(path, kMostJson), 32, cat("[", path.string(), "]")); });
+  return unbroken([&] {
+    std::optional<MappedFile> mapped;
+    const Bytes all = bytes(file, mapped);
+    const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
+    return parse_json(text, 32, cat("[", (folder_ / file).string(), "]"));
+  });
 }
 
 const Safetensors::Tensors& Goldens::tensors(const std::string& file) {
   auto at = files_.find(file);
   if (at == files_.end()) {
-    const auto path = folder_ / file;
     at = unbroken([&] {
-      MappedFile mapped(path);
-      Safetensors parsed = Safetensors::parse(mapped.bytes(), path.string());
+      std::optional<MappedFile> mapped;
+      Safetensors parsed = Safetensors::parse(bytes(file, mapped), (folder_ / file).string());
       return files_.emplace(file, File{std::move(mapped), std::move(parsed)}).first;
     });
   }

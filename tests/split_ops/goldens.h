@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,12 @@ struct BrokenGoldens : Error {
 
 class Goldens {
  public:
-  // Reading throws BrokenGoldens.
+  // Maps files of a folder; or has those that are given, by name, whose bytes outlive it. Reading
+  // throws BrokenGoldens.
   explicit Goldens(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  explicit Goldens(std::map<std::string, Bytes> given) : given_(std::move(given)) {}
 
   Json json(const std::string& file) const;
-  bool has(const std::string& file) const { return std::filesystem::exists(folder_ / file); }
   const TensorView& tensor(const std::string& file, const std::string& name);
   const Safetensors::Tensors& tensors(const std::string& file);
   // As numbers: F32 as they are, whole numbers and truth values exactly where they are below 2^24.
@@ -33,10 +35,13 @@ class Goldens {
 
  private:
   struct File {
-    MappedFile mapped;
+    std::optional<MappedFile> mapped;
     Safetensors tensors;
   };
-  std::filesystem::path folder_;
+  Bytes bytes(const std::string& file, std::optional<MappedFile>& mapped) const;
+
+  const std::filesystem::path folder_;
+  const std::map<std::string, Bytes> given_;
   std::map<std::string, File> files_;
 };
 

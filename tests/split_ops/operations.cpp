@@ -146,7 +146,7 @@ Results interpolated(const Call& call) {
   std::string mode = call.word("mode");
   if (mode == "bilinear" || mode == "trilinear") mode = "linear";
   Dims sizes = call.list("size");
-  if (sizes.size() == 1) sizes.assign(axes, sizes[0]);
+  if (sizes.size() == 1) sizes = Dims(axes, sizes[0]);
   std::vector<double> scales;
   if (sizes.empty()) {
     scales.assign(axes, call.number("scale_factor"));

@@ -17,7 +17,7 @@ namespace split::ops {
 namespace {
 
 constexpr int64_t kPoints = 241;
-constexpr double kFrom = -4, kTo = 4, kWidth = 240, kHeight = 120;
+constexpr double kFrom = -4, kTo = 4;
 
 // A home that no plot asks: its inputs have no values outside of it.
 class NoHome final : public Home {
@@ -26,102 +26,104 @@ class NoHome final : public Home {
   Tensor leaf(const TensorView&) override { throw Error(ErrorKind::kShape, "[plot] no values"); }
 };
 
-std::string line_of(std::span<const float> values, const char* colour) {
+std::string path_of(std::span<const float> values) {
   std::string text;
   bool drawn = false;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (!(std::abs(values[i]) <= kTo)) {
-      drawn = false;
-      continue;
+    const bool shown = std::abs(values[i]) <= kTo;
+    if (shown) {
+      char point[48];
+      std::snprintf(point, sizeof point, "%s%.1f %.1f", drawn ? "L" : "M",
+                    kPlotWidth * static_cast<double>(i) / static_cast<double>(values.size() - 1),
+                    kPlotHeight / 2.0 * (1 - values[i] / kTo));
+      text += point;
     }
-    char point[48];
-    std::snprintf(point, sizeof point, "%s%.1f %.1f", drawn ? "L" : "M",
-                  kWidth * static_cast<double>(i) / static_cast<double>(values.size() - 1),
-                  kHeight / 2 * (1 - values[i] / kTo));
-    text += point;
-    drawn = true;
+    drawn = shown;
   }
-  return cat("<path fill=none stroke=", colour, " d=\"", text, "\"/>");
-}
-
-// Forward and gradient from -4 to 4; nothing where the operation is no function of one number.
-std::string plot_of(const Json& entry, array::Runtime& runtime) {
-  const std::string& name = entry.at("name").text();
-  if (!name.starts_with("unary.") && !name.starts_with("activation.")) return "";
-  if (entry.at("inputs").size() != 1 || entry.at("dtype").text() != "F32") return "";
-  try {
-    NoHome home;
-    array::Store store;
-    store.add("unused", Dims{1});
-    const Tensor x = iota(kPoints) * static_cast<float>((kTo - kFrom) / (kPoints - 1)) +
-                     static_cast<float>(kFrom);
-    const std::map<std::string, Tensor> inputs{{"x", x}};
-    const Results results = evaluate({entry, inputs, home});
-    if (results.size() != 1 || results[0].dims() != x.dims()) return "";
-    const Tensor y = cast(results[0], DType::kF32);
-    const Tensor dx = autograd::grad(std::vector{y}, std::vector{x})[0];
-    array::Plan plan(runtime, {{{"y", y}, {"dx", dx}}, {}}, store);
-    plan.run();
-    return cat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" width=", kWidth,
-               " height=", kHeight, "><path stroke=#ccc d=\"M0 ", kHeight / 2, "H", kWidth, "M",
-               kWidth / 2, " 0V", kHeight, "\"/>", line_of(plan.output("dx"), "#c60"),
-               line_of(plan.output("y"), "#06c"), "</svg>");
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-// The row of an op by that name, as its table has it.
-std::string row_of(const std::string& name) {
-  for (size_t i = 0; i < static_cast<size_t>(Op::k_constant); ++i) {
-    const OpInfo& info = op_info(static_cast<Op>(i));
-    if (info.name != name ||
-        (info.forward.empty() && whole_info(static_cast<Op>(i)).forward.empty())) {
-      continue;
-    }
-    const std::string_view body =
-        info.forward.empty() ? whole_info(static_cast<Op>(i)).forward : info.forward;
-    return cat("<code>", escaped(body), "</code><br>gradient <code>", escaped(info.gradient_x),
-               info.gradient_z.empty() ? "" : "; ", escaped(info.gradient_z), "</code>");
-  }
-  return "";
-}
-
-// The lines of an operation in the list of them.
-std::string lines_of(const std::string& list, const std::string& name) {
-  const size_t at = list.find(cat("{\"", name, "\","));
-  if (at == list.npos) return "";
-  const size_t end = list.find("\n{\"", at);
-  return cat("<code>", escaped(std::string_view(list).substr(at, end - at)), "</code>");
+  return text;
 }
 
 }  // namespace
 
-std::string reference_page(Goldens& goldens, const std::string& source) {
-  struct Operation {
-    size_t cases = 0, gradients = 0;
-    std::set<std::string> types;
-    std::string plot;
-  };
-  std::map<std::string, Operation> all;
-  array::Runtime runtime(1u);
-  const Json index = goldens.json("index.json");
+std::map<std::string, About> operations_of(const Json& index) {
+  std::map<std::string, About> all;
   for (const Json& entry : index.at("cases")) {
-    Operation& of = all[entry.at("op").text()];
+    const auto [at, fresh] = all.try_emplace(entry.at("op").text());
+    About& of = at->second;
+    if (fresh) of.expression = entry.at("expr").text(), of.place = all.size();
     ++of.cases;
     of.types.insert(entry.at("dtype").text());
     if (entry.at("grads").size() > 0) ++of.gradients;
-    if (of.plot.empty()) of.plot = plot_of(entry, runtime);
   }
-  const std::string list = read_file(source + "/tests/split_ops/operations.def", 1 << 20);
+  return all;
+}
+
+Plot plot_of(const Json& entry, array::Runtime& runtime) {
+  const std::string& name = entry.at("name").text();
+  if (!name.starts_with("unary.") && !name.starts_with("activation.")) return {};
+  if (entry.at("inputs").size() != 1 || entry.at("dtype").text() != "F32") return {};
+  try {
+    NoHome home;
+    array::Store store;
+    const Tensor x = iota(kPoints) * static_cast<float>((kTo - kFrom) / (kPoints - 1)) +
+                     static_cast<float>(kFrom);
+    const std::map<std::string, Tensor> inputs{{"x", x}};
+    const Results results = evaluate({entry, inputs, home});
+    if (results.size() != 1 || results[0].dims() != x.dims()) return {};
+    const Tensor y = cast(results[0], DType::kF32);
+    const Tensor dx = autograd::grad(std::vector{y}, std::vector{x})[0];
+    array::Plan plan(runtime, {{{"y", y}, {"dx", dx}}, {}}, store);
+    plan.run();
+    return {path_of(plan.output("y")), path_of(plan.output("dx"))};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+Code code_of(const std::string& operation, const About& about, const std::string& list) {
+  for (size_t i = 0; i < static_cast<size_t>(Op::k_constant); ++i) {
+    const auto op = static_cast<Op>(i);
+    const OpInfo& info = op_info(op);
+    const std::string_view body = info.forward.empty() ? whole_info(op).forward : info.forward;
+    if (info.name != operation || body.empty()) continue;
+    return {std::string(body),
+            cat(info.gradient_x, info.gradient_z.empty() ? "" : "; ", info.gradient_z)};
+  }
+  const size_t at = list.find(cat("{\"", operation, "\","));
+  if (at == list.npos) return {"# PyTorch\n" + about.expression, ""};
+  return {list.substr(at, list.find("\n{\"", at) - at), ""};
+}
+
+std::string reference_page(Goldens& goldens, const std::string& list) {
+  array::Runtime runtime(1u);
+  const Json index = goldens.json("index.json");
+  std::map<std::string, Plot> plots;
+  for (const Json& entry : index.at("cases")) {
+    Plot& plot = plots[entry.at("op").text()];
+    if (plot.forward.empty()) plot = plot_of(entry, runtime);
+  }
+  const auto code = [](const std::string& text) { return cat("<code>", escaped(text), "</code>"); };
+  const auto line = [](const char* colour, const std::string& path) {
+    return cat("<path fill=none stroke=", colour, " d=\"", path, "\"/>");
+  };
+  const auto all = operations_of(index);
   std::string rows;
   for (const auto& [name, of] : all) {
     std::string types;
     for (const std::string& type : of.types) types += (types.empty() ? "" : " ") + type;
-    const std::string row = row_of(name);
-    rows += cat("<tr><th scope=row>", escaped(name), "<td>", of.plot, "<td>",
-                row.empty() ? lines_of(list, name) : row, "<td>", types, "<td>", of.cases, "<td>",
-                of.gradients, "\n");
+    const Code text = code_of(name, of, list);
+    const Plot& plot = plots[name];
+    rows += cat("<tr><th scope=row>", escaped(name), "<td>");
+    if (!plot.forward.empty()) {
+      rows += cat("<svg viewBox=\"0 0 ", kPlotWidth, " ", kPlotHeight, "\" width=", kPlotWidth,
+                  " height=", kPlotHeight, ">",
+                  line("#ccc", cat("M0 ", kPlotHeight / 2, "H", kPlotWidth, "M", kPlotWidth / 2,
+                                   " 0V", kPlotHeight)),
+                  line("#c60", plot.gradient), line("#06c", plot.forward), "</svg>");
+    }
+    rows += cat("<td>", code(text.forward));
+    if (!text.gradient.empty()) rows += "<br>gradient " + code(text.gradient);
+    rows += cat("<td>", types, "<td>", of.cases, "<td>", of.gradients, "\n");
   }
   return cat(
       "<!doctype html><html lang=en><meta charset=utf-8>"

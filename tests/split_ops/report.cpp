@@ -1,5 +1,6 @@
 #include "tests/split_ops/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -18,6 +19,14 @@ void Worst::add(double got, double want, double rtol, double atol) {
   failed = !good;
   error = off;
   tolerance = allowed;
+}
+
+void Report::add(const std::string& what, const Worst& worst) {
+  Case& of = all.back();
+  if (worst.tolerance > 0) of.worst = std::max(of.worst, worst.error / worst.tolerance);
+  if (!worst.failed) return;
+  of.failed = true;
+  failed.push_back({of.name, what, worst});
 }
 
 Json Report::json() const {

@@ -32,6 +32,8 @@ struct Report {
   std::vector<Failure> failed;
   std::vector<Case> all;
 
+  // Adds a comparison to the last case.
+  void add(const std::string& what, const Worst& worst);
   Json json() const;
   // Writes the JSON to `file` unless that is empty, and lines to stdout. Returns the exit code.
   int finish(const std::string& file) const;

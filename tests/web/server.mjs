@@ -1,5 +1,6 @@
 // One origin, as cloud_server is one: the tab's files under /app/, the tests' under /test/, a report that a page posts, and a
-// cloud behind everything else. Or that cloud's own /app/, in a frame of the tests' page.
+// cloud behind everything else. Or that cloud's own /app/, in a frame of the tests' page. The tensor library's page is under
+// /app/ops/; under /spoilt/ with another value among its goldens, and under /empty/ without them.
 import http from 'node:http';
 import {readdirSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
@@ -17,7 +18,18 @@ export async function serve(built, own = true) {
   const packed = readdirSync(join(built, 'app'));
   const wasm = (kind) => gunzipSync(readFileSync(join(built, 'app', packed.find((name) => new RegExp(`^${kind}-[0-9a-f]{16}\\.wasm`).test(name)))));
   const folders = {...(own ? {'/app/': here('../../edge_client/web/page')} : {}), '/test/': here('page')};
+  const ops = (path, own) => {
+    if (own === 'empty' && path.startsWith('goldens/u')) throw new Error('no goldens');
+    const bytes = readFileSync(join(built, 'ops', path || 'index.html'));
+    if (own === 'spoilt' && path === 'goldens/unary.safetensors') {
+      const head = Number(bytes.readBigUInt64LE(0)), [begin] = JSON.parse(bytes.subarray(8, 8 + head))['unary.tanh.3/out.0'].data_offsets;
+      bytes[8 + head + begin + 2] ^= 8;  // a bit of the first number's mantissa
+    }
+    return bytes;
+  };
   const file = (path) => {
+    const [, own, rest] = /^\/(app\/ops|spoilt|empty)\/(.*)$/.exec(path) ?? [];
+    if (own) return ops(rest, own);
     if (path === '/weights') return String(weights);
     if (path === '/app/edge.wasm') return wasm('edge');
     if (path === '/app/edge-plain.wasm') return wasm('edge-plain');

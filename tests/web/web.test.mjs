@@ -1,4 +1,5 @@
-// The edge in a browser's tab: fibres, bits, and texts against edge_client's, in Chromium and in Firefox.
+// The edge in a browser's tab: fibres, bits, and texts against edge_client's, and the tensor library's page, in Chromium and in
+// Firefox.
 // Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK, PRINT_BITS (programs), BUILD_WEB (folder), CHROMIUM and FIREFOX (programs, or empty).
 import assert from 'node:assert/strict';
 import {execFile, spawn} from 'node:child_process';
@@ -79,6 +80,10 @@ describe('the page at /app/ in Firefox', {skip: !process.env.FIREFOX}, () => {
 
 for (const browser of ['Chromium', 'Firefox']) {
   describe(browser, {skip: !process.env[browser.toUpperCase()]}, () => {
+    test('runs every operation of the tensor library at /app/ops/', async () => {
+      const {all} = await report(browser, {run: 'ops.js'});
+      console.log(`${browser}: ${all.cases} cases of ${all.cards} operations in ${Number(all.seconds).toFixed(1)} s`);
+    });
     test('has threads', () => report(browser, {run: 'fibres.js'}));
     test('computes the bits of a native edge', async () => {
       const {missing, rounds, lines} = await report(browser, {run: 'bits.js'});
