@@ -26,7 +26,7 @@ set(split_not_in_a_tab
   common/base/file.cpp common/base/resources/granted.cpp
   common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/process.cpp
   common/base/system/sha256.cpp
-  common/http/client.cpp common/http/client_connection.cpp common/http/proxy.cpp
+  common/http/client_connection.cpp common/http/proxy.cpp
   common/run/self_test.cpp
   weights/blobs/part_file.cpp
   # A terminal, a socket, signals.

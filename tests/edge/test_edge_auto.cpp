@@ -98,7 +98,9 @@ TEST(EdgeAuto, BeginsWithThePromptsWords) {
 
 TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
   const auto options = [](const std::vector<std::string>& flags) {
-    return edge::read_command_line(flags, [](const char*) { return nullptr; }).options;
+    World world;
+    world.environment = [](const char*) { return nullptr; };
+    return edge::read_command_line(flags, world).options;
   };
   for (const char* flag : {"--prompt=a", "--serve", "--seed=1", "--device=cpu", "--cut=auto"}) {
     EXPECT_TRUE(options({flag}).auto_cut) << flag;

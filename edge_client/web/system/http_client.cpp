@@ -1,19 +1,16 @@
-// http::Client over the page's fetch (page/net.js), which connects, decompresses, and sets Host,
-// Content-Length and User-Agent itself. Checks and timeouts of answers are those of
-// common/http/client.cpp.
-#include "http/client.h"
-
+// http::Transport over the page's fetch (page/net.js), which connects, decompresses, and sets Host,
+// Content-Length and User-Agent itself. Timeouts are those of common/http/client_connection.cpp.
 #include <algorithm>
 #include <array>
-#include <optional>
 
-#include "http/body_checksum.h"
-#include "http/head.h"
 #include "http/pace.h"
+#include "http/transport.h"
 
 namespace split::http {
+namespace {
 
-using Time = std::chrono::steady_clock::time_point;
+using Clock = ClientExchange::Clock;
+using Time = Clock::time_point;
 
 extern "C" {
 #define NET(name) __attribute__((import_module("net"), import_name(name)))
@@ -33,45 +30,15 @@ NET("close") void net_close(int id);
 #undef NET
 }
 
-struct Client::Impl {
-  Impl(const UrlParts& parts, Options given) : options(std::move(given)) {
-    parse_url(parts.origin);
-    origin = (parts.origin.ends_with('/') ? parts.origin.substr(0, parts.origin.size() - 1)
-                                          : parts.origin) +
-             parts.path;
-    if (!sendable(options.bearer_token, '!')) {
-      throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
-    }
-  }
-
-  [[noreturn]] void fail(std::string_view why) {
-    ++connections;  // the next answer may come from another server
-    throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": ", why));
-  }
-  // Returns once something has come, or the request was cancelled. At `end` throws as `missed`
-  // says.
-  template <typename Missed>
-  void wait(Time end, const Missed& missed);
-
-  const Options options;
-  std::string origin;
-  std::function<bool()> is_lost;  // set by on_silence()
-  uint64_t connections = 1;
-  bool cancelled = false;
-  bool peer_checks = false;  // an answer had a check value
-};
-
-namespace {
-
 constexpr int kWait = -1, kNone = 0;
 
 // A request of the page, ended by the destructor.
-struct Exchange {
+struct Fetched {
   int id;
-  explicit Exchange(int id) : id(id) {}
-  ~Exchange() { net_close(id); }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  explicit Fetched(int id) : id(id) {}
+  ~Fetched() { net_close(id); }
+  Fetched(const Fetched&) = delete;
+  Fetched& operator=(const Fetched&) = delete;
 
   Headers headers() const {
     std::string text(1 << 10, '\0');
@@ -94,122 +61,87 @@ struct Exchange {
   }
 };
 
-std::string lines_of(const Headers& headers) {
-  std::string lines;
-  for (const auto& [name, value] : headers) lines += cat(name, ": ", value, "\n");
-  return lines;
-}
+class Fetch : public Transport {
+ public:
+  explicit Fetch(std::string origin) : Transport(std::move(origin)) {}
+
+  bool send(ClientExchange& exchange) override {
+    std::string lines;
+    for (const auto& [name, value] : exchange.fields) lines += cat(name, ": ", value, "\n");
+    const std::string url = cat(origin(), exchange.path);
+    const Fetched reply(net_send(this, exchange.method.data(), exchange.method.size(), url.data(),
+                                 url.size(), lines.data(), lines.size(), exchange.body.data(),
+                                 exchange.body.size()));
+    return read_head(exchange, reply) && read_body(exchange, reply);
+  }
+  void close() override { ++connections_; }  // the next answer may come from another server
+  void cancel() override {
+    cancelled_ = true;
+    fibres::wake(this, true);
+  }
+  uint64_t connections() const override { return connections_; }
+
+ private:
+  bool read_head(ClientExchange& exchange, const Fetched& reply) {
+    const Client::Options& options = exchange.options;
+    const Time end =
+        std::min(exchange.deadline, Clock::now() + options.connect_timeout + options.read_timeout);
+    int status = kNone;
+    while (!cancelled_ && (status = net_status(reply.id)) == kNone) {
+      if (!wait(exchange, end, [] { return "no answer in time"; })) return false;
+    }
+    if (cancelled_) return exchange.fail("cancelled");
+    if (status < 0) return exchange.fail("cannot connect, or the answer may not be read here");
+    exchange.head = ReplyHead{.status = status, .headers = reply.headers()};
+    return exchange.on_head(*exchange.head);
+  }
+  bool read_body(ClientExchange& exchange, const Fetched& reply) {
+    const auto type = exchange.head->headers.get("Content-Type").value_or("");
+    Pace pace(exchange.options, type.starts_with("text/event-stream"), Clock::now());
+    std::array<char, 16 << 10> room;
+    for (int n = 0; (n = net_read(reply.id, room.data(), room.size())) != 0;) {
+      if (cancelled_) return exchange.fail("cancelled");
+      if (n == kWait) {
+        const Time end =
+            std::min({exchange.deadline, pace.due(), Clock::now() + exchange.options.read_timeout});
+        const auto missed = [&] { return end == pace.due() ? pace.missed() : "silence"; };
+        if (!wait(exchange, end, missed)) return false;
+        continue;
+      }
+      if (n < 0) return exchange.fail("the connection was lost");
+      const std::string_view bytes(room.data(), static_cast<size_t>(n));
+      if (!pace.take(Clock::now(), bytes)) return exchange.fail(pace.missed());
+      if (!exchange.on_body(bytes)) return false;
+    }
+    return true;
+  }
+  // Returns true once something has come, or the request was cancelled. At `end` fails as `missed`
+  // says.
+  template <typename Missed>
+  bool wait(ClientExchange& exchange, Time end, const Missed& missed) {
+    for (;;) {
+      const Time now = Clock::now();
+      if (now >= end) return exchange.fail(missed());
+      const Time look = exchange.is_lost ? std::min(end, now + Client::kSilence) : end;
+      if (fibres::block(this, look == Time::max() ? fibres::kForever : fibres::ms_of(look))) {
+        return true;
+      }
+      if (exchange.is_lost && exchange.is_lost()) return exchange.fail("the server is lost");
+    }
+  }
+
+  bool cancelled_ = false;
+  uint64_t connections_ = 1;
+};
 
 }  // namespace
 
-template <typename Missed>
-void Client::Impl::wait(Time end, const Missed& missed) {
-  for (;;) {
-    const Time now = std::chrono::steady_clock::now();
-    if (now >= end) fail(missed());
-    const Time look = is_lost ? std::min(end, now + kSilence) : end;
-    const double until = look == Time::max() ? fibres::kForever : fibres::ms_of(look);
-    if (fibres::block(this, until)) return;
-    if (is_lost && is_lost()) fail("the server is lost");
-  }
+std::unique_ptr<Transport> system_transport(const UrlParts& url, const Client::Options&) {
+  parse_url(url.origin);
+  const std::string_view origin = url.origin;
+  return std::make_unique<Fetch>(
+      cat(origin.substr(0, origin.size() - (origin.ends_with('/') ? 1 : 0)), url.path));
 }
-
-Client::Client(std::string_view url, Options options)
-    : impl_(std::make_unique<Impl>(split_url(url), std::move(options))) {}
-Client::~Client() = default;
-
-Reply Client::request(std::string_view method, std::string_view path, std::string body,
-                      std::string_view content_type, const Headers& headers,
-                      std::optional<uint64_t> max_bytes) {
-  return stream(method, path, std::move(body), content_type, headers, {},
-                max_bytes.value_or(impl_->options.max_reply_bytes));
-}
-
-Reply Client::stream(std::string_view method, std::string_view path, std::string body,
-                     std::string_view content_type, const Headers& headers, const OnData& on_data,
-                     uint64_t max_bytes, const OnStatus& on_status) {
-  Impl& my = *impl_;
-  const Options& options = my.options;
-  if (!path.starts_with('/') || !sendable(path, '!')) {
-    throw Error(ErrorKind::kInput,
-                "[http] a request path starts with / and holds no spaces or controls");
-  }
-  Headers fields = {{"Accept", "*/*"}};
-  if (!options.bearer_token.empty()) fields.add("Authorization", "Bearer " + options.bearer_token);
-  if (!content_type.empty() || !body.empty()) {
-    fields.add("Content-Type", content_type.empty() ? "text/plain" : std::string(content_type));
-  }
-  for (const auto& [name, value] : headers) {
-    if (name.empty() || !sendable(name, '!') || !sendable(value, ' ')) {
-      throw Error(ErrorKind::kInput, "[http] a header holds controls or is not ASCII");
-    }
-    fields.set(name, value);
-  }
-  const bool checked = !on_data && method != "HEAD";
-  if (checked) add_check(fields, cat(method, ' ', path), body);
-
-  const Time start = std::chrono::steady_clock::now();
-  const Time last = on_data ? Time::max() : start + options.total_timeout;
-  const std::string url = cat(my.origin, path), lines = lines_of(fields);
-  const Exchange exchange(net_send(&my, method.data(), method.size(), url.data(), url.size(),
-                                   lines.data(), lines.size(), body.data(), body.size()));
-  const Time head_end = std::min(last, start + options.connect_timeout + options.read_timeout);
-  int status = kNone;
-  while (!my.cancelled && (status = net_status(exchange.id)) == kNone) {
-    my.wait(head_end, [] { return "no answer in time"; });
-  }
-  if (my.cancelled) my.fail("cancelled");
-  if (status < 0) my.fail("cannot connect, or the answer may not be read here");
-
-  Reply reply{.status = status, .headers = exchange.headers(), .body = {}};
-  if (on_status) on_status(status);
-  const bool events =
-      reply.headers.get("Content-Type").value_or("").starts_with("text/event-stream");
-  const bool streams = on_data && (status == 200 || status == 206);
-  const uint64_t most = status < 300 ? max_bytes : std::min(max_bytes, options.max_error_bytes);
-  Pace pace(options, events, std::chrono::steady_clock::now());
-  std::array<char, 16 << 10> room;
-  uint64_t received = 0;
-  for (int n = 0; (n = net_read(exchange.id, room.data(), room.size())) != 0;) {
-    if (my.cancelled) my.fail("cancelled");
-    if (n == kWait) {
-      const Time now = std::chrono::steady_clock::now();
-      const Time end = std::min({last, pace.due(), now + options.read_timeout});
-      my.wait(end, [&] { return end == pace.due() ? pace.missed() : "silence"; });
-      continue;
-    }
-    if (n < 0) my.fail("the connection was lost");
-    const std::string_view bytes(room.data(), static_cast<size_t>(n));
-    received += bytes.size();
-    if (received > most) my.fail(cat("the reply is over ", most, " bytes"));
-    if (!pace.take(std::chrono::steady_clock::now(), bytes)) my.fail(pace.missed());
-    if (!streams) {
-      reply.body += bytes;
-    } else if (!on_data(as_bytes_of(bytes))) {
-      return reply;
-    }
-  }
-  if (checked) {
-    const Check found = check(reply.headers, cat(status), reply.body);
-    if (found == Check::kDamaged) my.fail("the answer changed on its way");
-    my.peer_checks |= found == Check::kFits;
-    reply.unchecked = my.peer_checks && found == Check::kNone;
-  }
-  return reply;
-}
-
-// Unsupported: the page's fetch reads every reply.
-bool Client::tell(std::string_view, std::string_view, const Headers&) { return false; }
-
-void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
-
-void Client::cancel() {
-  impl_->cancelled = true;
-  fibres::wake(impl_.get(), true);
-}
-
-const std::string& Client::origin() const { return impl_->origin; }
-uint64_t Client::connections() const { return impl_->connections; }
 
 // The browser uses its own proxies.
 std::optional<Proxy> proxy_for(const Url&, const Environment&) { return std::nullopt; }
