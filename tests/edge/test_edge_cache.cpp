@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/figures.h"
-#include "edge_client/cloud/remote.h"
 #include "edge_client/weights/blobs/part_file.h"
+#include "edge_client/cloud/remote.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/plan/plan.h"
 #include "edge_client/weights/seen_models.h"
@@ -434,7 +434,7 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
 // A plan says how much comes before the server has made any of it.
 TEST(EdgePlan, KnowsTheSizeOfBlobsThatAreNotMade) {
   GatedCloud demo("demo");
-  edge::Remote remote(demo.url(), std::chrono::seconds(60));
+  edge::Remote remote(demo.url(), std::chrono::seconds(60), in_process());
   remote.set_manifest_query("?ready=true");
   const auto made = [](const wire::ModelInfo& info) {
     const auto has = [](const wire::StageInfo& stage, const char* format) {
