@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/figures.h"
-#include "edge_client/weights/blobs/part_file.h"
+#include "base/system/part_file.h"
 #include "edge_client/cloud/remote.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/plan/plan.h"
@@ -283,8 +283,8 @@ TEST_F(EdgeCache, IsListedVerifiedAndPruned) {
   const fs::path nobodys = shards.path_of(std::string(64, '2'));
   fs::create_directories(mine.parent_path());
   fs::create_directories(nobodys.parent_path());
-  auto held = edge::PartFile::take(mine, 1000);
-  edge::PartFile::take(nobodys, 1000);
+  auto held = PartFile::take(mine, 1000);
+  PartFile::take(nobodys, 1000);
   EXPECT_NE(command({"ls"}).out.find("unfinished"), std::string::npos);
   EXPECT_EQ(command({"prune"}).code, 0);
   EXPECT_FALSE(fs::exists(nobodys.string() + ".part"));

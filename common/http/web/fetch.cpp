@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/web/fibres.h"
 #include "http/pace.h"
 #include "http/transport.h"
 
@@ -92,7 +93,8 @@ class Fetch : public Transport {
     }
     if (cancelled_) return exchange.fail("cancelled");
     if (status < 0) return exchange.fail("cannot connect, or the answer may not be read here");
-    exchange.head = ReplyHead{.status = status, .headers = reply.headers()};
+    exchange.head.emplace().status = status;
+    exchange.head->headers = reply.headers();
     return exchange.on_head(*exchange.head);
   }
   bool read_body(ClientExchange& exchange, const Fetched& reply) {
