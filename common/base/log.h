@@ -37,7 +37,7 @@ std::string log_line(std::string_view level, std::string_view message);
 std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
 void write_log(std::string_view line);
 
-// The subject of this thread's log lines; a fibre switches its own (edge_client/web/system).
+// The subject of this thread's log lines; a fibre switches its own (base/web/fibres.cpp).
 struct LogNames {
   std::string_view request, trace;
 };

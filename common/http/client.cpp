@@ -1,71 +1,54 @@
 #include "http/client.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 
-#include "base/file.h"
 #include "http/body_checksum.h"
-#include "http/client_connection.h"
-#include "http/head.h"
-#include "http/network.h"
+#include "http/transport.h"
 
 namespace split::http {
 
 struct Client::Impl {
-  Impl(std::string_view text, Options given) : Impl(split_url(text), std::move(given)) {}
-  Impl(const UrlParts& parts, Options given)
-      : options(std::move(given)),
-        url(parse_url(parts.origin)),
-        prefix(parts.path),
-        cancel_fd(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")),
-        connection(url, tls, options.proxy) {
-    const std::string name = host_in_url(url.host), place = origin_of(url.tls, url.host, url.port);
-    origin = place + prefix;
-    host = url.port == (url.tls ? 443 : 80) ? name : cat(name, ":", url.port);
-    // A proxy needs the origin of a plain request; through TLS it sees none.
-    target = options.proxy && !url.tls ? place + prefix : prefix;
+  Impl(std::string_view text, Options given) : options(std::move(given)) {
+    const UrlParts url = split_url(text);
     if (!sendable(options.bearer_token, '!')) {
       throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
     }
-    if (url.tls) tls = tls_client_context(options.ca_cert_file);
-    if (url.tls && options.any_certificate) tls_trust_anybody(tls);
+    if (options.connector) transport = options.connector(std::string(text));
+    if (!transport) transport = system_transport(url, options);
   }
 
-  // Returns the head of a request; `checked`: asks for a check value of a reply in one piece.
-  std::string head_of(std::string_view method, std::string_view path, std::string_view body,
-                      std::string_view content_type, const Headers& headers, bool checked) const;
+  // Returns the fields of a request; `checked`: asks for a check value of a reply in one piece.
+  Headers fields_of(std::string_view method, std::string_view path, std::string_view body,
+                    std::string_view content_type, const Headers& headers, bool checked) const;
   Reply send(std::string_view method, std::string_view path, std::string body,
              std::string_view content_type, const Headers& headers, const OnData* on_data,
              uint64_t max_bytes, ClientExchange::Clock::time_point end,
              const OnStatus& on_status = {});
 
   void verify(Reply& reply);
+  [[noreturn]] void fail(NoReply::Why why, std::string_view what) {
+    const std::string through = options.proxy ? cat(" (through the proxy ", options.proxy->host,
+                                                    ":", options.proxy->port, ")")
+                                              : "";
+    transport->close();  // further bytes of this connection are no reply either
+    throw NoReply(why, cat("[http] ", transport->origin(), ": ", what, through));
+  }
 
   const Options options;
-  const Url url;
-  const std::string prefix;  // prefix of every path
-  std::string origin, host;  // "http://host:port/prefix"; the header, without a usual port
-  std::string target;        // prefix of a request's target
-  Fd cancel_fd;
-  TlsContext tls;
-  ClientConnection connection;
+  std::unique_ptr<Transport> transport;
   std::function<bool()> is_lost;  // set by on_silence()
   bool peer_checks = false;       // an answer had a check value
 };
 
-std::string Client::Impl::head_of(std::string_view method, std::string_view path,
-                                  std::string_view body, std::string_view content_type,
-                                  const Headers& headers, bool checked) const {
+Headers Client::Impl::fields_of(std::string_view method, std::string_view path,
+                                std::string_view body, std::string_view content_type,
+                                const Headers& headers, bool checked) const {
   if (!path.starts_with('/') || !sendable(path, '!')) {
     throw Error(ErrorKind::kInput,
                 "[http] a request path starts with / and holds no spaces or controls");
   }
-  Headers fields = {{"Host", host}, {"Accept", "*/*"}, {"User-Agent", "splitcompute"}};
+  Headers fields = {{"Accept", "*/*"}};
   if (!options.bearer_token.empty()) fields.add("Authorization", "Bearer " + options.bearer_token);
-  if (options.proxy && !url.tls && !options.proxy->authorization.empty()) {
-    fields.add("Proxy-Authorization", options.proxy->authorization);
-  }
   if (!content_type.empty() || !body.empty()) {
     fields.add("Content-Type", content_type.empty() ? "text/plain" : std::string(content_type));
   }
@@ -75,11 +58,8 @@ std::string Client::Impl::head_of(std::string_view method, std::string_view path
     }
     fields.set(name, value);
   }
-  if (!body.empty() || method == "POST" || method == "PUT" || method == "PATCH") {
-    fields.add("Content-Length", std::to_string(body.size()));
-  }
   if (checked) add_check(fields, cat(method, ' ', path), body);
-  return write_request_head(method, target + std::string(path), fields);
+  return fields;
 }
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -87,16 +67,15 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
                          const OnData* on_data, uint64_t max_bytes,
                          ClientExchange::Clock::time_point end, const OnStatus& on_status) {
   const bool checked = on_data == nullptr && method != "HEAD";
-  const std::string head = head_of(method, path, body, content_type, headers, checked);
-  ClientExchange exchange{.options = options,
-                          .cancel_fd = cancel_fd.get(),
-                          .expects_body = method != "HEAD",
+  const Headers fields = fields_of(method, path, body, content_type, headers, checked);
+  ClientExchange exchange{.method = method,
+                          .path = path,
+                          .fields = fields,
+                          .body = body,
+                          .options = options,
                           .deadline = end,
                           .on_head = {},
                           .on_body = {},
-                          .head = {},
-                          .failure = {},
-                          .why = NoReply::Why::kLost,
                           .is_lost = is_lost};
   Reply reply;
   uint64_t received = 0;
@@ -122,17 +101,12 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   };
   bool done = false;
   try {
-    done = connection.run(head, body, exchange);
+    done = transport->send(exchange);
   } catch (...) {  // a callback's exception
-    connection.close();
+    transport->close();
     throw;
   }
-  if (!done && !stopped) {
-    const std::string through = options.proxy ? cat(" (through the proxy ", options.proxy->host,
-                                                    ":", options.proxy->port, ")")
-                                              : "";
-    throw NoReply(exchange.why, cat("[http] ", origin, ": ", exchange.failure, through));
-  }
+  if (!done && !stopped) fail(exchange.why, exchange.failure);
   reply.status = exchange.head->status;
   reply.headers = std::move(exchange.head->headers);
   if (checked) verify(reply);
@@ -141,10 +115,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
 
 void Client::Impl::verify(Reply& reply) {
   const Check found = check(reply.headers, cat(reply.status), reply.body);
-  if (found == Check::kDamaged) {
-    connection.close();  // further bytes of this connection are no reply either
-    throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": the answer changed on its way"));
-  }
+  if (found == Check::kDamaged) fail(NoReply::Why::kLost, "the answer changed on its way");
   peer_checks |= found == Check::kFits;
   reply.unchecked = peer_checks && found == Check::kNone;
 }
@@ -169,14 +140,15 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
 }
 
 bool Client::tell(std::string_view method, std::string_view path, const Headers& headers) {
-  return impl_->connection.tell(impl_->head_of(method, path, {}, {}, headers, true));
+  return impl_->transport->tell(method, path,
+                                impl_->fields_of(method, path, {}, {}, headers, true));
 }
 
 void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
 
-void Client::cancel() { wake_reader(impl_->cancel_fd); }
+void Client::cancel() { impl_->transport->cancel(); }
 
-const std::string& Client::origin() const { return impl_->origin; }
-uint64_t Client::connections() const { return impl_->connection.made(); }
+const std::string& Client::origin() const { return impl_->transport->origin(); }
+uint64_t Client::connections() const { return impl_->transport->connections(); }
 
 }  // namespace split::http

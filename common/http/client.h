@@ -67,6 +67,10 @@ class NoReply : public Error {
   const Why why;
 };
 
+// Makes the way to a server; null: there is none but the system's.
+class Transport;
+using Connector = std::function<std::unique_ptr<Transport>(const std::string& url)>;
+
 // One thread at a time, except cancel().
 class Client {
  public:
@@ -88,6 +92,7 @@ class Client {
     bool any_certificate = false;  // accepts any certificate: for a server's check of itself
     std::optional<Proxy> proxy;
     std::string bearer_token;  // sent with every request, only to this origin
+    Connector connector = {};  // asked before the system's way is taken (transport.h)
   };
 
   // `url`: as for split_url(); requests are below its path. Does not connect yet. Throws

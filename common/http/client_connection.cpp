@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,20 +26,68 @@ bool is_event_stream(const ReplyHead& head) {
   return type && same_name(type->substr(0, kEvents.size()), kEvents);
 }
 
+// Whether the wait ended in kReady; else fails, with `late` after a timeout.
+bool in_time(ClientExchange& exchange, Waited waited, const char* late = "timed out") {
+  return waited == Waited::kLate ? exchange.fail(late) : waited == Waited::kReady;
+}
+
 }  // namespace
 
-Waited ClientExchange::wait(int fd, short events, Clock::time_point until) {
-  const auto end_by = std::min(deadline, until);
+std::unique_ptr<Transport> system_transport(const UrlParts& url, const Client::Options& options) {
+  return std::make_unique<ClientConnection>(url, options);
+}
+
+ClientConnection::ClientConnection(const UrlParts& parts, const Client::Options& options)
+    : ClientConnection(parts, parse_url(parts.origin), options) {}
+
+ClientConnection::ClientConnection(const UrlParts& parts, const Url& url,
+                                   const Client::Options& options)
+    : Transport(origin_of(url.tls, url.host, url.port) + parts.path),
+      options_(options),
+      url_(url),
+      // A proxy needs the origin of a plain request; through TLS it sees none.
+      target_(options.proxy && !url.tls ? origin() : parts.path),
+      cancelled_(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")) {
+  if (url.tls) tls_ = tls_client_context(options.ca_cert_file);
+  if (url.tls && options.any_certificate) tls_trust_anybody(tls_);
+}
+
+std::string ClientConnection::head_of(std::string_view method, std::string_view path,
+                                      const Headers& fields, size_t bytes) const {
+  const std::string name = host_in_url(url_.host);
+  const bool usual = url_.port == (url_.tls ? 443 : 80);
+  Headers all = {{"Host", usual ? name : cat(name, ":", url_.port)},
+                 {"User-Agent", "splitcompute"}};
+  if (options_.proxy && !url_.tls && !options_.proxy->authorization.empty()) {
+    all.add("Proxy-Authorization", options_.proxy->authorization);
+  }
+  for (const auto& [field, value] : fields) all.set(field, value);
+  if (bytes > 0 || method == "POST" || method == "PUT" || method == "PATCH") {
+    all.add("Content-Length", std::to_string(bytes));
+  }
+  return write_request_head(method, cat(target_, path), all);
+}
+
+void ClientConnection::cancel() { wake_reader(cancelled_); }
+
+Waited ClientConnection::wait(ClientExchange& exchange, int fd, short events,
+                              ClientExchange::Clock::time_point until) {
+  using Clock = ClientExchange::Clock;
+  const auto end_by = std::min(exchange.deadline, until);
+  const auto end = [&](const char* what) {
+    exchange.fail(what);
+    return Waited::kEnded;
+  };
   auto asks = Clock::now() + Client::kSilence;
   for (;;) {
     auto left = std::chrono::ceil<std::chrono::milliseconds>(end_by - Clock::now()).count();
     if (left <= 0) return Waited::kLate;
-    if (is_lost && Clock::now() >= asks) {
-      if (is_lost()) return end("it does not answer");
+    if (exchange.is_lost && Clock::now() >= asks) {
+      if (exchange.is_lost()) return end("it does not answer");
       asks = Clock::now() + Client::kSilence;
     }
-    if (is_lost) left = std::min<int64_t>(left, Client::kSilence.count());
-    std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancel_fd, POLLIN, 0}};
+    if (exchange.is_lost) left = std::min<int64_t>(left, Client::kSilence.count());
+    std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancelled_.get(), POLLIN, 0}};
     const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::min<int64_t>(left, 60000)));
     if (fds[1].revents != 0) return end("cancelled");
     if (n > 0) return Waited::kReady;
@@ -60,11 +109,12 @@ void ClientConnection::close() {
 
 NameLookup::Addresses ClientConnection::resolve(ClientExchange& exchange) {
   if (!lookup_) {
-    lookup_.emplace(proxy_ ? proxy_->host : url_.host, proxy_ ? proxy_->port : url_.port);
+    const auto& proxy = options_.proxy;
+    lookup_.emplace(proxy ? proxy->host : url_.host, proxy ? proxy->port : url_.port);
   }
   const auto until = ClientExchange::Clock::now() + exchange.options.connect_timeout;
-  const Waited waited = exchange.wait(lookup_->fd(), POLLIN, until);
-  if (!exchange.in_time(waited, "cannot connect: no answer from the resolver")) {
+  const Waited waited = wait(exchange, lookup_->fd(), POLLIN, until);
+  if (!in_time(exchange, waited, "cannot connect: no answer from the resolver")) {
     return {nullptr, nullptr};  // the next exchange waits for the same lookup
   }
   NameLookup::Found found = std::exchange(lookup_, {})->take();
@@ -85,7 +135,7 @@ bool ClientConnection::connect(ClientExchange& exchange) {
     if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
       const auto until = ClientExchange::Clock::now() + exchange.options.connect_timeout;
-      const Waited waited = exchange.wait(fd.get(), POLLOUT, until);
+      const Waited waited = wait(exchange, fd.get(), POLLOUT, until);
       if (waited == Waited::kEnded) return false;
       if (waited == Waited::kLate) {
         // One address of a name may swallow everything while the next one answers.
@@ -119,8 +169,8 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
                            reason == kConnectionLost ? NoReply::Why::kLost : NoReply::Why::kTls);
     }
     const short event = next == TlsNext::kRead ? POLLIN : POLLOUT;
-    const Waited waited = exchange.wait(fd_.get(), event, end_by);
-    if (!exchange.in_time(waited, "cannot connect: TLS timed out")) return false;
+    const Waited waited = wait(exchange, fd_.get(), event, end_by);
+    if (!in_time(exchange, waited, "cannot connect: TLS timed out")) return false;
   }
 }
 
@@ -128,8 +178,9 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
 bool ClientConnection::pass_through(ClientExchange& exchange) {
   const std::string server = cat(host_in_url(url_.host), ":", url_.port);
   Headers fields = {{"Host", server}};
-  if (!proxy_->authorization.empty()) fields.add("Proxy-Authorization", proxy_->authorization);
-  if (!send(write_request_head("CONNECT", server, fields), exchange)) return false;
+  const std::string& authorization = options_.proxy->authorization;
+  if (!authorization.empty()) fields.add("Proxy-Authorization", authorization);
+  if (!write(write_request_head("CONNECT", server, fields), exchange)) return false;
   const auto end = fill_head(exchange, exchange.options.connect_timeout, "the proxy's answer");
   if (!end) return false;
   const auto parsed = parse_reply_head(unread().substr(0, *end), 64);
@@ -147,7 +198,7 @@ bool ClientConnection::open(ClientExchange& exchange) {
   fd_.reset();
   told_ = false;
   if (!connect(exchange)) return false;
-  if (tls_ && ((proxy_ && !pass_through(exchange)) || !shake_hands(exchange))) {
+  if (tls_ && ((options_.proxy && !pass_through(exchange)) || !shake_hands(exchange))) {
     session_.reset();
     fd_.reset();
     return false;
@@ -156,21 +207,23 @@ bool ClientConnection::open(ClientExchange& exchange) {
   return true;
 }
 
-bool ClientConnection::run(std::string_view head, std::string_view body, ClientExchange& exchange) {
+bool ClientConnection::send(ClientExchange& exchange) {
+  const std::string_view body = exchange.body;
+  const std::string head = head_of(exchange.method, exchange.path, exchange.fields, body.size());
   write_broken_ = last_chunk_ = false;
   first_chunk_ = true;
   at_ = end_ = eager_ = 0;
   const bool gather = head.size() + body.size() <= kOneCall;
-  const bool done =
-      open(exchange) &&
-      (gather ? send(cat(head, body), exchange) : send(head, exchange) && send(body, exchange)) &&
-      read_head(exchange) && read_body(exchange);
+  const bool done = open(exchange) &&
+                    (gather ? write(cat(head, body), exchange)
+                            : write(head, exchange) && write(body, exchange)) &&
+                    read_head(exchange) && read_body(exchange);
   // Not reusable: the rest of a reply, or bytes after its end, are not the next one.
   if (!done || !exchange.head->keep_alive || write_broken_ || at_ != end_) close();
   return done;
 }
 
-bool ClientConnection::send(std::string_view bytes, ClientExchange& exchange) {
+bool ClientConnection::write(std::string_view bytes, ClientExchange& exchange) {
   while (!bytes.empty() && !write_broken_) {
     ssize_t n = -1;
     short events = POLLOUT;
@@ -189,16 +242,17 @@ bool ClientConnection::send(std::string_view bytes, ClientExchange& exchange) {
       bytes.remove_prefix(static_cast<size_t>(n));
     } else if (!write_broken_) {
       const auto until = ClientExchange::Clock::now() + exchange.options.write_timeout;
-      if (!exchange.in_time(exchange.wait(fd_.get(), events, until))) return false;
+      if (!in_time(exchange, wait(exchange, fd_.get(), events, until))) return false;
     }
   }
   // A peer that stopped reading may have answered why (413): go on to its reply.
   return true;
 }
 
-bool ClientConnection::tell(std::string_view head) {
+bool ClientConnection::tell(std::string_view method, std::string_view path, const Headers& fields) {
   if (!told_ && !is_alive()) return false;
   told_ = true;
+  const std::string head = head_of(method, path, fields, 0);
   if (!session_) {
     const auto size = static_cast<ssize_t>(head.size());
     return ::send(fd_.get(), head.data(), head.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == size;
@@ -216,7 +270,7 @@ Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::t
   for (;;) {
     const bool at_hand = session_ && tls_pending(session_.get());
     if (eager_ == 0 && !at_hand) {
-      const Waited waited = exchange.wait(fd_.get(), events, until);
+      const Waited waited = wait(exchange, fd_.get(), events, until);
       if (waited != Waited::kReady) return waited;
     }
     ssize_t n = -1;
@@ -236,7 +290,10 @@ Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::t
       end_ += static_cast<size_t>(n);
       return Waited::kReady;
     }
-    if (!again) return exchange.end("connection lost");
+    if (!again) {
+      exchange.fail("connection lost");
+      return Waited::kEnded;
+    }
   }
 }
 
@@ -248,7 +305,7 @@ std::optional<size_t> ClientConnection::fill_head(ClientExchange& exchange,
   size_t scanned = 0;
   std::optional<size_t> end;
   while (!(end = find_head_end(unread(), scanned)) && unread().size() <= most) {
-    if (!exchange.in_time(fill(exchange, until))) return std::nullopt;
+    if (!in_time(exchange, fill(exchange, until))) return std::nullopt;
   }
   if (end && *end <= most) return end;
   exchange.fail(cat(whose, " is too large"));
@@ -263,7 +320,7 @@ bool ClientConnection::read_head(ClientExchange& exchange) {
     return exchange.fail("the reply " + *what);
   ReplyHead& head = std::get<ReplyHead>(parsed);
   at_ = *end;
-  const bool no_body = !exchange.expects_body || head.status == 204 || head.status == 304;
+  const bool no_body = exchange.method == "HEAD" || head.status == 204 || head.status == 304;
   if (!no_body && !head.chunked && !head.content_length)
     return exchange.fail("the reply has no length");
   exchange.head = std::move(head);
@@ -327,7 +384,7 @@ bool ClientConnection::fill_body(ClientExchange& exchange) {
   if (waited == Waited::kLate && until == due && due <= exchange.deadline) {
     return exchange.fail(pace_->missed());
   }
-  return exchange.in_time(waited);
+  return in_time(exchange, waited);
 }
 
 bool ClientConnection::read_body(ClientExchange& exchange) {

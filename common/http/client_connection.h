@@ -3,80 +3,46 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/file.h"
-#include "http/client.h"
-#include "http/head.h"
 #include "http/pace.h"
 #include "http/resolve.h"
 #include "http/tls.h"
+#include "http/transport.h"
 
 namespace split::http {
 
 // A wait's end. kEnded: cancelled, or the server is lost.
 enum class Waited : uint8_t { kReady, kLate, kEnded };
 
-// Input and state of one exchange.
-struct ClientExchange {
-  using Clock = std::chrono::steady_clock;
-  const Client::Options& options;
-  int cancel_fd;  // readable once cancelled
-  bool expects_body;
-  Clock::time_point deadline;
-  // Called with the head of a reply that has a body; false ends the exchange.
-  std::function<bool(const ReplyHead&)> on_head;
-  // Called with the body as it comes; false ends the exchange.
-  std::function<bool(std::string_view)> on_body;
-  std::optional<ReplyHead> head;
-  std::string failure;  // the first failure, as part of a line
-  NoReply::Why why = NoReply::Why::kLost;
-  std::function<bool()> is_lost = {};  // Client::on_silence
-
-  bool fail(const std::string& what, NoReply::Why because = NoReply::Why::kLost) {
-    if (failure.empty()) {
-      failure = what;
-      why = because;
-    }
-    return false;
-  }
-  Waited end(const char* what) {
-    fail(what);
-    return Waited::kEnded;
-  }
-  // Waits for `events` on fd.
-  Waited wait(int fd, short events, Clock::time_point until);
-  // Whether the wait ended in kReady; else fails, with `late` after a timeout.
-  bool in_time(Waited waited, const char* late = "timed out") {
-    return waited == Waited::kLate ? fail(late) : waited == Waited::kReady;
-  }
-};
-
-// One thread at a time.
-class ClientConnection {
+// One thread at a time, except cancel().
+class ClientConnection : public Transport {
  public:
-  // `tls`: null for a plain connection. The arguments outlive it.
-  ClientConnection(const Url& url, const TlsContext& tls, const std::optional<Proxy>& proxy)
-      : url_(url), tls_(tls), proxy_(proxy) {}
-  ~ClientConnection() { close(); }
+  // The options outlive it.
+  ClientConnection(const UrlParts& parts, const Client::Options& options);
+  ~ClientConnection() override { close(); }
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
 
-  // Sends head and body, on a new connection if none is kept, and reads the reply. Returns false
-  // with the reason in exchange.failure, or because a callback ended it; then, and if the reply
-  // says so, the connection is closed.
-  bool run(std::string_view head, std::string_view body, ClientExchange& exchange);
-  void close();
+  // Sends on a new connection if none is kept. Closes the connection if the exchange fails, a
+  // callback ends it, or the reply says so.
+  bool send(ClientExchange& exchange) override;
   // Sends a whole request as one of the last on a kept connection. Returns false without one, or if
   // it would block.
-  bool tell(std::string_view head);
-  uint64_t made() const { return made_; }  // number of connections so far
+  bool tell(std::string_view method, std::string_view path, const Headers& fields) override;
+  void close() override;
+  void cancel() override;
+  uint64_t connections() const override { return made_; }
 
  private:
+  ClientConnection(const UrlParts& parts, const Url& url, const Client::Options& options);
+
+  std::string head_of(std::string_view method, std::string_view path, const Headers& fields,
+                      size_t bytes) const;
   bool is_alive() const;  // kept, without unexpected bytes
   bool open(ClientExchange& exchange);
   // Returns the addresses of the server, or of the proxy; none on failure.
@@ -84,7 +50,10 @@ class ClientConnection {
   bool connect(ClientExchange& exchange);
   bool pass_through(ClientExchange& exchange);
   bool shake_hands(ClientExchange& exchange);
-  bool send(std::string_view bytes, ClientExchange& exchange);
+  bool write(std::string_view bytes, ClientExchange& exchange);
+  // Waits for `events` on fd.
+  Waited wait(ClientExchange& exchange, int fd, short events,
+              ClientExchange::Clock::time_point until);
   // Reads more into in_.
   Waited fill(ClientExchange& exchange, ClientExchange::Clock::time_point until);
   // Reads a whole head; returns its end in unread(), or nullopt on failure.
@@ -101,9 +70,11 @@ class ClientConnection {
   bool read_body(ClientExchange& exchange);
   std::string_view unread() const { return {in_.get() + at_, end_ - at_}; }
 
-  const Url& url_;
-  const TlsContext& tls_;
-  const std::optional<Proxy>& proxy_;
+  const Client::Options& options_;
+  const Url url_;
+  const std::string target_;          // prefix of a request's target
+  const Fd cancelled_;                // readable once cancelled
+  TlsContext tls_;                    // null for a plain connection
   std::optional<NameLookup> lookup_;  // perhaps begun by an exchange that gave up
   Fd fd_;
   TlsSession session_;

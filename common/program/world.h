@@ -3,9 +3,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "program/flags.h"
+
+namespace split::http {
+class Transport;
+}
 
 namespace split {
 
@@ -29,6 +35,8 @@ struct World {
   Console console;
   Flags::Environment environment;
   int input = 0;  // descriptor of stdin
+  // Makes the way to a server (http::Connector); empty: the system's.
+  std::function<std::unique_ptr<http::Transport>(const std::string& url)> connector = {};
 };
 
 }  // namespace split

@@ -357,8 +357,7 @@ int Doctor::examine() {
 
 int doctor_command(std::span<const std::string> arguments, const World& world,
                    Interrupt& interrupt) {
-  CommandLine line = read_command_line({arguments.begin(), arguments.end()}, world.environment,
-                                       false, world.console.columns);
+  CommandLine line = read_command_line({arguments.begin(), arguments.end()}, world, false);
   if (line.asked != Flags::Asked::kNothing) {
     world.console.out(line.help);
     return 0;

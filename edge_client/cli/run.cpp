@@ -431,10 +431,8 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
     const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
     code = first == "cache"    ? cache_command(all.subspan(1), world)
            : first == "doctor" ? doctor_command(all.subspan(1), world, interrupt)
-           : first == "train"
-               ? train_command(all.subspan(1), world, interrupt)
-               : run(read_command_line(arguments, world.environment, true, world.console.columns),
-                     world, interrupt);
+           : first == "train"  ? train_command(all.subspan(1), world, interrupt)
+                               : run(read_command_line(arguments, world), world, interrupt);
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
       world.console.err(told_error(error.what(), world.console));

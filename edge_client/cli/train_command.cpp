@@ -399,8 +399,7 @@ class Training {
 
 int train_command(std::span<const std::string> arguments, const World& world,
                   Interrupt& interrupt) {
-  const TrainCommand command = read_train_command({arguments.begin(), arguments.end()},
-                                                  world.environment, world.console.columns);
+  const TrainCommand command = read_train_command({arguments.begin(), arguments.end()}, world);
   if (command.asked == Flags::Asked::kHelp) {
     world.console.out(command.help);
     return 0;

@@ -83,6 +83,7 @@ http::Client::Options client_options(const std::string& url, const Patience& pat
   options.min_rate = patience.min_rate;
   options.bearer_token = credentials.api_key;
   options.ca_cert_file = credentials.ca_cert_file;
+  options.connector = credentials.connector;
   if (credentials.environment) {
     options.proxy =
         http::proxy_for(http::parse_url(http::split_url(url).origin), credentials.environment);

@@ -30,6 +30,7 @@ struct Credentials {
   std::string api_key;                 // for the server's own origin alone; empty: none
   std::string ca_cert_file;            // empty: the system's
   http::Environment environment = {};  // has the variables that name proxies; empty: no proxy
+  http::Connector connector = {};      // empty: the system's way
 };
 
 // Timeouts of requests to a server.

@@ -308,14 +308,14 @@ void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
 
 }  // namespace
 
-CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment, bool cut_moves,
-                              size_t columns) {
+CommandLine read_command_line(const std::vector<std::string>& arguments, const World& world,
+                              bool cut_moves) {
   CommandLine line;
   Options& options = line.options;
   Words words;
   Flags flags(kEdgeSummary);
-  flags.fit(columns);
+  flags.fit(world.console.columns);
+  options.connector = world.connector;
   flags.commands({"cache", "doctor", "train"}, "prompt");
   add_server_flags(flags, options);
   add_prompt_flags(flags, options, words);
@@ -325,7 +325,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   add_answering_flags(flags, options);
   add_output_flags(flags, options, words);
 
-  line.asked = flags.parse(arguments, environment);
+  line.asked = flags.parse(arguments, world.environment);
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
   if (line.asked != Flags::Asked::kNothing) return line;
   if (flags.given("completion")) {
@@ -345,15 +345,15 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   return line;
 }
 
-TrainCommand read_train_command(const std::vector<std::string>& arguments,
-                                const Flags::Environment& environment, size_t columns) {
+TrainCommand read_train_command(const std::vector<std::string>& arguments, const World& world) {
   TrainCommand command;
   Options& options = command.options;
   std::string cut, format = "auto";
   Flags flags(
       "edge_client train: a tail of your own, trained here on your own text\n"
       "  edge_client train --text FILE --out TAIL.safetensors\n");
-  flags.fit(columns);
+  flags.fit(world.console.columns);
+  options.connector = world.connector;
   add_server_flags(flags, options);
   flags.group("The tail");
   flags.text("text", "FILE", "the text to train on; its last fifth is for evaluation",
@@ -380,7 +380,7 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments,
   flags.bytes("cache-limit", "BYTES", "evict the least recently used above it (no limit)",
               &options.cache_limit);
   flags.toggle("quiet", "print no progress", &options.quiet);
-  command.asked = flags.parse(arguments, environment);
+  command.asked = flags.parse(arguments, world.environment);
   if (command.asked == Flags::Asked::kHelp) command.help = flags.help(kExitCodes);
   if (command.asked != Flags::Asked::kNothing) return command;
   if (command.text.empty()) refuse("--text: expected a file to train on");

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "edge_client/options/options.h"
-#include "program/flags.h"
+#include "program/world.h"
 
 namespace split::edge {
 
@@ -17,11 +17,9 @@ struct CommandLine {
   std::string help;
 };
 
-// `cut_moves`: the cut is "auto" if no flag says what runs here. `columns`: width of the terminal
-// for the help; 0: no terminal. Throws Error(kInput), one line.
-CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment, bool cut_moves = true,
-                              size_t columns = 0);
+// `cut_moves`: the cut is "auto" if no flag says what runs here. Throws Error(kInput), one line.
+CommandLine read_command_line(const std::vector<std::string>& arguments, const World& world,
+                              bool cut_moves = true);
 
 // edge_client train: a text, the output file, and how the last blocks are trained.
 struct TrainCommand {
@@ -34,8 +32,7 @@ struct TrainCommand {
   uint64_t seed = 0;
 };
 // Reads the arguments after "train". Throws Error(kInput), one line.
-TrainCommand read_train_command(const std::vector<std::string>& arguments,
-                                const Flags::Environment& environment, size_t columns = 0);
+TrainCommand read_train_command(const std::vector<std::string>& arguments, const World& world);
 
 // Reads the options of an edge within another program: members named like the long flags that need
 // no terminal or port, with values as text, numbers or true. Ignores the environment. Throws

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,10 @@
 #include "models/formats.h"
 #include "run/shard/shard.h"
 #include "run/text/drafts.h"
+
+namespace split::http {
+class Transport;
+}
 
 namespace split::edge {
 
@@ -37,6 +43,8 @@ struct PlacementRequest {
 struct EngineOptions : PlacementRequest {
   std::string server;
   std::string api_key, ca_cert;
+  // Makes the way to a server (http::Connector); empty: the system's.
+  std::function<std::unique_ptr<http::Transport>(const std::string& url)> connector;
   std::string model;       // empty: the server's first
   bool any_model = false;  // every model name in a request means this one
 

@@ -7,7 +7,7 @@
 
 #include "edge_client/api/edge.h"
 #include "edge_client/api/splitcompute.h"
-#include "edge_client/web/system/page.h"
+#include "base/web/page.h"
 
 extern "C" {
 #define PAGE(name) __attribute__((import_module("page"), import_name(name)))

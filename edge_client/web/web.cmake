@@ -1,5 +1,5 @@
-# How a build for a browser's tab differs from a native one: libraries that are not there, sources whose place those of
-# edge_client/web/system take, and sources that a tab has no use for.
+# How a build for a browser's tab differs from a native one: libraries that are not there, sources whose place those of a
+# layer's folder web take, and sources that a tab has no use for.
 set(SPLIT_TESTS OFF)
 set(SPLIT_BENCH OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)  # one module, at one place
@@ -17,21 +17,19 @@ target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE
 # driver would run whatever wasm-opt is on PATH. Instances of a template that came to the same code are one function.
 set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
 add_compile_options(-Oz -Xclang -fmerge-functions)
-set(fibres ${CMAKE_SOURCE_DIR}/edge_client/web/system/fibres.h)
-add_compile_options(-include ${fibres})
+add_compile_options(-include ${CMAKE_SOURCE_DIR}/common/base/web/fibres.h)  # the C++ library lacks threads
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
 
 set(split_not_in_a_tab
-  # Twins of these are in edge_client/web/system.
+  # Twins of these are in the layers' folders web.
   common/base/file.cpp common/base/resources/granted.cpp
-  common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/process.cpp
+  common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/part_file.cpp common/base/system/process.cpp
   common/base/system/sha256.cpp
-  common/http/client.cpp common/http/client_connection.cpp common/http/proxy.cpp
-  common/run/self_test.cpp
-  weights/blobs/part_file.cpp
+  common/http/client_connection.cpp common/http/proxy.cpp
+  common/program/terminal.cpp common/run/self_test.cpp
   # A terminal, a socket, signals.
   common/program/flags_completion.cpp common/program/flags_manual.cpp common/program/lost_pages.cpp
-  common/program/signal_watch.cpp common/program/terminal.cpp
+  common/program/signal_watch.cpp
   common/http/network.cpp common/http/resolve.cpp common/http/tls.cpp
   common/http/server/connection.cpp common/http/server/exchange.cpp common/http/server/local_guard.cpp
   common/http/server/outgoing.cpp common/http/server/server.cpp common/http/server/server_loop.cpp
@@ -41,3 +39,11 @@ set(split_not_in_a_tab
   common/io/gguf_model.cpp common/io/gguf_tokenizer.cpp
   common/serve/api_keys.cpp
   server/page.cpp server/serve.cpp)
+set(split_in_a_tab_base exceptions.cpp fibres.cpp file.cpp limits.cpp numbers.cpp page.cpp sha256.cpp)
+list(TRANSFORM split_in_a_tab_base PREPEND common/base/web/)
+set(split_in_a_tab_program common/program/web/terminal.cpp)
+set(split_in_a_tab_run common/run/web/self_test.cpp)
+set(split_in_a_tab_http common/http/web/fetch.cpp)
+# One of them is in part of assembler, and one replaces what the headers of the others declare.
+set_source_files_properties(${split_in_a_tab_base} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(common/base/web/sha256.cpp PROPERTIES COMPILE_OPTIONS -O2)

@@ -91,8 +91,9 @@ Loader::Loader(const EngineOptions& options, LoaderOutput output,
 
 std::unique_ptr<Remote> connect(const EngineOptions& options, const Flags::Environment& environment,
                                 std::chrono::milliseconds timeout) {
-  return std::make_unique<Remote>(options.server, Patience(timeout, options.min_rate),
-                                  Credentials{options.api_key, options.ca_cert, environment});
+  return std::make_unique<Remote>(
+      options.server, Patience(timeout, options.min_rate),
+      Credentials{options.api_key, options.ca_cert, environment, options.connector});
 }
 
 std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const {

@@ -81,7 +81,7 @@ TEST(Api, AnswersAsTheServerDoes) {
   const std::string folder = cache.path.string();
   EdgeServer server({cat("--server=", cloud.url()), "--cut=3", "--cache=" + folder});
   server.ready();
-  const Opened edge(on(cloud.url(), {{"cut", 3}, {"cache", folder}}));
+  const Opened edge(on(cloud.http(), {{"cut", 3}, {"cache", folder}}));
   json chat = asked("");
   chat.erase("prompt");
   chat["messages"] = {{{"role", "user"}, {"content", "x"}}};
@@ -192,10 +192,10 @@ class ApiHeld : public testing::Test {
     };
   }
   ~ApiHeld() override { held_ = false; }
-  json options() const { return on(cloud_.url(), {{"cache", cache_.path.string()}}); }
+  json options() { return on(cloud_.http(), {{"cache", cache_.path.string()}}); }
   std::string alone(const json& body) {
     const http::Reply reply =
-        http::Client(cloud_.url())
+        http::Client(cloud_.http())
             .request("POST", "/v1/completions", body.dump(), "application/json");
     EXPECT_EQ(reply.status, 200) << reply.body;
     return text_of(json::parse(reply.body));
@@ -284,8 +284,8 @@ TEST_F(ApiHeld, AnEdgeThatIsClosedEndsItsAnswers) {
 TEST(Api, FourThreadsAskOneEdge) {
   GatedCloud cloud("demo");
   TemporaryFolder cache;
-  const Opened edge(on(cloud.url(), {{"cut", 2}, {"cache", cache.path.string()}}));
-  const Opened second(on(cloud.url(), {{"cut", 4}, {"cache", cache.path.string()}}));
+  const Opened edge(on(cloud.http(), {{"cut", 2}, {"cache", cache.path.string()}}));
+  const Opened second(on(cloud.http(), {{"cut", 4}, {"cache", cache.path.string()}}));
   const std::string expected =
       text_of(Answer(edge, "POST", "/v1/completions", asked("The king")).whole());
   std::vector<std::thread> threads;
@@ -306,7 +306,7 @@ TEST(Api, EveryTemplateEndsOnACallersStack) {
   GatedCloud cloud("rand-a");
   int texts = 0, refused = 0;
   for (const std::string& chat : deep_chats()) {
-    const Opened edge(on(cloud.url(), {{"cut", "cloud"}, {"chat-template", chat}}));
+    const Opened edge(on(cloud.http(), {{"cut", "cloud"}, {"chat-template", chat}}));
     stack_of([&] {
       for (size_t i = 0; i < std::size(kDeepTemplates); ++i) {
         const json asked = {{"messages", {{{"role", "user"}, {"content", cat(i)}}}}};

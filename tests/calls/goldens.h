@@ -57,7 +57,7 @@ class GoldenCloud {
 
   // The arguments of an edge that runs one.
   std::vector<std::string> edge(size_t i, const char* cut) const {
-    return {cat("--server=", cloud->url()), cat("--model=case", i), cat("--cut=", cut),
+    return {cat("--server=", cloud->here()), cat("--model=case", i), cat("--cut=", cut),
             cat("--cache=", (dir.path / "cache").string())};
   }
 

@@ -55,7 +55,7 @@ class Agents : public testing::Test {
   http::Reply post(const char* path, Ordered body, const std::filesystem::path& model,
                    bool stream) {
     cloud::TestCloud cloud({model.string()});
-    EdgeServer edge({cat("--server=", cloud.url()), "--cut=1",
+    EdgeServer edge({cat("--server=", cloud.here()), "--cut=1",
                      cat("--cache=", (dir_.path / "cache").string())});
     edge.ready();
     body["temperature"] = 0;  // agents leave it to the server

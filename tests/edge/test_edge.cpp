@@ -407,10 +407,10 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
       {{"--prompt=x", "--format=f32", "--stop="}, 2, "--stop"},
       {{"--server=http://127.0.0.1:1", "--prompt=x"}, 3, "is cloud_server running there?"},
       {{"--server=ftp://x", "--prompt=x"}, 2, "URL"},
-      {{"--server=https" + shared.cloud.url().substr(4), "--prompt=x"},
+      {{"--server=https" + shared.cloud.http().substr(4), "--prompt=x"},
        3,
        "a server of http:// is there, it seems"},
-      {{"--server=" + shared.cloud.url() + "/nope", "--prompt=x"}, 3, "is the path right?"},
+      {{"--server=" + shared.cloud.http() + "/nope", "--prompt=x"}, 3, "is the path right?"},
       {{"--cache=/proc/nowhere", "--prompt=x"}, 4, "--cache DIR"},
   };
   for (const auto& [arguments, code, text] : cases) {

@@ -98,7 +98,9 @@ TEST(EdgeAuto, BeginsWithThePromptsWords) {
 
 TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
   const auto options = [](const std::vector<std::string>& flags) {
-    return edge::read_command_line(flags, [](const char*) { return nullptr; }).options;
+    World world;
+    world.environment = [](const char*) { return nullptr; };
+    return edge::read_command_line(flags, world).options;
   };
   for (const char* flag : {"--prompt=a", "--serve", "--seed=1", "--device=cpu", "--cut=auto"}) {
     EXPECT_TRUE(options({flag}).auto_cut) << flag;
@@ -287,8 +289,8 @@ TEST(EdgeAuto, OffloadsStageByStage) {
 // Half a model here is what texts go on with, with either goal.
 TEST(EdgeAuto, APartThatFitsTakesAnswersOver) {
   MovingPair& pair = MovingPair::of("rand-a");
-  const wire::ModelInfo info = wire::parse_model_info(
-      http::Client(pair.cloud.url()).request("GET", "/v1/models/rand-a").body);
+  const wire::ModelInfo info =
+      wire::parse_model_info(Client(pair.cloud.url()).request("GET", "/v1/models/rand-a").body);
   const auto steps = edge::growth_steps(*pair.golden.model, info, {});
   const uint64_t most = steps[0].bytes() + steps[1].bytes() + steps[2].bytes();  // blocks 2 and 1
   const Sampled text = sampled_text(pair);

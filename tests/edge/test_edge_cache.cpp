@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/figures.h"
+#include "base/system/part_file.h"
 #include "edge_client/cloud/remote.h"
-#include "edge_client/weights/blobs/part_file.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/plan/plan.h"
 #include "edge_client/weights/seen_models.h"
@@ -283,8 +283,8 @@ TEST_F(EdgeCache, IsListedVerifiedAndPruned) {
   const fs::path nobodys = shards.path_of(std::string(64, '2'));
   fs::create_directories(mine.parent_path());
   fs::create_directories(nobodys.parent_path());
-  auto held = edge::PartFile::take(mine, 1000);
-  edge::PartFile::take(nobodys, 1000);
+  auto held = PartFile::take(mine, 1000);
+  PartFile::take(nobodys, 1000);
   EXPECT_NE(command({"ls"}).out.find("unfinished"), std::string::npos);
   EXPECT_EQ(command({"prune"}).code, 0);
   EXPECT_FALSE(fs::exists(nobodys.string() + ".part"));
@@ -434,7 +434,7 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
 // A plan says how much comes before the server has made any of it.
 TEST(EdgePlan, KnowsTheSizeOfBlobsThatAreNotMade) {
   GatedCloud demo("demo");
-  edge::Remote remote(demo.url(), std::chrono::seconds(60));
+  edge::Remote remote(demo.url(), std::chrono::seconds(60), in_process());
   remote.set_manifest_query("?ready=true");
   const auto made = [](const wire::ModelInfo& info) {
     const auto has = [](const wire::StageInfo& stage, const char* format) {

@@ -16,7 +16,7 @@ struct Fixture {
   Golden golden{"rand-a"};
   GatedCloud cloud{"rand-a"};
   wire::ModelInfo info =
-      wire::parse_model_info(http::Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
+      wire::parse_model_info(Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
 
   const std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
 
@@ -32,7 +32,7 @@ struct Fixture {
     Shard shard(device, model, golden.weights(),
                 options_for(model, StageRange::from_block(cut, Point::head())));
     Batcher tail(shard);
-    edge::Remote remote(cloud.url(), std::chrono::seconds(60));
+    edge::Remote remote(cloud.url(), std::chrono::seconds(60), in_process());
     Interrupt interrupt;
     edge::SplitCounts counts;
     edge::ModelLink link(remote, {info, model.config(), {}, interrupt});
@@ -51,8 +51,8 @@ struct Fixture {
     const auto blobs = edge::blobs_of(model, info, split->place.range, {});
     auto load = std::make_unique<edge::BlobLoad>(
         edge::ShardCache(cache.path),
-        edge::blob_origin(info, cloud.url(), std::chrono::seconds(60)), blobs, edge::LoadOptions{},
-        interrupt);
+        edge::blob_origin(info, cloud.url(), std::chrono::seconds(60), in_process()), blobs,
+        edge::LoadOptions{}, interrupt);
     split->tail = std::make_shared<edge::LocalTail>(
         std::move(device), model, split->place.range, StageFormats{}, Profile::kF32, blobs,
         std::move(load), kv_bytes_for(model, {}, Profile::kF32, kAnswers), threads);
@@ -63,6 +63,7 @@ struct Fixture {
     edge::Options options;
     options.server = cloud.url();
     options.cut = edge::Cut::cloud();
+    options.connector = InProcess::connect;
     options.cache = cache.path.string();
     World world;
     world.environment = [](const char*) -> const char* { return nullptr; };

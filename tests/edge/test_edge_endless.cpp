@@ -34,7 +34,9 @@ class EndlessCloud {
           server.route("POST", "/v1/completions", answer);
         }) {}
 
-  edge::Remote remote() const { return edge::Remote(running_.url(), std::chrono::seconds(20)); }
+  edge::Remote remote() const {
+    return edge::Remote(running_.url(), std::chrono::seconds(20), in_process());
+  }
 
  private:
   Running running_;

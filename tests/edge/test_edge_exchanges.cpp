@@ -42,7 +42,7 @@ class RecordedCloud {
         }) {
     std::erase_if(left_, [](const Json& exchange) { return exchange.value("aside", false); });
   }
-  std::string url() const { return server_.url(); }
+  const std::string& url() const { return server_.url(); }
   std::vector<Json> left() {
     const std::lock_guard lock(mutex_);
     return left_;

@@ -89,7 +89,7 @@ TEST_P(EdgeFormats, AQuantisedHeadIsTheSameForEveryCut) {
 
 TEST_P(EdgeFormats, DownloadOnlyWhatIsMissing) {
   const auto info = wire::parse_model_info(
-      http::Client(cloud.url()).request("GET", cat("/v1/models/", GetParam()), {}, {}, {}).body);
+      Client(cloud.url()).request("GET", cat("/v1/models/", GetParam()), {}, {}, {}).body);
   const auto bytes_of = [&](const std::string& stage, const std::string& format) {
     uint64_t bytes = 0;
     for (const wire::StageInfo& one : info.stages) {

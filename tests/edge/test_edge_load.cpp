@@ -61,7 +61,7 @@ class EdgeLoad : public testing::Test {
     place.cut = cut;
     edge::Moving moving{{.deepest = layers(), .targets = std::move(targets)}, [this] {
                           return link(*remotes_.emplace_back(std::make_unique<edge::Remote>(
-                              cloud.url(), std::chrono::seconds(60))));
+                              cloud.here(), std::chrono::seconds(60), in_process())));
                         }};
     moving.options.between = moving.options.between_wishes = {};
     const auto text_link = moving.connect();
@@ -217,8 +217,7 @@ TEST_F(EdgeLoad, AServingEdgeTakesLayersAsFarAsTheirWeightsHaveCome) {
       http::Headers headers;
       if (const auto range = request.headers.get("Range"))
         headers.add("Range", std::string(*range));
-      const http::Reply reply =
-          http::Client(cloud.url()).request("GET", request.path, {}, {}, headers);
+      const http::Reply reply = Client(cloud.here()).request("GET", request.path, {}, {}, headers);
       http::Response response;
       response.status = reply.status;
       response.content_type = reply.headers.get("Content-Type").value_or("");
@@ -241,7 +240,7 @@ TEST_F(EdgeLoad, AnEdgeThatMayHoldAPartTakesLayersAsFarAsItGoes) {
   const auto steps = edge::growth_steps(*golden.model, info, {});
   uint64_t half = 0;
   for (size_t i = 0; i < 5; ++i) half += steps[i].bytes();  // head, blocks 7 to 4
-  const Json moves = moves_under_load(cloud.url(), {cat("--max-weights=", half)});
+  const Json moves = moves_under_load(cloud.here(), {cat("--max-weights=", half)});
   ASSERT_FALSE(moves.empty());
   EXPECT_EQ(moves[0]["why"], "asked_by_cloud");
   EXPECT_EQ(moves[0]["from"], "cloud");

@@ -28,7 +28,7 @@ class MoveFaults : public ::testing::Test {
     const char *moves, *of, *holds;
   };
 
-  MoveFaults() : proxy_(http::parse_url(pair_.cloud.url()).port) { pair_.through = proxy_.url(); }
+  MoveFaults() : proxy_(pair_.cloud.port()) { pair_.through = proxy_.url(); }
   static int count() { return std::getenv("SPLIT_LONG") != nullptr ? 200 : 20; }
 
   void expect_text(const char* moves, int n) {
@@ -47,7 +47,7 @@ class MoveFaults : public ::testing::Test {
     ASSERT_EQ(kv_bytes(), 0);
   }
   double kv_bytes() {
-    PrometheusReader metrics(http::Client(pair_.cloud.url()).request("GET", "/metrics").body);
+    PrometheusReader metrics(Client(pair_.cloud.url()).request("GET", "/metrics").body);
     return metrics.take().value("split_kv_bytes", {{"model", "rand-a"}});
   }
   static Fault any(std::minstd_rand& random) {

@@ -17,7 +17,7 @@ class Network : public ::testing::Test {
  protected:
   static constexpr int kTokens = 4;
 
-  Network() : cloud_("rand-a"), golden_("rand-a"), proxy_(http::parse_url(cloud_.url()).port) {
+  Network() : cloud_("rand-a"), golden_("rand-a"), proxy_(cloud_.port()) {
     calm_ = run();
     EXPECT_EQ(calm_.code, 0) << calm_.err;
   }

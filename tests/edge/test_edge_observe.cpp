@@ -30,7 +30,7 @@ TEST_F(EdgeObserve, MetricsCountWhatWasAskedAndNeverWhoOrWhat) {
   edge.ready();
   const Json status = edge.status();
   // On one connection: an answer is counted before the next request there is read.
-  http::Client client(edge.url());
+  Client client(edge.url());
   const auto ask = [&](const char* path, const Json& wish) {
     const http::Reply reply = client.request("POST", path, wish.dump(), "application/json");
     EXPECT_EQ(reply.status, 200) << reply.body;
@@ -110,7 +110,7 @@ TEST_F(EdgeObserve, TracesGoOnToTheCloud) {
   });
   EdgeServer edge(arguments({"--cut=5"}));
   edge.ready();
-  http::Client client(edge.url());
+  Client client(edge.url());
   const std::string id = "4bf92f3577b34da6a3ce929d0e0e4736";
   const std::string body = R"({"prompt":[1,2,3],"max_tokens":2,"ignore_eos":true})";
   const auto ask = [&](const http::Headers& headers) {
@@ -198,6 +198,7 @@ TEST_F(EdgeObserve, MetricsFollowTheCut) {
 struct EdgeRoutes {
   explicit EdgeRoutes(const std::string& cloud) {
     options.server = cloud;
+    options.connector = InProcess::connect;
     world.environment = [](const char*) -> const char* { return nullptr; };
     placements.emplace(options, world.console, world.environment, interrupt);
     edge::add_routes(server.router(), *placements, edge::page_routes());
@@ -237,7 +238,7 @@ class EdgeOpenApi : public EdgeObserve {
   }
   EdgeServer edge_{arguments()};
   EdgeRoutes routes_{cloud.url()};
-  http::Client client_{edge_.url()};
+  Client client_{edge_.url()};
   Json document_;
 };
 

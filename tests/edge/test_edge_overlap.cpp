@@ -50,7 +50,7 @@ void expect_overlap(std::unique_ptr<Device> device) {
   const Golden golden("demo");
   GatedCloud cloud("demo");
   const wire::ModelInfo info =
-      wire::parse_model_info(http::Client(cloud.url()).request("GET", "/v1/models/demo").body);
+      wire::parse_model_info(Client(cloud.url()).request("GET", "/v1/models/demo").body);
   const StageRange range{golden.model->config().layers - 1, Point::head()};
   const auto blobs = edge::blobs_of(*golden.model, info, range, {});
   const wire::BlobInfo& last = blobs.back();
@@ -69,7 +69,8 @@ void expect_overlap(std::unique_ptr<Device> device) {
   });
   const TemporaryFolder cache;
   Interrupt interrupt;
-  edge::BlobOrigin origin = edge::blob_origin(info, cloud.url(), std::chrono::seconds(60));
+  edge::BlobOrigin origin =
+      edge::blob_origin(info, cloud.url(), std::chrono::seconds(60), in_process());
   edge::LocalTail tail(std::make_unique<Watched>(std::move(device), loaded), *golden.model, range,
                        {}, Profile::kF32, blobs,
                        std::make_unique<edge::BlobLoad>(edge::ShardCache(cache.path), origin, blobs,

@@ -49,8 +49,7 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
     EXPECT_EQ(reply.headers.get("X-Content-Type-Options"), "nosniff") << file;
   }
   const std::string etag(page.headers.get("ETag").value_or(""));
-  EXPECT_EQ(http::Client(edge_.url()).request("GET", "/", {}, {}, {{"If-None-Match", etag}}).status,
-            304);
+  EXPECT_EQ(Client(edge_.url()).request("GET", "/", {}, {}, {{"If-None-Match", etag}}).status, 304);
   EXPECT_EQ(edge_.get("/../CMakeLists.txt").status, 404);
 }
 
@@ -71,7 +70,7 @@ struct Child {
 
 TEST_F(EdgePage, ItsOwnButtonAloneEndsTheCloudThatWasNamed) {
   const auto stop = [](EdgeServer& edge, const http::Headers& headers) {
-    return http::Client(edge.url()).request("POST", "/split/stop-cloud", {}, {}, headers).status;
+    return Client(edge.url()).request("POST", "/split/stop-cloud", {}, {}, headers).status;
   };
   const std::string own = edge_.url();
   EXPECT_EQ(stop(edge_, {{"Origin", own}}), 404);
@@ -196,8 +195,8 @@ TEST_F(EdgePage, EachStageIsTimedWhereItRuns) {
   const Json before = edge_.status()["stages"];
   for (const Json& stage : before) EXPECT_EQ(stage["ms"], nullptr);
   edge_.ask("/v1/completions", wish());
-  const Json there = Json::parse(
-      http::Client(cloud_.url()).request("GET", "/v1/models/rand-a/stages").body)["data"];
+  const Json there =
+      Json::parse(Client(cloud_.url()).request("GET", "/v1/models/rand-a/stages").body)["data"];
   const Json here = edge_.status()["stages"];
   ASSERT_EQ(here.size(), there.size());
   for (size_t i = 0; i < here.size(); ++i) {

@@ -106,7 +106,7 @@ TEST_F(EdgeReceipts, OfAServerSayTheSameAndAreCounted) {
   measure();
   EdgeServer edge(arguments({"--cut=4", "--draft=off"}));
   edge.ready();
-  http::Client client(edge.url());
+  Client client(edge.url());
   const Json body = {{"prompt", {1, 2, 3}}, {"max_tokens", 12}, {"ignore_eos", true}};
   const http::Reply reply =
       client.request("POST", "/v1/completions", body.dump(), "application/json");
@@ -141,7 +141,7 @@ TEST_F(EdgeReceipts, OfACutThatIsChosenMeasureForThemselves) {
 // Weights that come beside a text are its receipt's, also where it ends on the cloud.
 TEST_F(EdgeReceipts, CountWhatCameBesideTheText) {
   const Json stages =
-      Json::parse(http::Client(cloud.url()).request("GET", "/v1/models/demo").body)["stages"];
+      Json::parse(Client(cloud.url()).request("GET", "/v1/models/demo").body)["stages"];
   ASSERT_EQ(stages[1]["name"], "block.0");
   const std::string first = stages[1]["blobs"][0]["sha256"];
   cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {

@@ -70,8 +70,7 @@ TEST(EdgeRoutes, AModelIsDescribedByHowItAnswersAChatAsOnTheCloud) {
   Pair pair("models/qwen3");
   EdgeServer edge(pair.arguments({}));
   const Json here = Json::parse(edge.ready().get("/v1/models/qwen3").body);
-  const Json there =
-      Json::parse(http::Client(pair.cloud.url()).request("GET", "/v1/models/qwen3").body);
+  const Json there = Json::parse(Client(pair.cloud.url()).request("GET", "/v1/models/qwen3").body);
   EXPECT_TRUE(here["chat"].is_object());
   EXPECT_EQ(here["chat"], there["chat"]);
 }
@@ -142,14 +141,14 @@ TEST(EdgeRoutes, AnyModelsNameIsAnsweredByTheOneThatIsThere) {
 TEST(EdgeRoutes, AnyModelsNameNeedsOneModel) {
   cloud::TestCloud cloud({"rand-a", "rand-b"});
   TemporaryFolder cache;
-  const std::vector<std::string> common = {cat("--server=", cloud.url()), "--any-model",
+  const std::vector<std::string> common = {cat("--server=", cloud.here()), "--any-model",
                                            cat("--cache=", cache.path.string())};
   EdgeServer several(common);
   EXPECT_EQ(several.ended(), 2);
   EXPECT_NE(several.until("").find("--any-model: expected --model beside it: the server has "
                                    "'rand-a', 'rand-b'"),
             std::string::npos);
-  EdgeServer tail({cat("--server=", cloud.url()), "--any-model", "--tail=mine.safetensors"});
+  EdgeServer tail({cat("--server=", cloud.here()), "--any-model", "--tail=mine.safetensors"});
   EXPECT_EQ(tail.ended(), 2);
   EXPECT_NE(tail.until("").find("--any-model: expected no --tail"), std::string::npos);
   std::vector<std::string> named = common;
@@ -171,7 +170,7 @@ TEST(EdgeRoutes, AContextIsWhatTheModelWasMadeForAsFarAsThereIsRoom) {
   std::ofstream(dir / "config.json") << config.dump();
   const auto context = [&](const cloud::TestCloud& cloud, const char* more, std::string* said) {
     EdgeServer edge(
-        {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--cut=1", more});
+        {cat("--server=", cloud.here()), cat("--cache=", cache.path.string()), "--cut=1", more});
     const int context = Json::parse(edge.ready().get("/props").body)["n_ctx"];
     *said = edge.until("ready\n");
     return context;

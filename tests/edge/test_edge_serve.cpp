@@ -99,13 +99,13 @@ TEST(EdgeServe, PenaltiesBiasesAndBestOfAreTheCloudsForEveryCut) {
                {"n", 2},
                {"best_of", 3}});
   const auto asked = [&](const std::string& url) {
-    const http::Reply reply = http::Client(url).request("POST", kCompletions, body.dump());
+    const http::Reply reply = Client(url).request("POST", kCompletions, body.dump());
     EXPECT_EQ(reply.status, 200) << reply.body;
     return Json::parse(reply.body)["choices"];
   };
   const Json expected = asked(pair.cloud.url());
   Json plain = body_of(pair.ids(1), 0.9, 5, 24);
-  EXPECT_NE(Json::parse(http::Client(pair.cloud.url())
+  EXPECT_NE(Json::parse(Client(pair.cloud.url())
                             .request("POST", kCompletions, plain.dump())
                             .body)["choices"][0]["token_ids"],
             expected[0]["token_ids"]);
@@ -126,7 +126,7 @@ TEST(EdgeServe, RepeatPenaltyIsTheCloudsForEveryCut) {
   const auto text = [&](const std::string& url, const Json& more) {
     Json asked = body;
     asked.update(more);
-    const http::Reply reply = http::Client(url).request("POST", kCompletions, asked.dump());
+    const http::Reply reply = Client(url).request("POST", kCompletions, asked.dump());
     EXPECT_EQ(reply.status, 200) << reply.body;
     return Json::parse(reply.body)["choices"][0]["text"].get<std::string>();
   };
@@ -163,7 +163,7 @@ TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
           "age":{"type":"integer"},"of":{"type":"array","maxItems":2,
           "items":{"type":"string","maxLength":4}}},"required":["who","age","of"]})";
   const auto texts = [&](const std::string& url, const char* path = kCompletions) {
-    const http::Reply reply = http::Client(url).request("POST", path, body.dump());
+    const http::Reply reply = Client(url).request("POST", path, body.dump());
     EXPECT_EQ(reply.status, 200) << reply.body;
     const Json answer = Json::parse(reply.body);
     std::vector<std::string> all;
@@ -239,7 +239,7 @@ TEST(EdgeServe, SaysWhatOfASchemaIsNotHeld) {
       if (at != url && !both) continue;
       for (const bool stream : {false, true}) {
         body["stream"] = stream;
-        const http::Reply reply = http::Client(at).request("POST", path, body.dump());
+        const http::Reply reply = Client(at).request("POST", path, body.dump());
         ASSERT_EQ(reply.status, 200) << path << reply.body;
         EXPECT_EQ(reply.headers.get("Split-Schema-Loosened"), "format, pattern") << path << stream;
       }
@@ -531,7 +531,7 @@ TEST(EdgeServe, AChatsNextTurnGoesOnFromItsOwnRows) {
                {"temperature", 0},
                {"max_tokens", 16},
                {"ignore_eos", true}};
-  http::Client client(edge.url());
+  Client client(edge.url());
   const auto ask = [&](const char* key) {
     const http::Reply reply = client.request("POST", "/v1/chat/completions", chat.dump(),
                                              "application/json", {{"Authorization", key}});
@@ -649,7 +649,7 @@ TEST(EdgeServe, AnswersNobodyFromElsewhere) {
   Pair& pair = Pair::of("rand-a");
   EdgeServer edge(pair.arguments());
   const auto status = [&](const http::Headers& headers) {
-    return http::Client(edge.ready().url()).request("GET", "/v1/models", {}, {}, headers).status;
+    return Client(edge.ready().url()).request("GET", "/v1/models", {}, {}, headers).status;
   };
   EXPECT_EQ(status({}), 200);
   EXPECT_EQ(status({{"Origin", "http://localhost:3000"}}), 200);

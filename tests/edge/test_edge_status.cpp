@@ -23,8 +23,7 @@ Json stage_of(const Json& status, const std::string& name) {
 
 std::set<std::string> hashes_of(GatedCloud& cloud, const std::set<std::string>& stages) {
   std::set<std::string> hashes;
-  const Json model =
-      Json::parse(http::Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
+  const Json model = Json::parse(Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
   for (const Json& stage : model.at("stages")) {
     if (!stages.contains(stage.at("name"))) continue;
     for (const Json& blob : stage.at("blobs")) hashes.insert(blob.at("sha256"));

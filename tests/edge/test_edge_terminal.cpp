@@ -225,6 +225,7 @@ class AtTerminal {
     world_.input = terminal_.theirs.get();
     world_.console.err_is_terminal = world_.console.out_is_terminal = world_.console.one_place =
         true;
+    world_.connector = InProcess::connect;
     world_.environment = [](const char* name) {
       return name == std::string("NO_COLOR") ? "1" : nullptr;
     };

@@ -26,7 +26,7 @@ const GatedCloud& some_cloud() {
 }
 
 wire::ModelInfo info_of(const GatedCloud& cloud) {
-  return wire::parse_model_info(http::Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
+  return wire::parse_model_info(Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
 }
 
 TEST(GrowthSteps, BeginWithTheHeadAndEndWithTheEmbedding) {
@@ -129,9 +129,10 @@ class Grown : public testing::Test {
     load.beside_texts = true;
     tail.emplace(
         std::move(device), *golden.model, StageRange{}, StageFormats{}, Profile::kF32, blobs,
-        std::make_unique<edge::BlobLoad>(edge::ShardCache(cache.path),
-                                         edge::blob_origin(info, cloud.url(), seconds(60)), blobs,
-                                         load, interrupt),
+        std::make_unique<edge::BlobLoad>(
+            edge::ShardCache(cache.path),
+            edge::blob_origin(info, cloud.url(), seconds(60), in_process()), blobs, load,
+            interrupt),
         kv_bytes_for(*golden.model, {}, Profile::kF32, 8), 1, edge::LocalTail::Begins::kEmpty);
     growing.emplace(*tail, std::move(steps), layers(), [this](const GrowthNote& note) {
       const std::lock_guard lock(mutex_);
@@ -396,6 +397,7 @@ TEST_F(Grown, EndsInTheMiddle) {
 TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
   edge::EngineOptions options;
   options.server = cloud.url();
+  options.connector = InProcess::connect;
   options.cache = cache.path;
   options.device = {"cpu", 1};
   const auto nothing = [](const char*) -> const char* { return nullptr; };

@@ -54,7 +54,7 @@ Json ask(EdgeServer& edge, const std::vector<int32_t>& prompt, bool cache = true
                      {"return_token_ids", true},
                      {"stream", stream},
                      {"stream_options", {{"include_usage", stream}}}};
-  const http::Reply reply = http::Client(edge.url())
+  const http::Reply reply = Client(edge.url())
                                 .request("POST", "/v1/completions", body.dump(), "application/json",
                                          {{"Authorization", key}});
   EXPECT_EQ(reply.status, 200) << reply.body;

@@ -25,7 +25,7 @@ struct HeldCloud {
   // The answer of the cloud alone.
   json alone(const std::string& path, json body) {
     const http::Reply reply =
-        http::Client(cloud.url()).request("POST", path, body.dump(), "application/json");
+        Client(cloud.url()).request("POST", path, body.dump(), "application/json");
     EXPECT_EQ(reply.status, 200) << reply.body;
     return json::parse(reply.body);
   }
@@ -124,7 +124,7 @@ TEST(EngineOpens, WhatElseNeedsTheModelStaysLoading) {
   EXPECT_EQ(refused.status, 400) << refused.body;
   EXPECT_EQ(json::parse(refused.body)["error"]["code"],
             json::parse(
-                http::Client(held.cloud.url())
+                Client(held.cloud.url())
                     .request("POST", "/v1/completions", of_prompt(much).dump(), "application/json")
                     .body)["error"]["code"]);
 }
@@ -144,6 +144,7 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
           held.alone(chat ? "/v1/chat/completions" : "/v1/completions", asked)["choices"][0];
       edge::EngineOptions options;
       options.server = held.cloud.url();
+      options.connector = InProcess::connect;
       options.cache = held.cache.path.string();
       options.many_texts = options.auto_cut = true;
       options.cut = edge::Cut::cloud();

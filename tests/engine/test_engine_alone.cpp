@@ -8,8 +8,8 @@
 #include "edge_client/engine/request.h"
 #include "edge_client/options/command_line.h"
 #include "http/server/server.h"
-#include "in_process.h"
 #include "support/golden_model.h"
+#include "support/in_process.h"
 #include "support/temporary_folder.h"
 
 namespace split::test {
@@ -54,14 +54,14 @@ struct Heard : edge::EngineObserver {
 
 // An engine as a program would hold it.
 struct Held {
-  explicit Held(const std::string& cut, const std::filesystem::path& cache, int retry_for = 5,
-                const char* flag = "cut")
-      : options(edge::read_engine_options(Json({{"server", "http://cloud"},
-                                                {flag, cut},
-                                                {"cache", cache.string()},
-                                                {"device", "cpu"},
-                                                {"threads", 1},
-                                                {"retry-for", retry_for}}))),
+  Held(const Cloud& cloud, const std::string& cut, const std::filesystem::path& cache,
+       int retry_for = 5, const char* flag = "cut")
+      : options(options_of(Json({{"server", cloud.here->url()},
+                                 {flag, cut},
+                                 {"cache", cache.string()},
+                                 {"device", "cpu"},
+                                 {"threads", 1},
+                                 {"retry-for", retry_for}}))),
         engine(options, environment, interrupt, heard) {}
   // Writes a text; calls `at` behind each token with how many there are.
   std::vector<int32_t> text(std::span<const int32_t> prompt, const GenerateOptions& wanted,
@@ -75,6 +75,11 @@ struct Held {
     };
     while (running->next(count)) continue;
     return running->take().tokens;
+  }
+  static edge::Options options_of(const Json& given) {
+    edge::Options options = edge::read_engine_options(given);
+    options.connector = InProcess::connect;
+    return options;
   }
   const Flags::Environment environment = [](const char*) { return nullptr; };
   edge::Options options;
@@ -109,7 +114,7 @@ TEST(EngineAlone, WritesTheCloudsTextAtEveryCut) {
     const std::vector<int32_t> expected = cloud.alone(wanted(temperature));
     for (const char* cut : {"0", "1", "3", "cloud"}) {
       const TemporaryFolder cache;
-      Held held(cut, cache.path);
+      Held held(cloud, cut, cache.path);
       held.engine.load();
       const int loaded = cloud.here->asked;
       EXPECT_EQ(held.text(cloud.prompt(), wanted(temperature)), expected) << cut;
@@ -124,14 +129,14 @@ TEST(EngineAlone, MovesATextThatRunsAndThoseThatFollow) {
   Cloud cloud("rand-a");
   const std::vector<int32_t> expected = cloud.alone(wanted(0.9f));
   const TemporaryFolder cache;
-  Held held("0:3,4:1,8:0", cache.path, 5, "moves");
+  Held held(cloud, "0:3,4:1,8:0", cache.path, 5, "moves");
   held.engine.load();
   EXPECT_EQ(held.text(cloud.prompt(), wanted(0.9f)), expected);
   ASSERT_EQ(held.heard.moves.size(), 2u);
   EXPECT_EQ(held.heard.moves[0].to, 1);
   EXPECT_EQ(held.heard.moves[1].to, 0);
 
-  Held other("3", cache.path);
+  Held other(cloud, "3", cache.path);
   other.engine.load();
   other.engine.move_cut(1);
   EXPECT_EQ(other.engine.state().split->place.cut, 1);
@@ -143,10 +148,10 @@ TEST(EngineAlone, GoesOnHereWhenTheCloudIsLost) {
   const std::vector<int32_t> expected = cloud.alone(wanted(0));
   const TemporaryFolder cache;
   {
-    Held all("0", cache.path);  // brings the weights
+    Held all(cloud, "0", cache.path);  // brings the weights
     all.engine.load();
   }
-  Held held("2", cache.path);
+  Held held(cloud, "2", cache.path);
   held.engine.load();
   const auto lose = [&](int tokens) {
     if (tokens == 5) cloud.here->lost = true;
@@ -160,7 +165,7 @@ TEST(EngineAlone, SaysWhyThereIsNoModel) {
   Cloud cloud("rand-a");
   cloud.here->lost = true;
   const TemporaryFolder cache;
-  Held held("1", cache.path, 0);
+  Held held(cloud, "1", cache.path, 0);
   EXPECT_THROW(held.engine.load(), Error);
   EXPECT_TRUE(held.engine.settled());
   EXPECT_EQ(held.engine.loaded(), nullptr);

@@ -33,7 +33,7 @@ struct Clouds {
   std::vector<std::string> edge(const std::string& model, const std::string& cut,
                                 std::vector<std::string> more = {}) const {
     more.insert(more.end(),
-                {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                {cat("--server=", cloud.here()), cat("--cache=", cache.path.string()),
                  "--retry-for=5", cat("--model=", model), cat("--cut=", cut), "--device=cpu"});
     return more;
   }

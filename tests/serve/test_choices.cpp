@@ -167,7 +167,7 @@ class SeveralTexts : public ::testing::Test {
   }
   using Texts = std::vector<std::vector<int32_t>>;
   static http::Reply post(const std::string& url, const Json& body) {
-    return http::Client(url).request("POST", "/v1/completions", body.dump(), "application/json");
+    return Client(url).request("POST", "/v1/completions", body.dump(), "application/json");
   }
   static Json ask(const std::string& url, const Json& body) {
     const http::Reply reply = post(url, body);

@@ -27,7 +27,7 @@ TEST(Serve, AQuietStreamIsKeptOpenByComments) {
   config.vocab = 4;
   config.context = 8;
   std::atomic<bool> go{false};
-  const Running running([&](http::Server& server) {
+  Running running([&](http::Server& server) {
     server.route("POST", "/v1/completions", [&](const http::Request& request) {
       return serve::completions(request, [&](const std::string&) {
         serve::TextModel model = serve::local_backend(
@@ -38,7 +38,7 @@ TEST(Serve, AQuietStreamIsKeptOpenByComments) {
       });
     });
   });
-  http::Peer peer(running.port);
+  http::Peer peer(running.port());
   const std::string body = R"({"prompt":[1],"max_tokens":2,"stream":true})";
   peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
                "\r\n\r\n", body));

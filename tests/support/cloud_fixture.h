@@ -13,6 +13,7 @@
 #include "golden_values.h"
 #include "http/client.h"
 #include "http_peer.h"
+#include "in_process.h"
 #include "io/write_safetensors.h"
 #include "openapi_testing.h"
 
@@ -147,12 +148,14 @@ class TestCloud {
           });
     });
     caller_ = std::make_unique<Caller>(url());
+    here_.emplace(running_->server.router(), &cloud.memory);
   }
 
   Caller& ask() { return *caller_; }
   http::Server& server() { return running_->server; }
 
   std::string url() const { return running_->url(); }
+  const std::string& here() const { return here_->url(); }  // without a socket (in_process.h)
   int port() const { return running_->port; }
   http::Server::Stats stats() const { return running_->server.stats(); }
   KvPages& pages(size_t model = 0) { return cloud.models[model]->batcher().shard().pages(); }
@@ -170,6 +173,7 @@ class TestCloud {
   }
   std::unique_ptr<http::Running> running_;
   std::unique_ptr<Caller> caller_;
+  std::optional<test::InProcess> here_;
 };
 
 // A directory that goes away with the test.

@@ -26,6 +26,7 @@ class EdgeServer {
  public:
   explicit EdgeServer(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--serve=127.0.0.1:0", "--device=cpu", "--threads=1"});
+    world_.connector = InProcess::connect;
     world_.environment = [](const char*) -> const char* { return nullptr; };
     world_.console.out = [](std::string_view) { return true; };
     world_.console.err = [this](std::string_view text) {

@@ -21,9 +21,11 @@
 
 #include "cloud_server/routes/routes.h"
 #include "edge_client/cli/run.h"
+#include "edge_client/cloud/remote.h"
 #include "golden_model.h"
 #include "http/client.h"
 #include "http/server/server.h"
+#include "in_process.h"
 #include "temporary_folder.h"
 
 namespace split::test {
@@ -62,20 +64,48 @@ class ForAllTests {
   std::unique_ptr<T> value_;
 };
 
-// A server on its own thread.
-struct Running {
+// Asks servers of this process, and any others.
+struct Client : http::Client {
+  explicit Client(const std::string& url) : http::Client(url, options()) {}
+  static http::Client::Options options() {
+    http::Client::Options options;
+    options.connector = InProcess::connect;
+    return options;
+  }
+};
+inline edge::Credentials in_process() {
+  edge::Credentials credentials;
+  credentials.connector = InProcess::connect;
+  return credentials;
+}
+
+// Routes of the test's: as functions, and as a server from when its port is asked for.
+class Running {
+ public:
   explicit Running(const std::function<void(http::Server&)>& routes)
-      : server(http::Server::Options{}), port((routes(server), server.bind())) {
-    thread = std::thread([this] { server.run(); });
-  }
+      : here_((routes(server_), server_.router())) {}
   ~Running() {
-    server.stop();
-    thread.join();
+    if (!thread_.joinable()) return;
+    server_.stop();
+    thread_.join();
   }
-  std::string url() const { return cat("http://127.0.0.1:", port); }
-  http::Server server;
-  int port;
-  std::thread thread;
+  const std::string& url() const { return here_.url(); }
+  int port() {
+    const std::lock_guard lock(mutex_);
+    if (port_ == 0) {
+      port_ = server_.bind();
+      thread_ = std::thread([this] { server_.run(); });
+    }
+    return port_;
+  }
+  std::string http() { return cat("http://127.0.0.1:", port()); }
+
+ private:
+  http::Server server_{http::Server::Options{}};
+  InProcess here_;
+  std::mutex mutex_;
+  int port_ = 0;
+  std::thread thread_;
 };
 
 struct Outcome {
@@ -122,7 +152,7 @@ class GatedCloud {
   cloud::ServedModel& model() { return *cloud.models[0]; }
   // Answers the request by the real routes, or by those there.
   http::Response real(const http::Request& request, const std::string& url = {}) {
-    http::Client client(url.empty() ? behind_->url() : url);
+    Client client(url.empty() ? behind_->url() : url);
     http::Headers headers;
     for (const char* name : {"Accept", "Range"}) {
       if (const auto value = request.headers.get(name)) headers.add(name, std::string(*value));
@@ -164,7 +194,9 @@ class GatedCloud {
       return std::optional(response);
     });
   }
-  std::string url() const { return front_->url(); }
+  const std::string& url() const { return front_->url(); }
+  std::string http() { return front_->http(); }  // over a socket
+  int port() { return front_->port(); }
   // Waits, after an edge that ran in this process, until the requests it gave up are answered.
   Outcome ended(Outcome outcome) {
     std::unique_lock lock(mutex_);
@@ -269,6 +301,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   world.console.out_is_terminal = options.out_is_terminal;
   world.console.one_place = options.one_place;
   world.console.columns = options.columns;
+  world.connector = InProcess::connect;
   world.environment = [&](const char* name) -> const char* {
     const auto at = options.environment.find(name);
     return at == options.environment.end() ? nullptr : at->second.c_str();

@@ -141,6 +141,7 @@ std::string interrupted(const TrainPair& pair, const std::string& out,
                         const std::vector<std::string>& how, const std::string& step) {
   Interrupt interrupt;
   World world;
+  world.connector = InProcess::connect;
   std::string said;
   world.console.err_is_terminal = true;
   world.console.out = [](std::string_view) { return true; };

@@ -43,7 +43,7 @@ class BlobServer {
   }
   const std::string& bytes_of(const wire::BlobInfo& info) const { return *blobs_.at(info.sha256); }
   edge::BlobOrigin origin() const {
-    return {running_.url(), "/some/where", std::chrono::milliseconds(20000)};
+    return {running_.url(), "/some/where", std::chrono::milliseconds(20000), in_process()};
   }
   // From now on requests are remembered anew and answered by `gate`, until the result goes: then
   // nothing that the gate refers to is used any more.

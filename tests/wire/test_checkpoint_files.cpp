@@ -162,6 +162,7 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
     GatedCloud cloud(model);
     edge::Options options;
     options.server = cloud.url();
+    options.connector = InProcess::connect;
     options.quiet = true;
     Interrupt interrupt;
     const auto look = [&] {
@@ -199,7 +200,7 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
 // A server was started again, or a balancer chose another one: the same name, other words.
 TEST(EdgeFiles, AModelThatWasReplacedIsNoticedByWhateverIsAsked) {
   GatedCloud& cloud = demo_cloud();
-  edge::Remote first(cloud.url(), std::chrono::seconds(20));
+  edge::Remote first(cloud.url(), std::chrono::seconds(20), in_process());
   const wire::ModelInfo same = first.model("demo");
   wire::ModelInfo old = same;
   old.files.back().sha256 = std::string(64, 'a');
@@ -231,7 +232,7 @@ TEST(EdgeFiles, AModelThatWasReplacedIsNoticedByWhateverIsAsked) {
       }};
   for (const auto& ask : asks) {
     const auto on = [&](const wire::ModelInfo& info) {
-      edge::Remote remote(cloud.url(), std::chrono::seconds(20));
+      edge::Remote remote(cloud.url(), std::chrono::seconds(20), in_process());
       edge::ModelLink link(remote, {info, config, {}, interrupt});
       ask(link);
     };

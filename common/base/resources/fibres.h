@@ -14,7 +14,7 @@ inline constexpr std::chrono::milliseconds kTurn{8};
 
 #ifdef SPLIT_FIBRES
 
-// Suspends this fibre until `key` is woken. Defined in edge_client/web/system.
+// Suspends this fibre until `key` is woken. Defined in base/web/fibres.cpp.
 void wait_for_wake(const void* key);
 void wake(const void* key, bool all);
 // Lets other fibres run if this one has computed for kTurn.

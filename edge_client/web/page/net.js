@@ -1,4 +1,4 @@
-// http::Client's requests by fetch (system/http_client.cpp). Bodies come in order and are kept until
+// http::Client's requests by fetch (common/http/web/fetch.cpp). Bodies come in order and are kept until
 // they are read, a little ahead of whoever reads.
 const kAhead = 1 << 20;  // bytes
 const kWait = -1, kFailed = -2;

@@ -1,4 +1,4 @@
-// The tab's disk, as system/files.cpp asks for it. This one is memory: it ends with the worker. A
+// The tab's disk, as common/base/web/file.cpp asks for it. This one is memory: it ends with the worker. A
 // store has the functions of this class, each of which may be a promise; one that fails throws a
 // number, the C library's errno.
 const kMissing = 44, kBusy = 10, kIo = 29;  // wasi-libc's ENOENT, EBUSY and EIO
@@ -75,7 +75,7 @@ export class MemoryStore {
   }
 }
 
-// The imports of system/files.cpp over a store. Each answer goes to an address, as five numbers:
+// The imports of common/base/web/file.cpp over a store. Each answer goes to an address, as five numbers:
 // the result (negative: -errno) and a status; who waits for that address is woken.
 export class Files {
   #memory;

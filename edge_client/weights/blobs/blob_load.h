@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "base/resources/clock.h"
+#include "base/system/part_file.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blobs/blob_client.h"
 #include "edge_client/weights/blobs/fetch_pace.h"
-#include "edge_client/weights/blobs/part_file.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/progress.h"
 #include "program/interrupt.h"

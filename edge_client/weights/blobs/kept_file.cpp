@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "edge_client/weights/blobs/part_file.h"
+#include "base/system/part_file.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 
 namespace split::edge {

@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "base/cache_dir.h"
-#include "edge_client/weights/blobs/part_file.h"
+#include "base/system/part_file.h"
 
 namespace split::edge {
 

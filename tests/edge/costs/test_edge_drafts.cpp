@@ -47,7 +47,7 @@ TEST(EdgeDrafts, CostLittleWhereIdsAreDrawn) {
 // On a line of 50 ms, where each trip that a guess spares is worth many rows.
 TEST(EdgeDrafts, StayWhereTheyHold) {
   MovingPair& pair = MovingPair::of("demo");
-  const SlowLine line(pair.cloud.url(), 0, std::chrono::milliseconds(25));
+  const SlowLine line(pair.cloud.http(), 0, std::chrono::milliseconds(25));
   pair.through = line.url();
   const auto text = [&](const std::string& prompt, const char* tokens) {
     return text_of(pair, prompt, "auto", {"--temperature=0", cat("--max-tokens=", tokens)});

@@ -81,8 +81,8 @@ class EdgeTimes : public ::testing::Test {
 
 TEST_F(EdgeTimes, OfATextEndWithItsLastTokenOverASlowLine) {
   for (const char* cut : {"6", "cloud"})
-    run(pair_.cloud.url(), cut, {"--json"});  // fills the cache
-  const SlowLine line(pair_.cloud.url(), 5'000'000, 100ms);
+    run(pair_.cloud.http(), cut, {"--json"});  // fills the cache
+  const SlowLine line(pair_.cloud.http(), 5'000'000, 100ms);
   for (const char* cut : {"6", "cloud", "auto"}) {
     const Told one = told(line.url(), cut);
     EXPECT_NEAR(one.ms - one.first_ms, one.words_ms, kSlackMs) << cut << "\n" << one.outcome.err;
@@ -104,7 +104,7 @@ TEST_F(EdgeTimes, AGoodbyeThatIsNotHeardTakesNone) {
       while (!gone) std::this_thread::yield();
       return std::nullopt;
     };
-    const Told one = told(pair_.cloud.url(), cut);
+    const Told one = told(pair_.cloud.http(), cut);
     gone = true;
     pair_.cloud.reset({});
     EXPECT_NEAR(one.ms - one.first_ms, one.words_ms, kSlackMs) << cut << "\n" << one.outcome.err;

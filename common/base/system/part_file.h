@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 
-namespace split::edge {
+namespace split {
 
 class PartFile {
  public:
@@ -44,4 +44,4 @@ inline constexpr std::string_view kPartSuffix = ".part";
 // Reads at most out.size() bytes from `offset` on; fewer at the end of the file. Throws Error(kIo).
 Bytes read_at(const Fd& fd, uint64_t offset, std::span<std::byte> out, const std::string& what);
 
-}  // namespace split::edge
+}  // namespace split

@@ -1,4 +1,4 @@
-#include "edge_client/weights/blobs/part_file.h"
+#include "base/system/part_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-namespace split::edge {
+namespace split {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ void PartFile::discard() {
   fd_.reset();
 }
 
-}  // namespace split::edge
+}  // namespace split

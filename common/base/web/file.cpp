@@ -1,6 +1,6 @@
-// Implements base/file.h and part_file.h over the page's store (page/store.js), which is a disk or,
-// if the browser grants none, memory. Mapping reads a file into memory; a part is in memory from
-// its first byte on, and each write goes to the store too.
+// Implements base/file.h and base/system/part_file.h over the page's store (page/store.js), which
+// is a disk or, if the browser grants none, memory. Mapping reads a file into memory; a part is in
+// memory from its first byte on, and each write goes to the store too.
 #include "base/file.h"
 
 #include <fcntl.h>
@@ -10,7 +10,8 @@
 #include <cstring>
 #include <map>
 
-#include "edge_client/weights/blobs/part_file.h"
+#include "base/system/part_file.h"
+#include "base/web/fibres.h"
 
 namespace split {
 namespace {
@@ -238,8 +239,6 @@ void write_file(const std::filesystem::path& path, Bytes bytes) {
   expect(ask(store_put, path, from, bytes.size()), path.string());
 }
 
-namespace edge {
-
 Bytes read_at(const Fd& fd, uint64_t offset, std::span<std::byte> out, const std::string& what) {
   if (const auto part = parts.find(fd.get()); part != parts.end()) {
     const size_t size = blocks.at(part->second).size;
@@ -292,5 +291,4 @@ void PartFile::discard() {
   remove_file(path_.string() + std::string(kPartSuffix));
 }
 
-}  // namespace edge
 }  // namespace split

@@ -2,7 +2,7 @@
 // stubs, all of which must be replaced here, as they would clash otherwise. Implements the Itanium
 // C++ ABI, and that of clang for WebAssembly, which asks _Unwind_CallPersonality() at a landing pad
 // which of its handlers the exception is for. There is one thread; fibres exchange its state.
-#include "edge_client/web/system/exceptions.h"
+#include "base/web/exceptions.h"
 
 #include <cstddef>
 #include <cstdint>

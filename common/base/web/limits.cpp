@@ -1,4 +1,4 @@
-// The limits of a tab: one processor, the memory that the browser gives, and at most one device.
+// The limits of a tab: one processor, and the memory that the browser gives.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,8 +7,6 @@
 #include "base/resources/granted.h"
 #include "base/system/pages.h"
 #include "base/system/process.h"
-#include "program/terminal.h"
-#include "run/self_test.h"
 
 extern "C" {
 // Pages of memory that this browser allows.
@@ -43,13 +41,6 @@ std::byte* take_pages(size_t bytes) {
   return first;
 }
 void give_pages(std::byte* pages, size_t) { std::free(pages); }
-
-std::unique_ptr<Device> make_tested_device(const DeviceOptions& options) {
-  return make_device(options);
-}
-
-// A console has no colours.
-std::string marked(bool, Mark, std::string_view text) { return std::string(text); }
 
 double process_cpu_seconds() { return 0; }
 double process_resident_bytes() { return static_cast<double>(resident_memory()); }

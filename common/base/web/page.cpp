@@ -1,4 +1,4 @@
-#include "edge_client/web/system/page.h"
+#include "base/web/page.h"
 
 #include <cstddef>
 #include <cstdint>

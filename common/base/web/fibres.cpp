@@ -1,7 +1,7 @@
 // Fibres over three functions of the page (page/fibres.js): block, the only one that suspends the
 // WebAssembly stack, wake, and start. A fibre also switches what WebAssembly does not suspend: its
 // stack in memory, the exceptions in its handlers, and its number.
-#include "edge_client/web/system/fibres.h"
+#include "base/web/fibres.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "base/resources/fibres.h"
-#include "edge_client/web/system/exceptions.h"
-#include "edge_client/web/system/page.h"
+#include "base/web/exceptions.h"
+#include "base/web/page.h"
 
 extern "C" {
 // Cheaper than a clock of the library, which goes through nanoseconds.
