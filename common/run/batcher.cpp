@@ -8,16 +8,16 @@
 namespace split {
 namespace {
 
-// A job of so few rows is somebody's next token, perhaps with drafts: it is not kept waiting.
+// A job of at most so many rows is a text's next token, perhaps with drafts, and is not delayed.
 constexpr uint32_t kFewRows = 8;
 // While jobs of few rows came this lately, the next one is expected during the next step.
 constexpr std::chrono::milliseconds kLately{250};
-// A device with a queue takes a submission and a wait for each point that a step's rows go to.
+// Different end points in a step: a device with a queue takes a submission and a wait for each.
 constexpr size_t kMostDepths = 4;
 constexpr uint32_t kMostPassedOver = 4;  // steps
-constexpr size_t kMostSeen = 4096;       // sequences, before those of a second ago are forgotten
+constexpr size_t kMostSeen = 4096;       // sequences, before old ones are forgotten
 
-// Somebody's next tokens.
+// Whether the job is a text's next tokens.
 bool is_few(const Job& job) { return job.rows.count() <= kFewRows && !job.fill; }
 
 }  // namespace
@@ -25,7 +25,7 @@ bool is_few(const Job& job) { return job.rows.count() <= kFewRows && !job.fill; 
 // The room that a step still has.
 struct Batcher::Room {
   uint32_t rows, long_rows, logits;
-  uint32_t most_long;  // of one long job
+  uint32_t most_long;  // rows of one long job
   size_t most_depths;
   std::vector<Point> depths = {};
 
@@ -34,7 +34,7 @@ struct Batcher::Room {
 };
 
 void Batcher::keep_prefixes(std::function<Clock::time_point()> clock) {
-  constexpr uint64_t kPart = 50;  // of the pages' bytes, that the index may take
+  constexpr uint64_t kPart = 50;  // 1/50 of the pages' bytes are the index's limit
   prefixes_.emplace(
       shard_.pages(),
       PrefixCache::Options{.phases_alike = [this] { return shard_.same_bits_in_both_phases(); },
@@ -69,7 +69,7 @@ bool Batcher::alike(const Job& a, const Job& b) const {
          a.rows.range.from == b.rows.range.from;
 }
 
-// Refuses a job that would break a step, and with it the others in it, before it is queued.
+// Refuses, before it is queued, a job that would fail its step and the others in it.
 void Batcher::check(const Job& job) const {
   const ModelConfig& config = shard_.model().config();
   const uint64_t end = uint64_t{job.rows.past} + job.rows.count();
@@ -120,7 +120,7 @@ void Batcher::lead(Caller& caller) {
     try {
       drop_gone();
       shares = pick();
-    } catch (...) {  // out of memory: this one's, nothing was begun
+    } catch (...) {  // out of memory: this caller's error; nothing was begun
       drop_jobs(caller, std::current_exception());
     }
     if (!shares.empty()) run_step(lock, shares);
@@ -129,7 +129,7 @@ void Batcher::lead(Caller& caller) {
     if (!leads) led_ = !queue_.empty();
     Caller* const next = !leads && led_ ? queue_.front()->caller : nullptr;
     lock.unlock();
-    // Who is told may be gone at once: after that only its address is used.
+    // A caller that is told may be gone at once: after that only its address is used.
     const auto tell = [](Caller& other, Caller::State state) {
       other.state.store(state);
       fibres::wake_one(other.state);
@@ -143,7 +143,7 @@ void Batcher::lead(Caller& caller) {
   }
 }
 
-// After a step could not even begin.
+// Fails the jobs of a caller whose step could not begin.
 void Batcher::drop_jobs(const Caller& caller, const std::exception_ptr& error) {
   std::erase_if(queue_, [&](Ticket* ticket) {
     if (ticket->caller != &caller) return false;
@@ -159,7 +159,7 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
   const auto began = Clock::now();
   try {
     step(shares);
-  } catch (...) {  // out of memory, say: theirs, and the next step is others'
+  } catch (...) {  // out of memory, for example: these shares fail, other jobs get the next step
     for (const Share& share : shares) share.ticket->error = std::current_exception();
   }
   const auto ended = Clock::now();
@@ -172,17 +172,17 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
   finish_step(shares);
 }
 
-// Rows of a text that cannot be apart: of an encoder, which keeps nothing of it.
+// Whether a text's rows must be in one step: an encoder keeps nothing of them.
 bool Batcher::whole() const { return shard_.model().config().encodes(); }
 
-// Allocates before it changes anything, and all that its jobs' steps need: the leader cannot fail.
+// Allocates before it changes anything, all that its jobs' steps need: the leader cannot fail.
 void Batcher::enter(std::span<Ticket> tickets, Caller& caller) {
   for (const Ticket& ticket : tickets) {
     turns_.know(ticket.job->requester.owner);
     if (has_habit(*ticket.job)) habits_.know(ticket.job->sequence);
   }
   if (const size_t all = queue_.size() + running_ + tickets.size(); all > queue_.capacity()) {
-    queue_.reserve(2 * all);  // those that run come back to it
+    queue_.reserve(2 * all);  // running tickets may come back to it
   }
   caller.jobs = tickets.size();
   for (Ticket& ticket : tickets) {
@@ -212,7 +212,7 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
     const auto seen = seen_at_.find(ticket.job->sequence);
     if (seen != seen_at_.end()) seen->second = Clock::now();
     if (ticket.error == nullptr && ticket.left() > 0) {
-      queue_.push_back(&ticket);  // behind those that waited meanwhile
+      queue_.push_back(&ticket);  // behind the tickets that came meanwhile
       continue;
     }
     if (ticket.error == nullptr && has_habit(*ticket.job)) habits_.leave(ticket.job->sequence);
@@ -226,14 +226,14 @@ void Batcher::finish(Ticket& ticket) {
   if (--caller.jobs == 0) caller.next_told = std::exchange(finished_, &caller);
 }
 
-// After its sequence was lost.
+// Starts a ticket again whose sequence was lost, or fails it if rows before it are gone.
 void Batcher::lose(Ticket& ticket) const {
   if (ticket.job->rows.past > 0 || ticket.job->fill)
     ticket.error = std::make_exception_ptr(SequenceLost());
   ticket.done = ticket.delivered = 0;
 }
 
-// Somebody's next token waits, or is about to come.
+// Whether a text's next token waits or is expected soon.
 bool Batcher::bounded() const {
   return Clock::now() - few_seen_ < kLately ||
          std::any_of(queue_.begin(), queue_.end(),
@@ -271,15 +271,15 @@ const Job* Batcher::next_job(bool fill) const {
   return next;
 }
 
-// Rows that pass no block are something too.
+// Counts rows that pass no block too.
 uint64_t Batcher::work_of(const Share& share, uint64_t layer_rows) {
   return std::max<uint64_t>(share.rows, layer_rows);
 }
 
-// Adds what there is room for of the jobs, or fills, that are like the first of the step.
+// Adds jobs, or fills, that can share a step with `first`, as far as there is room.
 void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& shares) {
   const auto owner_of = [](const Ticket* ticket) { return &ticket->job->requester.owner; };
-  // In a line for each owner; who waits longest has the first line.
+  // One queue for each owner, in order of arrival.
   std::vector<std::deque<Ticket*>> lines;
   for (Ticket* ticket : queue_) {
     if (ticket->job->fill != fill || !alike(first, *ticket->job)) continue;
@@ -299,7 +299,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
     const Job& job = *ticket.job;
     const bool few = whole() || (ticket.left() <= kFewRows && !fill);
     const Share share = share_of(ticket, room);
-    if (share.rows == 0) continue;  // long ones have their rows, or no more results fit
+    if (share.rows == 0) continue;  // the long rows are used up, or no more results fit
     shares.push_back(share);
     room.rows -= share.rows;
     if (!few) room.long_rows -= share.rows;
@@ -310,7 +310,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
   }
 }
 
-// Rows of a prompt that nobody waits beside.
+// Rows of a step that one prompt has alone.
 uint32_t Batcher::rows_alone(const Job& job) const {
   const uint32_t least = shard_.options().max_rows, most = shard_.long_rows();
   if (job.rows.phase != Phase::kPrompt || job.fill || layer_row_ms_ <= 0) return least;
@@ -344,7 +344,7 @@ std::vector<Batcher::Share> Batcher::pick() {
   if (seen_at_.size() > kMostSeen) forget_seen();
   for (const Share& share : shares) {
     const Job& job = *share.ticket->job;
-    if (!job.requester.self) seen_at_[job.sequence] = Clock::time_point::max();  // until it ends
+    if (!job.requester.self) seen_at_[job.sequence] = Clock::time_point::max();  // in this step
   }
   std::erase_if(queue_, [&](const Ticket* ticket) {
     return std::any_of(shares.begin(), shares.end(),

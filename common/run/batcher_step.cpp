@@ -13,8 +13,8 @@ struct Batcher::Paid {
   uint64_t layer_rows;
 };
 
-// Makes its sequence ready for a share: what is behind the rows before it is forgotten, but by a
-// fill, and there are pages for it. False, and the ticket knows why, where that cannot be.
+// Prepares the sequence for a share: cuts it back to the rows before, unless for a fill, and
+// reserves pages. Returns false, with the error in the ticket, if that is impossible.
 bool Batcher::begin(const Share& share) {
   Ticket& ticket = *share.ticket;
   const Job& job = *ticket.job;
@@ -27,13 +27,13 @@ bool Batcher::begin(const Share& share) {
   }
   if (!job.fill) pages.truncate(job.sequence, past);
   bool reserved = pages.reserve(job.sequence, end);
-  const bool asks = !job.requester.self;  // nobody gives way to what the program measures
+  const bool asks = !job.requester.self;  // the program's measuring evicts nobody
   while (!reserved && asks && make_room()) reserved = pages.reserve(job.sequence, end);
   if (!reserved) {
     ticket.error =
         std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
   }
-  CHECK(pages.owns(job.sequence, past, end));  // nobody else reads where it writes
+  CHECK(pages.owns(job.sequence, past, end));  // no other sequence reads where this one writes
   return reserved;
 }
 
@@ -41,7 +41,7 @@ bool Batcher::make_room() {
   return (prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
 }
 
-// Hands a share its rows, which lie where `from` says unless that is where they belong.
+// Gives a share its rows, which lie at `from` unless they are in place already.
 void Batcher::deliver(const ShardRows& part, const Share& share, const float* from,
                       const Paid& paid) const {
   Ticket& ticket = *share.ticket;
@@ -83,7 +83,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     floats += share->wanted * shard_.width(part.rows.range.to);
     parts.push_back(std::move(part));
   }
-  // One part alone is written where it belongs.
+  // A single share's rows are written straight to its job.
   const Ticket& only = *running[0]->ticket;
   float* out = nullptr;
   if (parts.size() > 1) {
@@ -103,7 +103,7 @@ void Batcher::step(const std::vector<Share>& shares) {
   } catch (...) {
     for (const Share* share : running) {
       share->ticket->error = std::current_exception();
-      // The pages of rows that were not computed are free again.
+      // Frees the pages of rows that were not computed.
       const SequenceId id = share->ticket->job->sequence;
       shard_.pages().truncate(id, shard_.pages().length(id));
     }

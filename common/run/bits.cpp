@@ -8,7 +8,7 @@ namespace split {
 
 std::string bits_of(const Device& device, const Model& model, const ShardOptions& options,
                     const std::function<DType(const Stage&)>& format) {
-  // Blocks of one format are said once; a number is only of one that differs from those before it.
+  // Names equal blocks once; a block's number only if its format differs from the block's before.
   std::string formats, last;
   bool any_block = false;
   bool in_bf16 = options.profile != Profile::kF32 && options.profile != Profile::kF16;

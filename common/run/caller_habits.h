@@ -1,5 +1,5 @@
-// Callers that come straight back with the next row of their sequence, as those who generate do: a
-// step waits for them a little, since two half-empty steps cost more. Knows no job.
+// Notes which callers come straight back with the next row of their sequence, as generating ones
+// do: a step waits for them a little, since two half-empty steps cost more. Knows no job.
 #pragma once
 
 #include <condition_variable>
@@ -12,10 +12,10 @@
 
 namespace split {
 
-// Under its batcher's lock.
+// Used under its batcher's lock.
 class CallerHabits {
  public:
-  // `patience`: how long they are waited for; else a quarter of the last step.
+  // `patience`: how long they are waited for; none: a quarter of the last step.
   explicit CallerHabits(std::optional<Clock::duration> patience) : fixed_patience_(patience) {}
 
   // Allocates what the calls below need, which then cannot fail.
@@ -28,7 +28,7 @@ class CallerHabits {
     habit.quick = Clock::now() - habit.left <= patience_;
     if (expected && --expected_ == 0) gathered_.notify_one();
   }
-  // Waits until all are back that came straight back last time, or for as long as that is worth.
+  // Waits until the callers that came straight back last time are here, or patience ends.
   void gather(std::unique_lock<std::mutex>& lock) {
     gathered_.wait_until(lock, step_ended_ + patience_, [&] { return expected_ == 0; });
     expected_ = 0;
@@ -42,7 +42,7 @@ class CallerHabits {
       std::erase_if(habits_, [](const auto& habit) { return habit.second.away; });
     }
   }
-  // Its caller has the result of that step, and has not come back.
+  // Notes that the caller has this step's result and is away.
   void leave(SequenceId sequence) {
     Habit& habit = habits_.at(sequence);
     habit.away = true;
@@ -61,7 +61,7 @@ class CallerHabits {
 
   const std::optional<Clock::duration> fixed_patience_;
   std::unordered_map<SequenceId, Habit> habits_;
-  size_t expected_ = 0;  // quick ones that the last step delivered and that are not back
+  size_t expected_ = 0;  // quick callers that the last step served and that are away
   std::condition_variable gathered_;
   Clock::time_point step_ended_;
   Clock::duration patience_{};

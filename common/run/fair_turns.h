@@ -1,5 +1,5 @@
-// Chooses whose job is next: that of the owner who was given the fewest layer-rows, on a clock of
-// all owners (start-time fair queueing), so that who was away saved nothing up. Knows no job.
+// Chooses whose job is next: the owner's who was given the fewest layer-rows, on a clock of all
+// owners (start-time fair queueing), so that absence earns no credit. Knows no job.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace split {
 
-// Under its batcher's lock.
+// Used under its batcher's lock.
 class FairTurns {
  public:
   // Allocates what enter() needs, which then cannot fail.
@@ -34,7 +34,7 @@ class FairTurns {
     uint64_t given = 0;
     size_t jobs = 0;
   };
-  std::map<std::string, Turn> turns_;  // of owners with jobs here
+  std::map<std::string, Turn> turns_;  // owners with jobs here
   uint64_t now_ = 0;
 };
 

@@ -20,7 +20,7 @@ std::span<const float> LocalForward::run(const SequenceRows& rows) {
   history_.cut_back(rows.past);
   const size_t width = batcher_.shard().width(rows.range.to);
   out_.resize(rows.wanted_count() * width);
-  // Others wait for what it computes, piece by piece.
+  // Other texts wait for what it computes, piece by piece.
   const bool shares = prefixes() != nullptr && rows.phase == Phase::kPrompt;
   const PrefixCache::Computing computing =
       shares && rows.past == 0 ? take(rows) : PrefixCache::Computing();
@@ -37,7 +37,7 @@ std::span<const float> LocalForward::run(const SequenceRows& rows) {
   return out_;
 }
 
-// Those of a prompt that begins, as far as they are there.
+// Takes cached rows of a prompt at its start, as far as there are any.
 PrefixCache::Computing LocalForward::take(const SequenceRows& rows) {
   SequenceHistory whole;
   whole.append(rows.tokens, rows.phase);
@@ -57,7 +57,7 @@ void LocalForward::run_piece(const SequenceRows& rows, float* out) {
       done = true;
     } catch (const SequenceLost&) {
     } catch (...) {
-      // Rows that came about are there for a text that begins so again.
+      // Remembers rows that were computed although the run failed.
       const uint32_t have = batcher_.pages().length(sequence_);
       if (have > rows.past) history_.append(rows.tokens.first(have - rows.past), rows.phase);
       throw;
@@ -73,7 +73,7 @@ void LocalForward::run_job(const SequenceRows& rows, float* out) {
   spent_.queue_ms += job.queue_ms;
 }
 
-// The sequence has the first `past` rows again: with their phases, so with their bits.
+// Recomputes the first `past` rows of a lost sequence, in their phases, so with equal bits.
 void LocalForward::restore(uint32_t past) {
   KvPages& pages = batcher_.shard().pages();
   if (pages.own(sequence_, past) == past) return;

@@ -1,5 +1,5 @@
-// One sequence of a whole model, wherever its parts run: on this machine's shard, or on another
-// machine's and then this one's. generate() needs no more than this.
+// One sequence of a whole model, wherever its parts run: on this machine's shard, or first on
+// another machine's. generate() needs no more.
 #pragma once
 
 #include <span>
@@ -14,30 +14,29 @@ class Forward {
  public:
   virtual ~Forward() = default;
 
-  // Puts tokens behind the first rows.past positions (what was there is forgotten) and returns
-  // logits [wanted rows, V] of the last or of all of them, valid until the next call: rows.range.to
-  // is the head. Or, where gives_top(), it is the top: the last token's largest logits, best first,
-  // and whose they are, [2, K], K = kTopLogits or the vocabulary. Throws Error(kBusy, kDevice,
-  // kRemote).
+  // Puts tokens behind the first rows.past positions (rows there are forgotten) and returns logits
+  // [wanted rows, V] of the last or of all of them, valid until the next call: rows.range.to is the
+  // head. If gives_top(), it may be the top: the last token's largest logits, best first, and their
+  // ids, [2, K], K = kTopLogits or the vocabulary. Throws Error(kBusy, kDevice, kRemote).
   virtual std::span<const float> run(const SequenceRows& rows) = 0;
 
-  // Whether the top is there, and cheaper than all logits.
+  // Whether the top can be asked for, and is cheaper than all logits.
   virtual bool gives_top() const { return false; }
 
-  // How many rows a step behind so many may have, where what comes then is not known to be asked of
-  // the same one.
+  // How many rows a step behind `past` may have if the machine that computes the rows after it may
+  // be another one.
   virtual uint32_t most_rows(uint32_t /*past*/) const { return UINT32_MAX; }
 
-  // Whether another machine computes the rows of the next step too, and they travel.
+  // Whether another machine computes the next step's rows too, so that they travel.
   virtual bool asks_others() const { return false; }
 
-  // Milliseconds of its steps so far, where they are known: waiting for a step, and in one.
+  // Milliseconds of its steps so far, where known: waiting for a step, and in one.
   struct Spent {
     double queue_ms = 0, compute_ms = 0;
   };
   virtual Spent spent() const { return {}; }
 
-  // Rows of the prompt that were there and so not computed.
+  // Prompt rows that were cached and so not computed.
   virtual uint32_t cached() const { return 0; }
 };
 
@@ -45,7 +44,7 @@ class Forward {
 // when a device is lost.
 class LocalForward : public Forward {
  public:
-  // With a root it takes the rows that the batcher's prefixes have, and leaves its own there.
+  // With a root it takes rows from the batcher's prefixes, and leaves its own there.
   explicit LocalForward(Batcher& batcher, Requester requester = {},
                         std::optional<PrefixRoot> root = {});
   ~LocalForward() override;
@@ -58,10 +57,10 @@ class LocalForward : public Forward {
   uint32_t cached() const override { return cached_; }
 
  protected:
-  // Called before rows are computed that were not before.
+  // Called before rows are computed for the first time.
   virtual void computes(const SequenceRows& /*rows*/) {}
-  // After a result that is none: takes no rows any more, and forgets those that it took, here and
-  // for others. False where it took none.
+  // Called after a result that is not a number: takes no cached rows any more, and removes those
+  // that it took from the cache. Returns false if it took none.
   bool forget_cached();
 
  private:

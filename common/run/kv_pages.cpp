@@ -7,7 +7,7 @@ namespace split {
 
 KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
     : total_(pages), pages_per_sequence_(pages_per_sequence), layers_(layers), pages_(pages) {
-  // Low numbers are used first, so that memory that is never needed is never touched.
+  // Low numbers are used first, so that memory that is not needed is never touched.
   for (uint32_t page = pages; page > 0; --page) free_.push_back(page - 1);
 }
 
@@ -230,7 +230,7 @@ void KvPages::cut(Sequence& sequence, uint32_t length) {
   release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
 }
 
-// The blocks of the range, which have the rows before `from`, have those before `end` too.
+// Notes that the range's blocks, which have the rows before `from`, have those before `end` too.
 void KvPages::fill(Sequence& sequence, const StageRange& range, uint32_t from, uint32_t end) const {
   const auto [first, count] = blocks_of(range);
   for (uint32_t& filled : std::span(sequence.filled).subspan(first, count)) {

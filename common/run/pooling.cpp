@@ -28,7 +28,7 @@ void norm(std::span<float> x, std::span<const float> weight, double eps) {
   }
 }
 
-// The sum of each channel over the rows, each times weight(row), over the sum of `divisor`.
+// Sums each channel over the rows, each times weight(row), and divides by `divisor`.
 template <typename Weight>
 std::vector<float> weighted(std::span<const float> rows, size_t channels, double divisor,
                             const Weight& weight) {
@@ -98,7 +98,7 @@ SentenceIds Sentences::pair(const Tokenizer& tokenizer, std::span<const int32_t>
                 "query");
   }
   const size_t most = max_tokens_ - added;
-  // As the library tokenizers cuts: the shorter one keeps all that it may.
+  // Cuts like the library tokenizers: the shorter one keeps all that it may.
   size_t shorter = std::min(query.size(), document.size());
   size_t longer = std::max(query.size(), document.size());
   SentenceIds made;

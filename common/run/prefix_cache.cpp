@@ -19,7 +19,7 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-// So that nobody can send ids that share a bucket.
+// Draws a seed, so that nobody can send ids that share a bucket.
 uint64_t drawn() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -38,7 +38,7 @@ PrefixCache::PrefixCache(KvPages& pages, Options options)
   nodes_.reserve(most_);
 }
 
-// Nobody is told that a client has left.
+// Poll period for a waiting client's leaving, which nothing signals.
 constexpr std::chrono::milliseconds kLookForClient{100};
 
 PrefixCache::~PrefixCache() {
@@ -85,7 +85,7 @@ PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence
   }
   // Deeper blocks lack the rows before these.
   if (own > 0) in_all = range;
-  const bool there = pages_.length(sequence) == own;  // else a device was lost
+  const bool there = pages_.length(sequence) == own;  // false: a device was lost
   if (there && !found.empty() && pages_.adopt(sequence, found, in_all, generation_)) {
     taken.rows = static_cast<uint32_t>(found.size() * kPageTokens);
     taken_rows_ += taken.rows;
@@ -105,7 +105,7 @@ void PrefixCache::put(const PrefixRoot& name, SequenceId sequence, const Sequenc
   erase_unused();
   const size_t whole = std::min(pages_.filled(sequence, range), rows.size()) / kPageTokens;
   Root& root = open_root(name);
-  ++root.nodes;  // so that it stays
+  ++root.nodes;  // keeps the root open
   std::vector<uint32_t> path;
   while (path.size() < whole) {
     const Key key = key_of(root, path.empty() ? kNone : path.back(), rows, path.size());
@@ -157,7 +157,7 @@ void PrefixCache::forget_if(const std::function<bool(const Root&)>& is) {
   std::vector<uint32_t> all;
   for (uint32_t at = 0; at < nodes_.size(); ++at) {
     if (nodes_[at].key.root == nullptr || !is(*nodes_[at].key.root)) continue;
-    nodes_[at].children = 0;  // they go too
+    nodes_[at].children = 0;  // children are erased too
     all.push_back(at);
   }
   for (const uint32_t at : all) erase(at);
@@ -180,7 +180,7 @@ uint64_t PrefixCache::evicted() const {
   return evicted_;
 }
 
-// After a device was lost nothing of before is there.
+// Forgets all pages after a device was lost.
 void PrefixCache::refresh() {
   if (generation_ == pages_.generation()) return;
   generation_ = pages_.generation();
@@ -234,7 +234,7 @@ uint32_t PrefixCache::find(const Key& key) {
   return at;
 }
 
-// The nodes of the leading pages, as far as there are such.
+// The nodes of the leading pages, as far as there are any.
 std::vector<uint32_t> PrefixCache::path_of(const PrefixRoot& name, const SequenceHistory& rows,
                                            const StageRange& range, size_t pages) {
   std::vector<uint32_t> path;
@@ -251,7 +251,7 @@ std::vector<uint32_t> PrefixCache::path_of(const PrefixRoot& name, const Sequenc
   return path;
 }
 
-// Whether a text of this root computes so many more rows that they are worth waiting for.
+// Whether another text of this root computes enough further rows to be worth waiting for.
 bool PrefixCache::is_computed(const PrefixRoot& root, const SequenceHistory& rows,
                               const StageRange& range, uint32_t have, uint32_t most) const {
   const bool alike = options_.phases_alike();
@@ -262,7 +262,7 @@ bool PrefixCache::is_computed(const PrefixRoot& root, const SequenceHistory& row
   });
 }
 
-// Whether there is a place in the index, perhaps that of another page: of none on this path.
+// Makes a place in the index, if need be by evicting a page that is not on this path.
 bool PrefixCache::has_room(const std::vector<uint32_t>& path) {
   if (!free_.empty() || nodes_.size() < most_) return true;
   const uint32_t node = victim();
@@ -287,7 +287,7 @@ uint32_t PrefixCache::add(const Key& key) {
   return at;
 }
 
-// The first pages of a text are the last to go.
+// Marks a path as used, its first pages last: they are evicted last.
 void PrefixCache::touch(const std::vector<uint32_t>& path, bool hit) {
   for (auto at = path.rbegin(); at != path.rend(); ++at) {
     leave(*at);
@@ -322,7 +322,7 @@ void PrefixCache::leave(uint32_t at) {
   --list.size;
 }
 
-// The page to go next: one that is in use, where there is no other, makes way to those before it.
+// The page to evict: the owner's with most pages, preferring pages that only the cache holds.
 uint32_t PrefixCache::victim() {
   std::vector<Owner*> owners;
   for (auto& [name, owner] : owners_) owners.push_back(&owner);
@@ -345,7 +345,7 @@ uint32_t PrefixCache::victim() {
 
 void PrefixCache::erase(uint32_t at) {
   Node& node = nodes_[at];
-  CHECK(node.children == 0);  // they would be found behind whatever comes here
+  CHECK(node.children == 0);  // children would be found behind the node's next page
   uint32_t* link = &bucket_of(node.key);
   while (*link != at) link = &nodes_[*link].next;
   *link = node.next;

@@ -1,12 +1,12 @@
 // Finds the rows of texts that were computed before: whole pages of keys and values, by the ids and
-// phases that lead to them, so that a prompt which begins as another one did is not computed again.
-// By row invariance a row that is taken has the bits of one that is computed. Knows ids and pages,
-// no device, and has no thread.
+// phases that lead to them, so that a prompt with a known beginning is not computed from its start.
+// By row invariance a cached row has the bits of a computed one. Knows ids and pages, no device,
+// and has no thread.
 //
 // A page is found by a hash and compared whole, under its root alone: the texts of one owner and
-// salt. There is no memory of its own but a bounded index: pages that only the cache holds are free
-// for whoever needs them. The owner with most pages gives first: those that nobody took yet, then
-// those that were taken longest ago, and each before those that it stands behind.
+// salt. Takes no memory but a bounded index: pages that only the cache holds are free for any
+// sequence. The owner with most pages gives first: pages that nobody took yet, then the pages that
+// were taken longest ago, and each before its predecessors in the text.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace split {
 
-// Those whose texts share pages: nobody else's do.
+// Texts of one root share pages, with no others.
 struct PrefixRoot {
   std::string owner, salt;
   bool operator==(const PrefixRoot&) const = default;
@@ -36,12 +36,12 @@ class PrefixCache {
   using Time = std::chrono::steady_clock::time_point;
   struct Options {
     std::function<bool()> phases_alike = [] { return false; };  // Shard::same_bits_in_both_phases
-    uint64_t index_bytes = 0;                                   // the most that the index takes
+    uint64_t index_bytes = 0;                                   // the index's limit
     std::function<Time()> clock = std::chrono::steady_clock::now;
   };
-  // A page that nobody takes for so long goes.
+  // A page that is not taken for this long is dropped.
   static constexpr std::chrono::hours kUnused{1};
-  // A text waits for one that computes at least so many of its next rows.
+  // A text waits for another that computes at least so many of its next rows.
   static constexpr uint32_t kWorthWaiting = 64;
   static constexpr size_t kNodeBytes = 128;
 
@@ -50,7 +50,7 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // A prompt that is being computed: others wait for what it brings, until this ends.
+  // A prompt that is being computed: others wait for its rows until this is destroyed.
   class Computing {
    public:
     Computing() = default;
@@ -71,14 +71,14 @@ class PrefixCache {
     std::list<Entry>::iterator entry_ = {};
   };
   struct Taken {
-    uint32_t rows = 0;  // more than there were
+    uint32_t rows = 0;  // newly taken
     Computing rest = {};
   };
 
   // How many rows take() would give an empty sequence now.
   uint32_t known(const PrefixRoot& root, const SequenceHistory& rows, const StageRange& range,
                  uint32_t most);
-  // The sequence, which has the first `own` of these rows in whole pages, gets the longest known
+  // Gives the sequence, which has the first `own` of these rows in whole pages, the longest cached
   // prefix of them that the blocks of the range have, `most` rows at most. Waits while another text
   // of this root computes more of it, unless `gone`.
   Taken take(const PrefixRoot& root, SequenceId sequence, uint32_t own, const SequenceHistory& rows,
@@ -87,14 +87,14 @@ class PrefixCache {
   // step has ended.
   void put(const PrefixRoot& root, SequenceId sequence, const SequenceHistory& rows,
            const StageRange& range);
-  // Frees a page that only the cache holds; false where there is none.
+  // Frees a page that only the cache holds; false if there is none.
   bool evict_one();
-  // Lets go of all pages of a root, of owners that are not to be kept.
+  // Lets go of all pages of a root, or of the owners that `keeps` rejects.
   void forget(const PrefixRoot& root);
   void keep_owners(const std::function<bool(const std::string& owner)>& keeps);
 
-  size_t pages();               // that it holds
-  uint64_t taken_rows() const;  // so far, as those below
+  size_t pages();               // held pages
+  uint64_t taken_rows() const;  // in total, like evicted()
   uint64_t evicted() const;
 
  private:
@@ -113,29 +113,29 @@ class PrefixCache {
   struct Owner {
     std::string name;
     std::map<std::string, Root> roots;  // by salt
-    List lists[2];                      // of pages: those never taken, and the others
+    List lists[2];                      // its pages: first the ones never taken
     size_t nodes() const { return lists[0].size + lists[1].size; }
   };
   struct Key {
     Root* root = nullptr;
     uint32_t parent = kNone;  // the node of the page before it
-    uint16_t phases = 0;      // a bit for each id; 0 where they are alike
+    uint16_t phases = 0;      // a bit for each id; 0 if the phases are alike
     Ids ids = {};
     bool operator==(const Key&) const = default;
   };
   struct Node {
-    Key key;  // without a root: there is no such node
+    Key key;  // without a root: an unused node
     StageRange range = {};
     uint32_t page = 0;
     uint32_t children = 0;
-    uint32_t next = kNone;  // of its bucket
+    uint32_t next = kNone;  // next in its bucket
     uint32_t older = kNone, newer = kNone;
     uint32_t used = 0;  // seconds since the cache began
-    bool hit = false;   // somebody took it
+    bool hit = false;   // taken before
   };
   static_assert(sizeof(Node) + 2 * sizeof(uint32_t) <= kNodeBytes);
 
-  // With the lock held:
+  // Called with the lock held:
   void refresh();
   Root& open_root(const PrefixRoot& name);
   void close_if_empty(Root& root);
@@ -160,10 +160,10 @@ class PrefixCache {
 
   KvPages& pages_;
   const Options options_;
-  const size_t most_;  // nodes
+  const size_t most_;  // nodes at most
   const Time began_;
   const uint64_t seed_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   uint64_t generation_;
   std::map<std::string, Owner> owners_;

@@ -9,9 +9,9 @@
 namespace split {
 namespace {
 
-constexpr uint64_t kPositions = 4096;  // a text's limit where the room is not measured
+constexpr uint64_t kPositions = 4096;  // a text's limit if the room is not measured
 
-// Bytes of this machine's memory that weights leave, without the eighth that
+// Bytes of this machine's memory beside the weights, the eighth included that
 // memory_left_for_requests() leaves aside.
 uint64_t memory_beside(const TextRoom& room, const SystemFiles& files) {
   const uint64_t granted = granted_memory(files);

@@ -24,7 +24,7 @@ constexpr int kChannels = 96, kHeads = 3;  // whole tiles of 16, and heads of 32
 struct Case {
   std::string name;
   Tensor y;
-  double error;  // of an element, relative to the largest
+  double error;  // an element's, relative to the largest
   DType cache = DType::kF32;
   bool units = false;  // where the device has matrix units
 };
@@ -41,7 +41,7 @@ std::vector<Case> cases() {
     return is_quantised(dtype) ? transpose(weight("w", dtype, {160, kChannels}))
                                : weight("w", dtype, {kChannels, 160});
   };
-  // Halves where matrix units round activations, or the CPU these and quantised weights.
+  // kHalf: matrix units round activations to halves, the CPU to bf16, both by quantised weights.
   constexpr double kFloat = 1e-4, kHalf = 1e-2;
   std::vector<Case> all;
   all.push_back(
@@ -133,7 +133,7 @@ class Loaded {
     executable_ = device.load(program, *workspace_, bindings);
   }
 
-  // "y" of the last of `steps`, each so many rows that follow one another.
+  // Returns "y" of the last of `steps`, consecutive steps of so many rows each.
   std::vector<float> run(Phase phase, const std::vector<uint32_t>& steps) {
     std::vector<float> y;
     uint32_t past = 0;
@@ -198,7 +198,7 @@ void self_test(Device& device) {
     bool wide;
     std::unique_ptr<Loaded> here, there;
   };
-  // All are loaded before the first runs: pipelines are made side by side.
+  // All are loaded before the first runs, so that pipelines are made in parallel.
   std::vector<Pair> pairs;
   for (const Case& test : cases()) {
     if (!device.supports_kv(test.cache)) continue;
@@ -211,7 +211,7 @@ void self_test(Device& device) {
   device.settle();
   for (const Pair& pair : pairs) {
     const Phase phase = pair.wide ? Phase::kGenerate : Phase::kPrompt;
-    // Steps of many rows and of few, the latter over keys that are there.
+    // Steps of many rows and of few, the latter over earlier keys.
     for (const std::vector<uint32_t>& steps :
          {std::vector<uint32_t>{kMostRows}, std::vector<uint32_t>{20, 1},
           std::vector<uint32_t>{20, 5}}) {

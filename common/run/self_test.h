@@ -1,4 +1,4 @@
-// Whether a device computes what it should: drivers have been seen that do not.
+// Tests whether a device computes correctly: some drivers do not.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +13,10 @@ namespace split {
 // Error(kDevice): which kernel, by how much.
 void self_test(Device& device);
 
-// `device`, tested unless it is the CPU's, a software one, or known to be good: a device that
-// passes is remembered under `folder`, when there is one, as long as its driver and kernels stay. A
-// device that fails is named in a warning and the CPU takes its place, or with anything but "auto"
-// in `options` it is Error(kDevice).
+// Returns `device`, tested unless it is the CPU's, a software one, or known to be good: a device
+// that passes is remembered under `folder`, if there is one, until its driver or kernels change. A
+// device that fails is named in a warning and the CPU takes its place, or it is Error(kDevice) if
+// `options` name anything but "auto".
 std::unique_ptr<Device> tested(std::unique_ptr<Device> device, const DeviceOptions& options,
                                const std::optional<std::filesystem::path>& folder);
 

@@ -11,12 +11,12 @@
 namespace split {
 namespace {
 
-// Names of sentence-transformers before version 6, "pooling_mode_" before them, and from there on.
+// Names in sentence-transformers, before version 6 behind "pooling_mode_", and since then.
 struct ModeName {
   PoolMode mode;
   std::string_view flag, word;
 };
-// In the order in which they stand side by side.
+// In the order of their parts in an embedding.
 constexpr ModeName kModes[] = {
     {PoolMode::kCls, "cls_token", "cls"},
     {PoolMode::kMax, "max_tokens", "max"},
@@ -53,7 +53,7 @@ bool is_true(const Json& json, const std::string& key) {
   return value != nullptr && value->is_boolean() && value->get<bool>();
 }
 
-// A whole number above 0; above all others where it is a float, as transformers writes "any".
+// A whole number above 0; a float, as transformers writes "any", is above all others.
 std::optional<uint32_t> length_at(const Json& json, const char* key) {
   const Json* const value = json.find(key);
   if (value == nullptr || !value->is_number()) return std::nullopt;
@@ -150,7 +150,7 @@ void Sentences::read_modules(const std::string& text, const ReadFile& file, File
     if (type == nullptr || path == nullptr) refuse(kModules, "expected a type and a path of each");
     const std::string word = last_word(type->text());
     const std::string config = path->text() + "/config.json";
-    if (std::exchange(normalizes_, false)) modules_.push_back({});  // one that is not the last
+    if (std::exchange(normalizes_, false)) modules_.push_back({});  // not the last
     if (word == "Transformer" && !transformer) {
       transformer = true;
       if (!path->text().empty()) refuse(kModules, "expected the Transformer at the path \"\"");
@@ -250,7 +250,7 @@ Sentences::Dense Sentences::read_dense(const std::string& path, const ReadFile& 
   return dense;
 }
 
-// The classifier of a ...ForSequenceClassification: on the first row, or on the mean where
+// Reads the classifier of a ...ForSequenceClassification: on the first row, or on the mean if
 // config.json says so, a dense layer and one that gives the score. A ModernBERT norms between them.
 void Sentences::read_classifier(const ReadFile& file, Files names) {
   const Json config = object_of(file("config.json"), "config.json");
@@ -259,7 +259,7 @@ void Sentences::read_classifier(const ReadFile& file, Files names) {
   }
   const FloatsFile floats(file, kClassifierFile);
   const bool modern = floats.has("head.dense.weight");
-  const bool own = floats.has("classifier.out_proj.weight");  // RoBERTa's
+  const bool own = floats.has("classifier.out_proj.weight");  // named as in RoBERTa
   const std::string last = own ? "classifier.out_proj" : "classifier";
   const auto dense = [&](const std::string& name, size_t outputs, const char* activation) {
     const auto rows = static_cast<int64_t>(outputs), columns = static_cast<int64_t>(channels_);

@@ -1,8 +1,8 @@
-// How a model makes one embedding of a text: what stands before the text, how many tokens it may
-// have, and how the final states of its tokens are pooled, multiplied (Dense) and scaled to unit
-// length. Read from the files that sentence-transformers writes (modules.json, 1_Pooling ...). A
-// reranker makes one score of a query and a document likewise, by its classifier. Computed on the
-// host, sums in doubles. Knows no device and no socket.
+// How a model makes one embedding of a text: the prompt before the text, its most tokens, and how
+// the final states of its tokens are pooled, multiplied (Dense) and scaled to unit length. Read
+// from the files of sentence-transformers (modules.json, 1_Pooling ...). A reranker makes one score
+// of a query and a document, by its classifier. Computed on the host, sums in doubles. Knows no
+// device and no socket.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace split {
 
-// One of the ways to pool; several stand side by side.
+// Ways to pool; an embedding may have several, side by side.
 enum class PoolMode : uint8_t { kCls, kMax, kMean, kMeanSqrtLength, kWeightedMean, kLast };
 std::string_view pool_mode_name(PoolMode mode);
 
@@ -28,15 +28,15 @@ void to_unit_length(std::span<float> values);
 // The mean over the rows of [rows, C].
 std::vector<float> mean_row(std::span<const float> rows, size_t channels);
 
-// The ids of a text, and whether it lost some; of a pair where its second text begins, if that has
-// a type of its own.
+// The ids of a text, and whether some were cut; for a pair, where its second text begins if that
+// has a type of its own.
 struct SentenceIds {
   std::vector<int32_t> ids;
   bool truncated = false;
   uint32_t second = 0;
 };
 
-// A text that has more tokens than the model takes, and is not to be cut.
+// A text has more tokens than the model takes, and is not to be cut.
 struct InputTooLong : Error {
   InputTooLong(size_t most, size_t got)
       : Error(ErrorKind::kInput, cat("expected at most ", most, " tokens, got ", got), "input") {}
@@ -48,12 +48,12 @@ class Sentences {
   using Files = std::span<const std::string>;
   using ReadFile = std::function<std::string(const std::string& name)>;
 
-  // Without modules.json: the mean, scaled to unit length. Throws Error(kInput) that names the file
-  // and the field for a module that is not known.
+  // Reads the modules; without modules.json: the mean, scaled to unit length. Throws Error(kInput)
+  // that names the file and the field for an unknown module.
   static Sentences read(Files names, const ReadFile& file, const ModelConfig& config);
   // Whether the model was made for this: an encoder, or one with modules.json.
   bool meant() const { return meant_; }
-  // Whether what it makes is the score of a pair.
+  // Whether it scores pairs.
   bool ranks() const { return ranks_; }
 
   // Numbers in an embedding.
@@ -63,25 +63,25 @@ class Sentences {
   const std::vector<PoolMode>& modes() const { return modes_; }
   uint32_t max_tokens() const { return max_tokens_; }
   const std::map<std::string, std::string, std::less<>>& prompts() const { return prompts_; }
-  // Put before a text: of this name, or the model's default. Throws Error(kInput) that lists the
-  // names for one that is not known.
+  // The prompt before a text: by this name, or the model's default. Throws Error(kInput) that lists
+  // the names for an unknown one.
   const std::string& prompt(const std::optional<std::string>& name) const;
 
-  // The ids of a text with the tokens that the tokenizer adds. One that is too long is cut, its
+  // The ids of a text with the tokens that the tokenizer adds. A text that is too long is cut, its
   // closing tokens kept, or else refused by InputTooLong.
   SentenceIds encode(const Tokenizer* tokenizer, std::string_view text, bool truncate,
                      MemoryShare* memory = nullptr) const;
-  // The ids of a query and a document, which are without added tokens: a pair that is too long
-  // loses tokens of the longer one until both are as long, then of both, or is refused likewise.
-  // Throws Error(kInput) where the query leaves no room for a document.
+  // The ids of a query and a document, given without added tokens: a pair that is too long loses
+  // tokens of the longer one until both are as long, then of both, or throws InputTooLong. Throws
+  // Error(kInput) if the query leaves no room for a document.
   SentenceIds pair(const Tokenizer& tokenizer, std::span<const int32_t> query,
                    std::span<const int32_t> document, bool truncate) const;
-  // Bounds ids that somebody made.
+  // Bounds ids that a client made.
   SentenceIds bounded(std::vector<int32_t> ids, bool truncate, size_t closing = 1) const;
 
   // The point whose rows are pooled.
   Point point() const { return point_; }
-  // The embedding of a text's rows [tokens, C]; not scaled at the end unless it is asked for.
+  // The embedding of a text's rows [tokens, C]; not scaled at the end unless asked for.
   std::vector<float> pool(std::span<const float> rows, bool normalize) const;
 
   // For a model's description: {"modes", "normalize", "dense"}.
@@ -93,7 +93,7 @@ class Sentences {
     std::vector<float> weight, bias;  // [outputs, inputs]; bias may be empty
     std::string activation;           // "Identity", "Tanh" ...
   };
-  // Behind the pooling: one of these, else a scaling.
+  // A step after the pooling: one of these, else a scaling.
   struct Module {
     std::optional<Dense> dense = {};
     std::vector<float> norm = {};  // the weight of a LayerNorm without a bias
@@ -109,7 +109,7 @@ class Sentences {
   size_t channels_ = 0;
   Point point_;
   std::vector<PoolMode> modes_{PoolMode::kMean};
-  std::vector<Module> modules_;  // but for a scaling at the end
+  std::vector<Module> modules_;  // without a scaling at the end
   bool normalizes_ = true;
   uint32_t max_tokens_ = 0;
   std::map<std::string, std::string, std::less<>> prompts_;

@@ -84,7 +84,7 @@ bool Sessions::evict_one(const Batcher& batcher) {
   const auto group = batchers_.find(&batcher);
   if (group == batchers_.end()) return false;
   Session::Order& idle = group->second.idle;
-  // A device that was lost took the rows of all: each is looked at once until it has some again.
+  // A lost device took all sessions' rows: each is looked at once until it has rows again.
   while (!idle.empty() && batcher.pages().length(idle.front()->sequence) == 0) {
     ++looked_;
     idle.front()->of_batcher_.leave();
@@ -100,8 +100,8 @@ bool Sessions::with(const SessionName& name, const std::function<void(Session&)>
   leave(*session);
   const uint64_t ticket = session->next_ticket_++;
   turn_.wait(lock, [&] { return session->serving_ == ticket; });
-  // A session that another step's client removed while this one waited is still here: remove()
-  // takes a ticket too.
+  // A session that another client removed while this step waited is still here: remove() takes a
+  // ticket too.
   const auto still = sessions_.find(name);
   const bool there = still != sessions_.end() && still->second == session;
   lock.unlock();

@@ -1,6 +1,6 @@
 // The sequences that clients hold between requests: a session is a range of points of one model and
-// its KV. Steps of one session run one at a time, in order of arrival. Idle sessions give way,
-// least recently used first, when pages run out; their clients replay. Knows no HTTP.
+// its KV cache. Steps of one session run one at a time, in order of arrival. Idle sessions are
+// evicted, least recently used first, when pages run out; their clients replay. Knows no HTTP.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@
 
 namespace split {
 
-// A session's name belongs to its owner: what one owner names means nothing to another.
+// A session's name belongs to its owner: another owner's equal name is another session.
 struct SessionName {
   SessionName(std::string id, std::string owner = {})
       : owner(std::move(owner)), id(std::move(id)) {}
-  std::string owner, id;  // in this order: those of one owner are together
+  std::string owner, id;  // in this order: an owner's sessions are adjacent
   auto operator<=>(const SessionName&) const = default;
 };
 
@@ -32,7 +32,7 @@ struct SessionReceipt {
   uint64_t steps = 0;
   uint64_t layer_rows = 0;  // rows times layers computed (Shard::layer_rows)
   double queue_ms = 0, compute_ms = 0;
-  double share_ms = 0;                   // of the steps' time, by its part of their layer-rows
+  double share_ms = 0;                   // the steps' time in proportion to its layer-rows
   uint64_t bytes_in = 0, bytes_out = 0;  // bodies
 };
 
@@ -42,19 +42,19 @@ struct Session {
   StageRange range;
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
-  SequenceHistory history;  // its rows, and perhaps more that were there; none of hidden states
-  std::optional<PrefixRoot> root;  // whose rows it takes and leaves; none: nobody's
-  std::optional<int> can;  // the lowest cut that its edge could go on from, where it said so
-  bool moved = false;      // its edge sent rows that another session had
+  SequenceHistory history;         // its rows, and perhaps lost ones; hidden states leave none
+  std::optional<PrefixRoot> root;  // where it takes and leaves cached rows; none: nowhere
+  std::optional<int> can;          // the lowest cut that its edge could go on from, if it said so
+  bool moved = false;              // its edge sent rows that another session had
   SessionReceipt receipt;
 
   explicit Session(SessionName name) : name(std::move(name)) {}
 
  private:
   friend class Sessions;
-  // Sessions that nobody uses or waits for, those used longest ago first.
+  // Sessions without a user or a waiter, least recently used first.
   using Order = std::list<Session*>;
-  // Its node in an order, or beside it: to go in and out allocates nothing and takes constant time.
+  // Its node in an order, or beside it: entering and leaving allocate nothing, in constant time.
   struct Place {
     explicit Place(Session* session) : beside(1, session), node(beside.begin()) {}
     void enter(Order& other) {
@@ -78,41 +78,41 @@ class Sessions {
  public:
   enum class Put { kCreated, kExists, kConflict, kOwnerFull };
 
-  // At most `limit` sessions; a new one beyond it takes the place of the least recently used idle
-  // one. An owner's own limit is harder, so that its clients take turns and do not chase each other
-  // out: there only one that was idle for `abandoned` gives way.
+  // At most `limit` sessions; a new one beyond it replaces the least recently used idle one. An
+  // owner's own limit is harder, so that its clients take turns and do not chase each other out:
+  // there only one that was idle for `abandoned` is evicted.
   explicit Sessions(size_t limit, std::chrono::milliseconds abandoned = std::chrono::seconds(30))
       : limit_(limit), abandoned_(abandoned) {}
   ~Sessions();
 
-  // `most`: sessions of this owner; 0: no limit. `root`: of a new one. Throws Error(kBusy) when all
-  // `limit` sessions are in use.
+  // `most`: sessions of this owner; 0: no limit. `root`: a new session's. Throws Error(kBusy) when
+  // all `limit` sessions are in use.
   Put put(const SessionName& name, const std::string& model, const StageRange& range,
           Batcher& batcher, size_t most = 0, std::optional<PrefixRoot> root = {});
-  // False when there is none. Waits for its steps to end.
+  // Waits for its steps to end. Returns false if there is no such session.
   bool remove(const SessionName& name);
-  // Frees the pages of the least recently used idle session of `batcher`; false when there is none.
+  // Frees the pages of the least recently used idle session of `batcher`; false if there is none.
   bool evict_one(const Batcher& batcher);
 
-  // Calls `use` with the session, alone with it; false when there is none.
+  // Calls `use` with the session, alone with it; false if there is none.
   bool with(const SessionName& name, const std::function<void(Session&)>& use);
 
   bool has(const SessionName& name) const;
   size_t size() const;
   size_t size_of(const Batcher& batcher) const;
   uint64_t evicted() const { return evicted_; }
-  // At how many sessions it looked to make room: at one that gives way, however many there are, and
-  // once at one that lost its rows to another cause.
+  // Sessions looked at to make room: one for each eviction, however many there are, and one for
+  // each that had lost its rows otherwise.
   uint64_t looked() const { return looked_; }
 
  private:
   using Map = std::map<SessionName, std::shared_ptr<Session>>;
-  // Those of one owner, or of one batcher: of this only those with rows are in order.
+  // The sessions of one owner or batcher; for a batcher, only sessions with rows are in `idle`.
   struct Group {
     size_t sessions = 0;
     Session::Order idle;
   };
-  // With the lock held:
+  // Called with the lock held:
   void enter(Session& session);
   static void leave(Session& session);
   void erase(Map::iterator at);
@@ -125,7 +125,7 @@ class Sessions {
   std::map<std::string, Group, std::less<>> owners_;
   std::map<const Batcher*, Group> batchers_;
   Session::Order idle_;
-  Map sessions_;  // ends before the orders that its sessions are in
+  Map sessions_;  // destroyed before the orders that its sessions are in
   uint64_t evicted_ = 0, looked_ = 0;
 };
 

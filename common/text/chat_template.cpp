@@ -15,14 +15,14 @@ void pay(MemoryShare* memory, uint64_t bytes) {
   if (memory != nullptr) memory->take(bytes);
 }
 
-// A text with breaks; what it had is freed.
+// Returns the text with breaks; frees the text it had.
 std::string broken(std::string text, const Tokenizer& tokenizer, MemoryShare* memory) {
-  constexpr uint64_t kGrown = 4;  // bytes of each, at most: with a break, in a string that doubles
+  constexpr uint64_t kGrown = 4;  // bytes for each, at most: with a break, in a string that doubles
   if (text.size() >= sizeof(std::string) / 2) pay(memory, kGrown * text.size());
   return tokenizer.broken(text);
 }
 
-// Every text in `value`, names of members too, with breaks in it.
+// Breaks every text in `value`, names of members too.
 Json broken(Json value, const Tokenizer& tokenizer, MemoryShare* memory) {
   if (value.is_string()) return Json(broken(value.take_text(), tokenizer, memory));
   if (value.is_array()) {
@@ -39,7 +39,7 @@ Json broken(Json value, const Tokenizer& tokenizer, MemoryShare* memory) {
   return Json(std::move(members));
 }
 
-// Parts of content that are text alone, as one text; templates know either, but not all know both.
+// Joins parts of content that are text alone: templates know texts or parts, not all know both.
 Json joined(Json content, MemoryShare* memory) {
   if (!content.is_array()) return content;
   size_t bytes = 0;
@@ -56,7 +56,7 @@ Json joined(Json content, MemoryShare* memory) {
   return Json(std::move(text));
 }
 
-// Templates want arguments as an object, and write text as JSON text within JSON text.
+// Parses text arguments: templates want an object, and write text as JSON text within JSON text.
 void parse_arguments(Json& call, MemoryShare* memory) {
   const Json* function = call.find("function");
   const Json* arguments = function == nullptr ? nullptr : function->find("arguments");
@@ -64,7 +64,7 @@ void parse_arguments(Json& call, MemoryShare* memory) {
   try {
     Json object = parse_json(arguments->text(), kMostDepth - 8, "arguments", memory);
     if (object.is_object()) call["function"]["arguments"] = std::move(object);
-  } catch (const Error& error) {  // the template takes it as it is
+  } catch (const Error& error) {  // the template takes text as it is
     if (error.kind() != ErrorKind::kInput) throw;
   }
 }
@@ -79,7 +79,7 @@ Json message_of(Json message, bool knows_developer, MemoryShare* memory) {
       for (Json& call : calls) parse_arguments(call, memory);
       value = std::move(calls);
     }
-    // A template that does not know OpenAI's newer word for "system" would leave the message out.
+    // A template without OpenAI's newer word for "system" would leave the message out.
     if (name == "role" && !knows_developer && value == "developer") value = "system";
   }
   return Json(std::move(members));
@@ -94,7 +94,7 @@ Json messages_of(Json given, bool knows_developer, MemoryShare* memory) {
   return Json(std::move(messages));
 }
 
-// Bytes of what messages say.
+// Bytes of the messages' content.
 size_t content_bytes(const Json& messages) {
   size_t bytes = 0;
   const auto add = [&](const Json* text) {
@@ -110,7 +110,7 @@ size_t content_bytes(const Json& messages) {
   return bytes;
 }
 
-// Refuses what cannot be so few tokens, before more is made of it.
+// Refuses text that is more than `most` tokens for certain, before anything is made of it.
 void check_bytes(size_t bytes, const Tokenizer& tokenizer, size_t most) {
   if (tokenizer.may_shorten() || bytes / tokenizer.longest() <= most) return;
   throw Error(ErrorKind::kInput,
@@ -144,7 +144,7 @@ std::string cut_behind(std::string text, const std::optional<std::string>& conte
   return text;
 }
 
-// Refuses what is no template.
+// Throws for text that is no template.
 void expect_jinja(std::string_view text) {
   if (text.find("{{") != text.npos || text.find("{%") != text.npos) return;
   constexpr std::string_view kRole = "{role}", kContent = "{content}";

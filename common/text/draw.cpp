@@ -38,7 +38,7 @@ std::vector<float> block_maxima(std::span<const float> values) {
 // e^x for x <= 0, to 1e-7 of it; 0 below -87. 2^k e^r with |r| <= ln 2 / 2, in operations that a
 // compiler makes vectors of and that give the same bits everywhere.
 float exponential(float x) {
-  constexpr float kWhole = 12583039.0f;  // 1.5 * 2^23 + 127: of the sum the low bits are k + 127
+  constexpr float kWhole = 12583039.0f;  // 1.5 * 2^23 + 127: the sum's low bits are k + 127
   const float c = x < -87.0f ? -87.0f : x;
   const float shifted = c * 1.442695041f + kWhole;
   const float k = shifted - kWhole;
@@ -52,8 +52,8 @@ float exponential(float x) {
   return x < -87.0f ? 0.0f : y;
 }
 
-// The first whose weight takes the running sum, from `sum` on, above `target`; else the last that
-// weighs anything, or none.
+// Returns the first index whose weight takes the running sum, from `sum` on, above `target`; else
+// the last one with a weight, or none.
 template <typename Weight>
 size_t reaching(size_t count, double sum, double target, const Weight& weight) {
   size_t found = count;
@@ -89,7 +89,7 @@ void each_within(std::span<const uint16_t> buckets, size_t first, size_t count,
 
 std::vector<Candidate> best_of(std::span<const float> values, size_t count) {
   if (count == 0) return {};
-  // Few of many values reach what so many blocks do.
+  // Few of many values reach the least of so many blocks' maxima.
   const std::vector<float> maxima = block_maxima(values);
   float floor = -std::numeric_limits<float>::infinity();
   if (count < maxima.size()) {
@@ -145,12 +145,12 @@ size_t draw_from_all(const TokenMasses& weights, double uniform) {
          reaching(part.size(), before, target, [&](size_t i) { return double{part[i]}; });
 }
 
-// Values fall into buckets, each a sixty-fourth of e's exponent below the one before. Buckets are
-// summed some at a time until they weigh enough; only those in which the fewest end and in which
-// the draw lies are sorted.
+// Sorts values into buckets, each a sixty-fourth of e's exponent below the one before. Sums
+// buckets, some at a time, until they weigh enough; sorts only the buckets in which the fewest end
+// and in which the draw lies.
 size_t draw_from_top(std::span<const float> values, float best, double temperature,
                      const TokenMasses& weights, double top_p, double uniform) {
-  constexpr size_t kBuckets = 2048, kAtOnce = 256;  // the last has all that is lighter
+  constexpr size_t kBuckets = 2048, kAtOnce = 256;  // the last one has all lighter values
   const auto scale =
       static_cast<float>(std::min<double>(std::numeric_limits<float>::max(), 64 / temperature));
   std::vector<uint16_t> buckets(values.size());
@@ -176,8 +176,8 @@ size_t draw_from_top(std::span<const float> values, float best, double temperatu
     return double{weights.each[static_cast<size_t>(c.index)]};
   };
 
-  // The bucket in which the fewest end, those of it, and what all weigh. Where rounding keeps the
-  // sum from what is wanted, that is all of the last.
+  // The bucket in which the fewest end, its values, and the weight of all. Where rounding keeps the
+  // sum below the target, these are all of the last.
   const double wanted = top_p * weights.total;
   size_t end = 0;
   double before = 0;

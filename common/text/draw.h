@@ -1,6 +1,5 @@
-// Finds what the sampler draws from: the best of many values, the weights of all, and the index at
-// a number of [0, 1). Values are logits in the order of their ids; of equal ones the smaller index
-// is better.
+// The sampler's draws: the best of many values, the weights of all, and the index at a number of
+// [0, 1). Values are logits in the order of their ids; among equals the smaller index is better.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ struct Candidate {
 };
 
 // Larger values first, smaller ids first among equals: a total order, so that no result depends on
-// a sort's moods.
+// the sort.
 inline constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
   return a.value != b.value ? a.value > b.value : a.index < b.index;
 };
@@ -25,7 +24,7 @@ inline constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
 std::vector<Candidate> best_of(std::span<const float> values, size_t count);
 
 // Weighs each value against the best, e^((value - best) / temperature) to 1e-7 of it (0 below
-// e^-87), and the sums of each kBlockIds of them and of all. The same bits on any machine.
+// e^-87), and sums each kBlockIds of them and all. Gives equal bits on any machine.
 struct TokenMasses {
   TokenMasses(std::span<const float> values, float best, double temperature);
 
@@ -35,9 +34,9 @@ struct TokenMasses {
 };
 inline constexpr size_t kBlockIds = 128;
 
-// The index at `uniform` of all weights, in order.
+// Returns the index at `uniform` of all weights, in order.
 size_t draw_from_all(const TokenMasses& weights, double uniform);
-// The index at `uniform` of the fewest best whose weights reach top_p of their sum, best first.
+// Returns the index at `uniform` of the fewest best that weigh top_p of the sum, best first.
 size_t draw_from_top(std::span<const float> values, float best, double temperature,
                      const TokenMasses& weights, double top_p, double uniform);
 

@@ -9,14 +9,14 @@
 namespace split {
 namespace {
 
-// More than any schema that somebody wrote.
+// More than any schema written by hand.
 constexpr size_t kMostRules = 1 << 15, kMostSymbols = 1 << 17;
-// A rule and where its alternatives begin, and a symbol, while their vectors grow; a text is copied
-// into sequences first.
+// Bytes of a rule with its alternatives, and of a symbol, while their vectors grow; texts are first
+// copied into sequences.
 constexpr size_t kRuleBytes = 128, kSymbolBytes = 24, kLiteralBytes = 48;
 constexpr size_t kDeepStack = 150;  // three for each object or list around
-// Words of 4 bytes that a place takes: those of its stacks, and so many for each of them; and how
-// many steps may be gone for them.
+// Limits of a place: words of 4 bytes for its stacks, kStackWords of them for each stack, and steps
+// to find them.
 constexpr size_t kMostWords = 1 << 14, kStackWords = 8, kMostExpansions = 1 << 14;
 
 [[noreturn]] void refuse(std::string_view what) {
@@ -65,7 +65,7 @@ Grammar::Symbol Grammar::bytes(const ByteSet& set) {
 }
 
 Grammar::Sequence Grammar::literal(std::string_view text) {
-  // Many texts that fit alone would take more than all symbols together before they are added.
+  // Many texts that each fit would exceed all symbols together before they are added.
   if (literals_ + text.size() >= most_.literals) refuse_size();
   literals_ += text.size();
   pay(text.size() * kLiteralBytes);
@@ -84,9 +84,9 @@ struct Grammar::Wave {
   size_t words = 0, expansions = 0;
 };
 
-// Adds the stacks that begin with bytes, or are empty, in the order of the alternatives. Where a
-// rule is the last of a sequence, its end is not kept below it, so that a list of any length takes
-// a stack of one.
+// Adds the stacks that begin with bytes, or are empty, in the order of the alternatives. The end of
+// a rule that is the last of a sequence is not kept below it, so that a list of any length takes a
+// stack of one.
 void Grammar::expand(Stack stack, Wave& wave) const {
   std::vector<Stack> ahead = {std::move(stack)};
   while (!ahead.empty() && wave.words < kMostWords && wave.expansions++ < kMostExpansions) {
@@ -155,7 +155,7 @@ TokenGrammar::State TokenGrammar::after(const State& state, int32_t id) const {
 }
 
 size_t TokenGrammar::bytes_of(const State& state) {
-  constexpr size_t kNodeBytes = sizeof(Node) + 96;  // and its place in a map
+  constexpr size_t kNodeBytes = sizeof(Node) + 96;  // with its place in a map
   size_t bytes = kNodeBytes;
   for (const Grammar::Stack& stack : state)
     bytes += (stack.size() + kStackWords) * sizeof(uint32_t);
@@ -173,9 +173,9 @@ uint32_t TokenGrammar::node_of(State state) const {
   return at->second;
 }
 
-// Most bytes lead where many others do, the letters of a string for one.
+// Most bytes lead where many others do, a string's letters for example.
 uint32_t TokenGrammar::next(uint32_t node, uint8_t byte) const {
-  Node& from = nodes_[node - 2];  // a deque's places stay
+  Node& from = nodes_[node - 2];  // a deque's elements stay
   if (from.next[byte] != Node::kUnknown) return from.next[byte];
   const uint32_t to = node_of(grammar_.after(*from.state, byte));
   const ByteSet alike = grammar_.alike(*from.state, byte);
@@ -186,7 +186,7 @@ uint32_t TokenGrammar::next(uint32_t node, uint8_t byte) const {
 }
 
 // Whether the mask that is being made may look at this place: once for all tokens that lead there.
-// A mask is the same whatever others have left.
+// A mask does not depend on earlier ones.
 bool TokenGrammar::look_at(uint32_t node, size_t& left) const {
   Node& at = nodes_[node - 2];
   if (std::exchange(at.mask_number, mask_number_) == mask_number_) return true;
@@ -195,13 +195,13 @@ bool TokenGrammar::look_at(uint32_t node, size_t& left) const {
   return left > 0;
 }
 
-// Goes through the tokens in the order of their bytes: a beginning that several share is looked at
-// once, and none behind one that leads nowhere.
+// Goes through the tokens in the order of their bytes: a shared beginning is looked at once, and no
+// token behind a dead one.
 std::vector<uint8_t> TokenGrammar::look(uint32_t start) const {
   std::vector<uint8_t> allowed(static_cast<size_t>(tokenizer_.size()), 0);
-  std::vector<uint32_t> at(tokenizer_.longest() + 1);  // behind so many bytes of the token before
+  std::vector<uint32_t> at(tokenizer_.longest() + 1);  // nodes of the token before, by bytes
   at[0] = start;
-  uint32_t live = 0;  // so many of its bytes lead somewhere
+  uint32_t live = 0;  // bytes of it with a live node
   size_t left = kMostBytes / 2;
   ++mask_number_;
   const Tokenizer::ByBytes& all = tokenizer_.by_bytes();

@@ -55,7 +55,7 @@ size_t contraction(std::string_view text) {
   return two == "re" || two == "ve" || two == "ll" ? 3 : 0;
 }
 
-// The same in any case, and with U+017F, whose capital is S: 's 't 're 've 'm 'll 'd of (?i:...).
+// Matches (?i:'s|'t|'re|'ve|'m|'ll|'d), with U+017F, whose capital is S.
 size_t contraction_of_any_case(std::string_view text) {
   if (text.size() < 2 || text[0] != '\'') return 0;
   if (text.substr(1).starts_with("\u017F")) return 3;
@@ -68,7 +68,7 @@ size_t contraction_of_any_case(std::string_view text) {
   return two ? 3 : 0;
 }
 
-// Where the characters of `kind` from `at` on end; `last` becomes where the last of them starts.
+// The end of the run of `kind` from `at` on; `last` becomes the start of its last character.
 size_t run_end(std::string_view text, size_t at, CharClass kind, size_t* last = nullptr) {
   while (at < text.size()) {
     const Char c = char_at(text, at);
@@ -94,7 +94,7 @@ size_t gpt2_piece(std::string_view text) {
     }
   }
   const CharClass kind = c.kind;
-  size_t last = at;  // where the run's last character starts
+  size_t last = at;  // start of the run's last character
   while (true) {
     last = at;
     at += c.length;
@@ -102,8 +102,8 @@ size_t gpt2_piece(std::string_view text) {
     c = char_at(text, at);
     if (c.kind != kind) break;
   }
-  // Spaces before something else leave their last one to it, unless there is only one:
-  // \s+(?!\S)|\s+. A digit is no neighbour where digits were cut out before.
+  // Spaces before other text leave their last one to it, unless there is only one: \s+(?!\S)|\s+. A
+  // digit is no neighbour if digits were cut out before.
   if (kDigits && c.kind == CharClass::kNumber) return at;
   return kind == CharClass::kSpace && last > 0 ? last : at;
 }

@@ -1,5 +1,5 @@
 // The pre-tokenizers of byte-level BPE: cut a text into the pieces that merges never cross, exactly
-// as the patterns below do, in one pass and without a regular expression engine. A byte that is not
+// by the patterns below, in one pass and without a regular expression engine. A byte that is not
 // UTF-8 counts as a character that is neither letter, number nor space. The tables are Unicode 14:
 // a letter assigned later is not one here.
 #pragma once
@@ -34,7 +34,7 @@ size_t white_length(std::string_view text);
 size_t length_stripped(std::string_view text);
 
 // The length in bytes of the first piece of `text`, which must not be empty. The next piece starts
-// where it ends; what came before a piece never matters.
+// at its end; text before a piece never matters.
 size_t first_piece(std::string_view text, Cut cut = Cut::kGpt2);
 
 }  // namespace split

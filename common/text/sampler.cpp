@@ -17,7 +17,7 @@ template <typename... Args>
   throw Error(ErrorKind::kInput, cat("[sampler] ", what...));
 }
 
-// Not the asker's fault: the model's weights or the machine that computed.
+// Fails for the model's weights or the machine that computed, not for the request.
 [[noreturn]] void fail_not_finite(float logit, size_t id) {
   throw Error(ErrorKind::kIntegrity,
               cat("[sampler] logits: expected finite numbers, got ", logit, " for id ", id));
@@ -25,7 +25,7 @@ template <typename... Args>
 
 void check_logits(std::span<const float> logits) {
   if (logits.empty()) fail("logits: expected at least one, got none");
-  constexpr uint32_t kSpecial = 0x7f800000;  // the exponent of what is no number
+  constexpr uint32_t kSpecial = 0x7f800000;  // the exponent of NaN and infinity
   uint32_t special = 0;
   for (const float logit : logits) {
     special |= (std::bit_cast<uint32_t>(logit) & kSpecial) == kSpecial ? 1u : 0u;
@@ -42,8 +42,8 @@ void check_id(std::span<const float> logits, int32_t id, const char* where) {
   }
 }
 
-// Candidates in order of id: values[i] belongs to ids[i], or to id i where there are no ids. An
-// index stands for an id below, so that of equal values the smaller index is the better.
+// Candidates in order of id: values[i] belongs to ids[i], or to id i without ids. Indices stand for
+// ids below, so that of equal values the smaller index is the better.
 struct Candidates {
   std::span<const float> values;
   std::span<const int32_t> ids;
@@ -74,7 +74,7 @@ std::vector<float> changed(std::span<const float> logits, std::span<const int32_
     std::sort(said.begin(), said.end());
     for (auto from = said.begin(); from != said.end();) {
       const auto to = std::upper_bound(from, said.end(), *from);
-      // Products of two floats are exact in double, so that these are the same bits everywhere.
+      // Products of two floats are exact in double, so that all machines have equal bits.
       const double often = static_cast<double>(to - from) * double{options.frequency_penalty};
       set(*from, at(*from) - double{options.presence_penalty} - often);
       from = to;
@@ -123,7 +123,7 @@ int32_t draw(Candidates candidates, const SamplingOptions& options, uint64_t pos
       if (plain.each[i] >= options.min_p) likely.add(candidates, i);
     }
     candidates = likely.candidates();
-    // Both keep the best: what top-p keeps is as much of what is left as it was of all.
+    // Both keep the best: top-p keeps the fraction of the rest that it was of all.
     const double total = weights.total;
     weights = TokenMasses(candidates.values, best[0].value, options.temperature);
     if (top_p < 1) top_p = top_p * total / weights.total;

@@ -8,7 +8,7 @@
 namespace split {
 namespace {
 
-// Knuth, Morris, Pratt: the matched prefix after one more byte.
+// Returns the matched prefix after one more byte (Knuth, Morris, Pratt).
 size_t advance(const StopText& stop, size_t length, char c) {
   while (length > 0 && stop.text[length] != c) length = stop.fallback[length];
   return stop.text[length] == c ? length + 1 : 0;

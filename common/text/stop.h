@@ -1,7 +1,7 @@
-// Stop strings over a stream of text: what is before the first one goes out, the stop string and
-// the rest do not. The first to be complete wins, and of several complete at the same byte the
-// longest. Where the stream is cut into pieces changes nothing, and time is bytes times stop
-// strings, however the strings repeat themselves.
+// Stop strings over a stream of text: text before the first one goes out, the stop string and the
+// rest do not. The first to be complete wins, and of several complete at one byte the longest. The
+// result does not depend on how the stream is cut, and time is bytes times stop strings, however
+// the strings repeat themselves.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace split {
 
-// One of them, with the table by which it is found.
+// A stop string, with the table by which it is found.
 struct StopText {
   explicit StopText(std::string text);
 
@@ -28,17 +28,17 @@ struct StopText {
 // The stop strings of a request, which the copies of its options share.
 class StopTexts : public SharedList<StopText> {
  public:
-  static constexpr size_t kMost = 16, kMostBytes = 1024;  // of them, and of each
-  static constexpr size_t kTextBytes = 4 * kMostBytes;    // that one takes at most, table included
+  static constexpr size_t kMost = 16, kMostBytes = 1024;  // number of strings, and length of each
+  static constexpr size_t kTextBytes = 4 * kMostBytes;    // most bytes of one, table included
 
   StopTexts() = default;
-  // Throws Error(kInput) where they do not fit.
+  // Throws Error(kInput) if they do not fit.
   StopTexts(const std::vector<std::string>& texts);
   StopTexts(std::initializer_list<std::string> texts)
       : StopTexts(std::vector<std::string>(texts)) {}
 
   std::vector<std::string> texts() const;
-  // Whether none is empty or above the limits; and what that is, for messages.
+  // Whether all are non-empty and within the limits; and the limits in words, for messages.
   static bool fit(const std::vector<std::string>& texts);
   static std::string expected();
 };
@@ -49,10 +49,10 @@ class StopStrings {
   explicit StopStrings(StopTexts texts = {})
       : texts_(std::move(texts)), lengths_(texts_.size(), 0) {}
 
-  // Returns what may be written now: all that is certainly not part of a stop string. Nothing once
-  // stopped.
+  // Returns text that may be written now: all that is certainly not part of a stop string. Nothing
+  // once stopped.
   std::string push(std::string_view text);
-  // At the end of the stream: what was held back as the possible start of a stop string.
+  // Returns, at the end of the stream, text held back as the possible start of a stop string.
   std::string flush();
 
   bool stopped() const { return matched_.has_value(); }
@@ -61,7 +61,7 @@ class StopStrings {
 
  private:
   StopTexts texts_;
-  std::vector<size_t> lengths_;  // of each one's prefix that ends the stream so far
+  std::vector<size_t> lengths_;  // each string's longest prefix at the stream's end
   std::string held_;
   std::optional<size_t> matched_;
 };

@@ -179,7 +179,7 @@ const Tokenizer::Added* Tokenizer::added_at(std::string_view text, bool special)
   if (text.empty() || !added_starts_[static_cast<unsigned char>(text[0])]) return nullptr;
   const Added* longest = nullptr;
   auto begin = file_.added.begin(), end = file_.added.end();
-  // Those that agree with the text so far stand together, the one that ends here first.
+  // Tokens that agree with the text so far stand together, the one that ends here first.
   for (size_t length = 1; length <= text.size() && begin != end; ++length) {
     const auto at = [&](const Added& one) {
       return one.text.size() < length ? -1 : int{static_cast<unsigned char>(one.text[length - 1])};
@@ -199,12 +199,12 @@ std::string Tokenizer::broken(std::string_view text) const {
   while (!text.empty()) {
     const size_t length = utf8_first(text).length;
     out += text.substr(0, length);
-    // Where one that is special starts, but not behind the whole of it.
+    // A special token starts here that goes on beyond the one found.
     const Added* found = added_at(text, true);
     if (found != nullptr && found->text.size() > length) out += kBreak;
     text.remove_prefix(length);
   }
-  // Text behind this one must not make one of its end.
+  // Following text must not complete a token with its end.
   size_t most = 0;
   for (const Added& one : file_.added) most = std::max(most, one.text.size());
   for (size_t length = 1; length < std::min(most, out.size() + 1); ++length) {
@@ -232,8 +232,8 @@ void Tokenizer::merge(Scratch& s, std::vector<int32_t>& ids) const {
   s.next.resize(n);
   s.heap.clear();
   for (uint32_t i = 0; i < n; ++i) {
-    s.previous[i] = i - 1;  // of the first symbol: no position
-    s.next[i] = i + 1;      // of the last symbol: n
+    s.previous[i] = i - 1;  // the first symbol: no position
+    s.next[i] = i + 1;      // the last symbol: n
   }
   const auto candidate = [&](uint32_t i) {
     const uint32_t rank = rank_of(s.ids[i], s.ids[s.next[i]]);

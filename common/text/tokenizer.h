@@ -1,11 +1,10 @@
-// A tokenizer as Hugging Face's tokenizers have it: added tokens are cut out of a text, each
-// stretch between them is normalised, cut into pieces (pretokenize.h), and each piece becomes ids,
-// which a template may put more before and behind. There are four kinds. Byte-level BPE has a
-// token for each byte, so that it takes any bytes and gives exactly these back. BPE of characters
-// (SentencePiece's) has spaces as part of its tokens and bytes for what it has no token for.
-// WordPiece takes the longest parts of words from the left. Unigram takes the tokens whose scores
-// add up to the most. This layer knows no model: whether a model has a row for an id is the
-// caller's to check.
+// A tokenizer with the parts of Hugging Face's: added tokens are cut out of a text, each stretch
+// between them is normalised, cut into pieces (pretokenize.h), and each piece becomes ids; a
+// template may put more before and behind. There are four kinds. Byte-level BPE has a token for
+// each byte, so that it takes any bytes and gives exactly these back. BPE of characters
+// (SentencePiece's) has spaces as part of its tokens and bytes for unknown characters. WordPiece
+// takes the longest parts of words from the left. Unigram takes the tokens whose scores add up to
+// the most. Knows no model: the caller checks whether a model has a row for an id.
 #pragma once
 
 #include <array>
@@ -29,9 +28,9 @@ class MemoryShare;
 class Unigram;
 
 struct EncodeOptions {
-  bool add_special = false;   // what the template puts around a text: BOS, [CLS] and [SEP]
-  bool parse_special = true;  // special tokens in the text are these; else they are plain text
-  // Bytes kBreak in the text are not part of it: no special token goes across one.
+  bool add_special = false;   // the template's tokens around a text: BOS, [CLS] and [SEP]
+  bool parse_special = true;  // recognises special tokens in the text; else they are plain text
+  // kBreak bytes in the text are not part of it: no special token goes across one.
   bool breaks = false;
   MemoryShare* memory = nullptr;  // pays for the ids and the scratch before they are made
 };
@@ -41,13 +40,13 @@ inline constexpr std::string_view kSpaceMark = "\u2581";  // SentencePiece's spa
 // Immutable once built: any number of threads may use one object.
 class Tokenizer {
  public:
-  // From the contents of vocab.json and merges.txt, cut as GPT-2's. A token "<|endoftext|>" in the
-  // vocabulary is the special token. Throws Error(kInput), "[tokenizer] vocab.json: ...", for files
-  // that are damaged or not byte-level BPE.
+  // From the contents of vocab.json and merges.txt, cut like GPT-2's. A token "<|endoftext|>" in
+  // the vocabulary is the special token. Throws Error(kInput), "[tokenizer] vocab.json: ...", for
+  // files that are damaged or not byte-level BPE.
   static Tokenizer from_vocab_merges(std::string_view vocab_json, std::string_view merges_txt);
 
-  // From the contents of tokenizer.json. A part of it that is not known here is refused by name,
-  // since the ids would be others; truncation and padding are not encoding and are ignored.
+  // From the contents of tokenizer.json. Refuses an unknown part by its name, since the ids would
+  // differ; ignores truncation and padding, which are not encoding.
   static Tokenizer from_tokenizer_json(std::string_view json);
 
   // From BERT's vocab.txt; `config_json`, tokenizer_config.json or nothing, may say that case or
@@ -56,14 +55,14 @@ class Tokenizer {
 
   // The ids of any bytes, in time n log n. Throws Error(kInput) above 1 GiB.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const;
-  // Nothing is added; `special` is options.parse_special.
+  // Adds no tokens; `special` is options.parse_special.
   std::vector<int32_t> encode(std::string_view text, bool special = true) const {
     return encode(text, EncodeOptions{.parse_special = special});
   }
   // The ids that add_special puts around a text.
   std::span<const int32_t> before() const { return file_.before; }
   std::span<const int32_t> behind() const { return file_.behind; }
-  // Those between the two texts of a pair; none where the file says nothing about pairs.
+  // The ids between the two texts of a pair; none if the file has no template for pairs.
   std::span<const int32_t> between() const { return file_.between; }
 
   // The text of a sequence, from its beginning; with skip_special, without special tokens. Ids at
@@ -71,9 +70,9 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
   // The bytes of one token behind others, valid for the life of this object: often not whole
-  // characters, see Utf8Stream. Throws as decode() does.
+  // characters, see Utf8Stream. Throws the errors of decode().
   std::string_view token_bytes(int32_t id) const;
-  // The same of one that begins a text, where a leading space may be no part of it.
+  // The bytes of one that begins a text, whose leading space may be left out.
   std::string_view first_bytes(int32_t id) const;
 
   int32_t size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
@@ -88,15 +87,15 @@ class Tokenizer {
   // The tokens that are text and not special, in the order of their bytes. Found on the first call.
   struct InOrder {
     int32_t id;
-    uint32_t shared;  // bytes that it begins with as the one before
+    uint32_t shared;  // bytes at its begin that the one before has too
     uint32_t own;     // bytes behind these
   };
   struct ByBytes {
     std::vector<InOrder> tokens;
-    std::string own;  // those bytes of each token, one after the other: read from front to back
+    std::string own;  // `own` bytes of all tokens, read from front to back
   };
   const ByBytes& by_bytes() const;
-  // `text` with breaks that keep any special token from being read in it, or across its end.
+  // Returns `text` with breaks, so that no special token is read in it or across its end.
   std::string broken(std::string_view text) const;
 
  private:
@@ -111,34 +110,34 @@ class Tokenizer {
     bool special = true;
     bool takes_left = false, takes_right = false;  // white space beside it
   };
-  struct Words {  // of BERT's normaliser and WordPiece
+  struct Words {  // BERT's normaliser and WordPiece
     bool clean = true, spaced_ideographs = true, no_accents = true, lower_case = true;
     size_t longest_word = 100;  // characters
     int32_t unknown = 0;
-    std::string prefix = "##";  // of a token that goes on
+    std::string prefix = "##";  // before a token that goes on a word
     bool clean_up = true;       // no spaces before punctuation when decoding
   };
-  // The contents of a file. Tokens are as token_bytes() has them, WordPiece's before the clean-up.
+  // The contents of a file. Tokens are as in token_bytes(), WordPiece's before the clean-up.
   struct Parts {
     Kind kind = Kind::kBytes;
-    std::vector<std::string> tokens;      // the bytes of each id; WordPiece's of words with a space
-    std::vector<bool> plain;              // those that a text's pieces may become; empty: all
+    std::vector<std::string> tokens;      // each id's bytes; WordPiece's words have a space
+    std::vector<bool> plain;              // tokens that a text's pieces may become; empty: all
     std::array<int32_t, 256> byte_ids{};  // kCharacters
     std::vector<Merge> merges;            // lowest rank first
     std::vector<Added> added;             // by text, once it is built
     std::vector<int32_t> before, behind, between;
     Cut cut = Cut::kGpt2;
     bool nfc = false;
-    bool whole_pieces = false;  // a piece that is a token is that one, whatever the merges say
+    bool whole_pieces = false;  // a piece that is a token stays whole, whatever the merges
     Prefix prefix = Prefix::kNone;
-    bool strip = false;  // the first space of a decoded text
+    bool strip = false;  // drops the first space of a decoded text
     Words words;
     std::shared_ptr<const Unigram> pieces;
   };
   struct Scratch;
   struct Files;       // the readers of vocabularies and merges, in tokenizer_files.cpp
   struct JsonFile;    // a tokenizer.json, in tokenizer_json.h
-  struct JsonReader;  // that of one, in tokenizer_json.cpp
+  struct JsonReader;  // its reader, in tokenizer_json.cpp
 
   explicit Tokenizer(Parts parts);
   void index_merges();
@@ -157,12 +156,12 @@ class Tokenizer {
   std::vector<char32_t> normalized_words(std::string_view text) const;
   void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_word(std::string_view word, size_t characters, std::vector<int32_t>& ids) const;
-  // Merges the symbols of scratch.ids, and appends what is left.
+  // Merges the symbols of scratch.ids, and appends the remaining ones.
   void merge(Scratch& scratch, std::vector<int32_t>& ids) const;
   // The rank of the merge of two tokens, or kNoMerge.
   uint32_t rank_of(int32_t left, int32_t right) const;
-  // The longest added token at the start of `text`, or null. Without `special` only those that are
-  // not special.
+  // The longest added token at the start of `text`, or null. Without `special`, special tokens are
+  // not found.
   const Added* added_at(std::string_view text, bool special) const;
 
   struct Ranked {
@@ -170,7 +169,7 @@ class Tokenizer {
     uint32_t rank;
   };
   Parts file_;                     // without its tokens
-  std::string bytes_;              // of all tokens, one after the other
+  std::string bytes_;              // all tokens, one after the other
   std::vector<uint32_t> offsets_;  // token i is bytes_[offsets_[i], offsets_[i + 1])
   std::unordered_map<char32_t, int32_t> character_ids_;
   // Merges of left token i: by_left_[first_of_left_[i], first_of_left_[i + 1]).
@@ -183,14 +182,14 @@ class Tokenizer {
   std::vector<int32_t> special_ids_;  // ascending
   std::optional<int32_t> end_of_text_;
   struct Order;
-  std::shared_ptr<Order> order_;  // of by_bytes()
+  std::shared_ptr<Order> order_;  // for by_bytes()
 };
 
-// Gives the text of a sequence token by token. What it gives, joined, is decode() of the tokens.
-// One thread at a time; the tokenizer outlives it.
+// Gives the text of a sequence token by token; joined, it is decode() of the tokens. One thread at
+// a time; the tokenizer outlives it.
 class TokenStream {
  public:
-  // With `begun`, the tokens go on behind others.
+  // `begun`: the tokens follow others.
   explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = false, bool begun = false)
       : tokenizer_(&tokenizer), skip_(skip_special), begun_(begun) {}
   // Valid for the life of the tokenizer.
@@ -201,14 +200,14 @@ class TokenStream {
   bool skip_, begun_;
 };
 
-// The tokenizer of a Hugging Face model: of its tokenizer.json, else of vocab.json and merges.txt,
-// else of vocab.txt, else nothing (such a model takes ids only). `names` are the files there are,
+// The tokenizer of a Hugging Face model: from tokenizer.json, else from vocab.json and merges.txt,
+// else from vocab.txt, else nothing (such a model takes ids only). `names` are the files there are,
 // `file` gives the text of one, `where` is for messages. Throws as above, Error(kNotFound) when
 // only one of vocab.json and merges.txt is there and no other.
 std::optional<Tokenizer> load_tokenizer(std::span<const std::string> names,
                                         const std::function<std::string(const char*)>& file,
                                         const std::string& where);
-// The same of a directory.
+// Loads the tokenizer of a directory.
 std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir);
 
 // The files of a tokenizer, of which load_tokenizer() reads some.

@@ -225,7 +225,7 @@ std::optional<Tokenizer> load_tokenizer(std::span<const std::string> names,
   const auto present = [&](const char* name) {
     return std::ranges::find(names, name) != names.end();
   };
-  // It says how texts are cut, the other files do not.
+  // tokenizer.json says how texts are cut, the other files do not.
   if (present("tokenizer.json")) return Tokenizer::from_tokenizer_json(file("tokenizer.json"));
   const std::string config =
       present("tokenizer_config.json") ? file("tokenizer_config.json") : std::string();

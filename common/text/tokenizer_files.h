@@ -1,7 +1,6 @@
 // Parts that the readers of a tokenizer's files share: bounds, vocabularies and merges. The files
-// come from anywhere: every field is checked, and no content of a file is repeated in a message but
-// JSON values, escaped and cut short. A part of tokenizer.cpp's layer; others include
-// text/tokenizer.h.
+// are untrusted: every field is checked, and messages repeat no content of a file but JSON values,
+// escaped and cut short. A part of tokenizer.cpp; others include text/tokenizer.h.
 #pragma once
 
 #include <string>
@@ -36,12 +35,12 @@ struct Tokenizer::Files {
 
   // Turns a key of the vocabulary into the token's bytes, or fails.
   using ReadKey = std::function<std::string(std::string_view key, int32_t id)>;
-  // The bytes of a key whose characters stand for bytes; empty where one of them does not.
+  // The bytes of a key whose characters stand for bytes; empty if one of them does not.
   static std::string bytes_of(std::string_view key);
   static std::string bytes_or_fail(std::string_view key, const char* file, int32_t id);
 
   static int32_t id_of(const Json& id, size_t count, const char* file);
-  // Gives each token its place; `count` is of all tokens, those of the vocabulary and those added.
+  // Gives each token its place; `count`: tokens of the vocabulary and added ones.
   static void read_vocab(const Json& vocab, size_t count, const char* file, const ReadKey& read,
                          Parts& parts);
   // "left right", as a line of merges.txt or an entry of tokenizer.json.
@@ -50,9 +49,9 @@ struct Tokenizer::Files {
   static void add_merge(const Index& vocab, const std::string& left, const std::string& right,
                         const char* file, size_t number, Parts& parts);
   static void read_merges_txt(const Index& vocab, std::string_view text, Parts& parts);
-  // transformers makes it special wherever the vocabulary has it.
+  // Makes it special wherever the vocabulary has it, as transformers does.
   static void add_end_of_text(const Index& vocab, Parts& parts);
-  // A token of WordPiece as Parts has it: with a space where a word begins.
+  // A token of WordPiece in Parts: with a space where a word begins.
   static std::string word_of(std::string_view key, std::string_view prefix);
 };
 

@@ -15,7 +15,7 @@ struct Tokenizer::JsonReader : JsonFile {
     const Json& type = model.is_null() ? model : member(model, "type");
     if (type == "Unigram") return model;
     const bool words = type == "WordPiece";
-    // Files of before 2020 name no type.
+    // Files before 2020 name no type.
     if (model.is_null() || !(type.is_null() || type == "BPE" || words)) {
       fail("model: expected BPE, WordPiece or Unigram, got ", Files::quoted(type));
     }
@@ -26,7 +26,7 @@ struct Tokenizer::JsonReader : JsonFile {
     return model;
   }
 
-  // Byte-level BPE: [Split by a known pattern or Digits,] ByteLevel.
+  // Reads byte-level BPE: [Split by a known pattern or Digits,] ByteLevel.
   void read_bytes() {
     const auto normalizers = components("normalizer", "normalizers");
     for (const Json* one : normalizers) {
@@ -81,7 +81,7 @@ struct Tokenizer::JsonReader : JsonFile {
            member(replace, "content") == kSpaceMark;
   }
 
-  // SentencePiece's BPE: spaces become U+2581, one may be put before.
+  // Reads SentencePiece's BPE: spaces become U+2581, one may be put before.
   void read_characters() {
     bool marked = false;
     for (const Json* one : components("normalizer", "normalizers")) {
@@ -196,7 +196,7 @@ struct Tokenizer::JsonReader : JsonFile {
     }
   }
 
-  // `pieces` is whole by now.
+  // Called when `pieces` is whole.
   void check_normalized(const Json& added) const {
     for (const Json& token : added) {
       if (member(token, "normalized") == true && !stays(token["content"].text())) {
@@ -258,7 +258,7 @@ struct Tokenizer::JsonReader : JsonFile {
       const auto in_vocab = index.find(text);
       std::string& bytes = parts.tokens[static_cast<size_t>(id)];
       std::string own = added_bytes(text);
-      // One that is in the vocabulary has its id, and stands for its own text there too.
+      // A token in the vocabulary has its id there, and stands for its own text.
       if (in_vocab != index.end() ? in_vocab->second->get<int32_t>() != id || bytes != own
                                   : !bytes.empty()) {
         fail("added_tokens: ", Files::quoted(token["content"]), ": the id ", id, " is not its own");
@@ -287,7 +287,7 @@ struct Tokenizer::JsonReader : JsonFile {
 
   void read_after(size_t count) {
     for (const Json* one : components("post_processor", "processors")) {
-      if (is_type(*one, "ByteLevel")) continue;  // it changes offsets only
+      if (is_type(*one, "ByteLevel")) continue;  // changes offsets only
       const bool bert = is_type(*one, "BertProcessing") || is_type(*one, "RobertaProcessing");
       if (!bert && !is_type(*one, "TemplateProcessing")) {
         expect(*one, "post_processor.", "type", {});
@@ -306,15 +306,14 @@ struct Tokenizer::JsonReader : JsonFile {
     }
   }
 
-  // ["[CLS]", 101]
+  // Reads ["[CLS]", 101].
   static int32_t pair_id(const Json& bert, const char* name, size_t count) {
     const Json& pair = member(bert, name);
     if (!pair.is_array() || pair.size() != 2) unsupported("post_processor", bert);
     return Files::id_of(pair[1], count, kName);
   }
 
-  // The ids before, between and behind the texts of a template; nothing where it is of another
-  // form.
+  // The ids before, between and behind the texts of a template; nothing if it is of another form.
   static std::vector<std::vector<int32_t>> template_ids(const Json& list, const Json& tokens,
                                                         size_t texts, size_t count) {
     std::vector<std::vector<int32_t>> ids_of(1);

@@ -1,5 +1,5 @@
 // A tokenizer.json: a list of components, each of which is known by its name and settings or is
-// refused. The reader of most is tokenizer_json.cpp, that of Unigram unigram/unigram_json.cpp.
+// refused. tokenizer_json.cpp reads most, unigram/unigram_json.cpp Unigram.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct Tokenizer::JsonFile {
     return value;
   }
 
-  // The components of a section: those of a Sequence in turn, or the only one.
+  // The components of a section: a Sequence's in turn, or the only one.
   std::vector<const Json*> components(const char* name, const char* list) const {
     const Json& value = section(file, name);
     if (value.is_null()) return {};
@@ -75,15 +75,15 @@ struct Tokenizer::JsonFile {
     return all;
   }
 
-  // Unigram: its vocabulary as other models have it, {"piece": id}, and scores by id.
+  // Reads Unigram's vocabulary in other models' form, {"piece": id}, and scores by id.
   Json pieces_by_id(std::vector<double>* scores) const;
-  // Unigram: its normaliser, its cuts and its decoder. Called when parts has its tokens.
+  // Reads Unigram's normaliser, cuts and decoder. Called when parts has its tokens.
   void read_pieces(std::vector<double> scores);
   static std::string byte_key(size_t byte) {
     constexpr const char* kDigits = "0123456789ABCDEF";
     return {'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'};
   }
-  // The ids of the tokens of 256 bytes, <0x00> and on.
+  // Reads the ids of the tokens of 256 bytes, <0x00> and on.
   void read_byte_ids() {
     for (size_t byte = 0; byte < 256; ++byte) {
       const std::string key = byte_key(byte);

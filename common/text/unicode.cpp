@@ -9,7 +9,7 @@
 namespace split {
 namespace {
 
-constexpr char32_t kByte = 0x110000;  // and the byte: one that is not UTF-8
+constexpr char32_t kByte = 0x110000;  // plus the byte: one that is not UTF-8
 
 struct Kind {
   uint32_t first, last;
@@ -217,7 +217,7 @@ void append_lower(char32_t code, CodePoints& out) {
 
 void append_upper(char32_t code, CodePoints& out) {
   if (code == 0xDF) return out.insert(out.end(), 2, 'S'), void();
-  // The first of those with this lower case: the table ascends, capitals come before title case.
+  // The first row with this lower case: the table ascends, capitals come before title case.
   for (const Lower& row : kLower) {
     const auto capital = static_cast<char32_t>(static_cast<int32_t>(code) - row.delta);
     if (capital < row.first || capital > row.last || (capital - row.first) % row.step != 0)

@@ -1,6 +1,6 @@
-// UTF-8 as it comes from anywhere: every byte sequence is legal input, and what is not UTF-8 is
-// told from what is only cut off. "Valid" is RFC 3629: no overlong forms, no surrogates, nothing
-// above U+10FFFF.
+// UTF-8 from untrusted sources: every byte sequence is legal input, and invalid bytes are
+// distinguished from a cut-off character. "Valid" is RFC 3629: no overlong forms, no surrogates,
+// nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,9 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 // back. One thread at a time.
 class Utf8Stream {
  public:
-  // Returns what can be written now: everything held and `bytes`, less an incomplete character at
-  // the end.
+  // Returns all held bytes and `bytes`, without an incomplete character at the end.
   std::string push(std::string_view bytes);
-  // At the end of the stream: what is held, complete or not.
+  // Returns the held bytes at the end of the stream, complete or not.
   std::string flush();
 
  private:

@@ -25,7 +25,7 @@ bool ends_word(char32_t code) {
 
 bool is_space(char32_t code) { return char_class(code) == CharClass::kSpace; }
 
-// As the WordPiece decoder of Hugging Face's tokenizers cleans each token up.
+// Cleans each token up like the WordPiece decoder of Hugging Face's tokenizers.
 std::string cleaned(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -45,7 +45,7 @@ void Tokenizer::clean_up_words() {
   }
 }
 
-// As BERT's normaliser does, in its order.
+// Normalises like BERT's normaliser, in its order.
 std::vector<char32_t> Tokenizer::normalized_words(std::string_view text) const {
   CodePoints codes;
   codes.reserve(text.size());
@@ -97,7 +97,7 @@ void Tokenizer::encode_words(std::string_view text, std::vector<int32_t>& ids) c
   flush();
 }
 
-// The longest token from the left, again and again; one token for a word that has a part without.
+// Takes the longest token from the left repeatedly; a word with an unknown part is one token.
 void Tokenizer::encode_word(std::string_view word, size_t characters,
                             std::vector<int32_t>& ids) const {
   if (characters > file_.words.longest_word) return ids.push_back(file_.words.unknown);
@@ -108,7 +108,7 @@ void Tokenizer::encode_word(std::string_view word, size_t characters,
     key += word.substr(0, length);
     int32_t id = -1;
     for (;;) {
-      // Ends between characters alone.
+      // Cuts between characters alone.
       if (length == word.size() || (word[length] & 0xC0) != 0x80) id = id_of(key);
       if (id >= 0 || length == 1) break;
       key.pop_back();

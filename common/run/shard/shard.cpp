@@ -1,4 +1,4 @@
-// A Shard's parts, and the device that it is on.
+// A Shard's parts, and its device.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +8,8 @@
 namespace split {
 namespace {
 
-constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
-constexpr uint64_t kSteadySteps = 64;   // a device that fails again before has failed for good
+constexpr uint32_t kMaxLogitRows = 32;  // in one step: 50,257 floats each
+constexpr uint64_t kSteadySteps = 64;   // a device that fails again sooner has failed for good
 
 DType kv_type(Profile profile, std::optional<DType> kv) {
   return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
@@ -25,14 +25,14 @@ uint64_t page_bytes(std::span<const Stage> stages, DType kv, bool encodes) {
   uint64_t bytes = 0;
   for (const Stage& stage : stages) {
     if (stage.kv.heads == 0) continue;
-    if (encodes) bytes = 0;  // the pages of one block are those of all
+    if (encodes) bytes = 0;  // all blocks share one block's pages
     bytes += 2 * tensor_bytes(kv, {kPageTokens, stage.kv.width()}).value();
   }
   return bytes;
 }
 
-// Chooses the type of keys and values that device and model take. Where products round their rows
-// to bf16, so does attention, on a device that can and with heads of whole steps.
+// Chooses the type of keys and values that device and model take. If products round their rows to
+// bf16, so does attention, on a device that can and with heads of whole steps.
 DType kept(const Device& device, const Model& model, const ShardOptions& options) {
   expect_profile(device, options.profile);
   const auto ragged = std::ranges::find_if(model.stages(), [](const Stage& stage) {
@@ -69,7 +69,7 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
   return (static_cast<uint32_t>(config.context) + kPageTokens - 1) / kPageTokens;
 }
 
-// How many blocks the head's parameters would make, to the nearest.
+// The head's parameters in blocks, to the nearest.
 uint64_t head_blocks(const Model& model) {
   if (model.config().encodes()) return 0;
   const uint64_t head = model.parameters(model.stage(names::kHead));
@@ -78,7 +78,7 @@ uint64_t head_blocks(const Model& model) {
   return std::max<uint64_t>(1, (head + block / 2) / block);
 }
 
-// How many pages the budget holds; of an encoder, as many as the texts of a step may need.
+// Pages within the budget; for an encoder, as many as the texts of a step may need.
 uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, const ShardOptions& options) {
   const uint64_t budget = options.kv_bytes;
   if (config.encodes()) {
@@ -229,7 +229,7 @@ uint64_t Shard::layer_rows(const StageRange& range, uint64_t rows, uint64_t want
 
 double Shard::whole_rows(const SequenceRows& rows) const {
   const uint64_t own = layer_rows(rows.range, rows.count(), rows.wanted_count());
-  // Rows that pass no block are something too.
+  // Counts rows that pass no block too.
   return static_cast<double>(std::max<uint64_t>(own, rows.count())) /
          static_cast<double>(layer_rows({}, 1, 1));
 }

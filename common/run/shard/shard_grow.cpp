@@ -7,8 +7,8 @@
 
 namespace split {
 
-// One stage, or all that is behind the blocks, for what is loaded now. Whatever it had brought up
-// goes when it does not end well.
+// Growth by one stage, or all stages behind the blocks, of the loaded state. The destructor removes
+// an unfinished one.
 class Shard::Growth {
  public:
   explicit Growth(Shard& shard);
@@ -16,13 +16,13 @@ class Shard::Growth {
   Growth& operator=(const Growth&) = delete;
   ~Growth();
 
-  // Throws as grow() does.
+  // Throws the errors of grow().
   void run();
-  // Whether the device failed and all was loaded again meanwhile, which ends run() too early.
+  // Whether the device failed and all was loaded again meanwhile, which ends run() early.
   bool is_stale() const;
 
  private:
-  // Calls `work` between two steps; false, without it, where this is stale.
+  // Calls `work` between two steps; false, without a call, if this is stale.
   template <typename Work>
   bool between_steps(const Work& work);
   template <typename Work>
@@ -33,9 +33,9 @@ class Shard::Growth {
 
   Shard& shard_;
   Point floor_;
-  size_t begin_ = 0, end_ = 0;  // parts
+  size_t begin_ = 0, end_ = 0;  // its parts
   std::shared_ptr<Loaded> loaded_;
-  std::vector<Program> programs_;  // of them, as what follows
+  std::vector<Program> programs_;  // one for each part, as in the next two
   std::vector<std::vector<Binding>> bindings_;
   std::vector<std::unique_ptr<Executable>> executables_;
   std::vector<std::string> own_;  // weights that no other stage has
@@ -108,7 +108,7 @@ void Shard::Growth::run() {
   if (done_) loaded_->weights.settle();
 }
 
-// Does what takes long and needs no device.
+// Does the long work that needs no device.
 void Shard::Growth::fetch() {
   for (size_t i = 0; i < programs_.size(); ++i) {
     programs_[i] = shard_.trace(begin_ + i, true);
@@ -126,7 +126,7 @@ void Shard::Growth::fetch() {
   }
 }
 
-// Waits for what load() began, a moment at a time between steps.
+// Waits, for a moment at a time between steps, until the uploads of load() have ended.
 bool Shard::Growth::settle() {
   constexpr std::chrono::milliseconds kMoment{1};
   for (bool settled = false;;) {

@@ -1,5 +1,5 @@
-// How a Shard is loaded: its stages are traced, room is made for what they keep and leave, weights
-// go up in the order of the stages.
+// How a Shard is loaded: its stages are traced, room is made for caches and results, weights go up
+// in the order of the stages.
 #include <algorithm>
 
 #include "base/log.h"
@@ -133,15 +133,15 @@ size_t Shard::first_part() const {
   return stage < stages_.size() ? stage : parts();
 }
 
-// A program of each stage, then the top k where there are logits.
+// Traces a program of each stage, and the top k if there are logits.
 std::vector<Program> Shard::trace() const {
   std::vector<Program> programs;
   for (size_t i = 0; i < parts(); ++i) programs.push_back(trace(i, i >= first_part()));
   return programs;
 }
 
-// Takes floats for the weights of a stage that is not there yet where no format is asked for: the
-// rows between its steps are the same.
+// Traces stage `i`. Before it is there, unnamed formats are taken to be floats: the rows between
+// its steps are equal.
 Program Shard::trace(size_t i, bool there) const {
   const auto compiled = [&](const std::string& name, const NamedOutput& output) {
     Program program = compile(name, {output}, device().fuse_rules());
@@ -189,8 +189,8 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
   return limits;
 }
 
-// Makes room for what stages keep and leave. All caches before any weight: beside weights that go
-// up, a device takes several times as long.
+// Makes room for caches and results. All caches come before any weight: while weights go up, a
+// device takes several times as long.
 void Shard::allocate(Loaded& loaded) const {
   for (const Stage& stage : stages_) loaded.parts.emplace_back().name = stage.name;
   if (loaded.parts.size() < parts()) loaded.parts.emplace_back().name = "topk";
@@ -227,7 +227,7 @@ void Shard::allocate_part(Loaded& loaded, size_t i) const {
   }
 }
 
-// Where the rows of part i come from, where they go, and what it reads and keeps.
+// The source and the target of part i's rows, and its weights and caches.
 std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program& program) const {
   Loaded::Part& part = loaded.parts[i];
   const bool top = i == stages_.size(), joins = !top && stages_[i].joins_last;
@@ -266,7 +266,7 @@ void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
   if (weights_.largest_first) std::ranges::stable_sort(order, std::greater(), &Part::bytes);
   for (size_t at = 0; at < order.size(); ++at) {
     const size_t i = order[at].i;
-    // Those of the next are asked for while one's are taken.
+    // Asks for the next stage's bytes while this one's are taken.
     if (at + 1 < order.size()) {
       std::ranges::for_each(order[at + 1].weights, MappedFile::will_need);
     }

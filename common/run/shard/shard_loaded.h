@@ -13,37 +13,37 @@
 
 namespace split {
 
-// The rows of a step, of all its sequences one after the other.
+// The rows of a step, one sequence after the other.
 struct GatheredRows {
   void clear(size_t sequences, const Limits& limits);
-  // Rows of the sequence that has this number in the step. In an encoder each row sees all of
-  // them, else those before it.
+  // Adds rows of the step's sequence of this number. In an encoder each row sees all of them, else
+  // the rows before it.
   void add(uint32_t sequence, const SequenceRows& rows, const ModelConfig& config);
-  // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the
-  // wanted rows those in [first, end).
+  // The first `rows` rows, with the page tables of the first `count` sequences, and with the wanted
+  // rows [first, end).
   RowBatch batch(Phase phase, size_t rows, size_t count, size_t first, size_t end) const;
 
-  size_t table_pages = 0;  // of each sequence's table
+  size_t table_pages = 0;  // pages in each sequence's table
   std::vector<int32_t> tokens, positions, marks;
   std::vector<uint32_t> sequences, tables, out_rows;
   std::vector<KeyRange> seen;
   std::vector<float> hidden;
 };
 
-// The weights of a Shard: one buffer each, whoever reads it.
+// The weights of a Shard: one buffer each, for all its readers.
 class ShardWeights {
  public:
   ShardWeights(Device& device, const Model& model, const WeightSource& source)
       : device_(device), model_(model), source_(source) {}
 
-  // Takes it from the source, which waits for its bytes, and makes of it what a device takes.
-  // Throws as Shard's constructor.
+  // Takes a weight from the source, which waits for its bytes, and converts it for the device.
+  // Throws the errors of Shard's constructor.
   void fetch(const Slot& slot);
-  // Fetched and uploaded the first time.
+  // Returns the buffer; fetches and uploads at the first call.
   Buffer* get(const Slot& slot);
-  // Tells the source of what the device keeps no pointer to any more.
+  // Tells the source which weights the device keeps no pointer to any more.
   void tell_taken();
-  // Once all are there: lets go of copies that the device does not read.
+  // Lets go of copies that the device does not read, once all weights are there.
   void settle();
   // Forgets weights as if they had never been asked for.
   void forget(std::span<const std::string> names);
@@ -57,11 +57,11 @@ class ShardWeights {
   const Model& model_;
   const WeightSource& source_;
   std::map<std::string, TensorView> fetched_;
-  std::map<std::string, OwnedTensor> converted_;  // gone after the buffers, which may read them
+  std::map<std::string, OwnedTensor> converted_;  // the buffers, which may read them, go first
   std::map<std::string, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
-  bool told_ = false;                  // that blocks became halves
-  std::optional<ThreadPool> threads_;  // of this machine, once there is something to quantise
+  bool told_ = false;                  // logged that blocks became halves
+  std::optional<ThreadPool> threads_;  // once there is something to quantise
 };
 
 struct Shard::Loaded {
@@ -71,9 +71,9 @@ struct Shard::Loaded {
   // A stage on the device.
   struct Part {
     std::string_view name;
-    // Absent where it has none; an encoder, whose blocks keep nothing, has one pair for all.
+    // Null without keys; an encoder, whose blocks keep nothing, has one pair for all.
     std::shared_ptr<Buffer> k_cache, v_cache;
-    std::unique_ptr<Buffer> rows;  // of its result, where it takes wanted rows
+    std::unique_ptr<Buffer> rows;  // its result, if it takes wanted rows
     std::unique_ptr<Executable> executable;
   };
 
@@ -81,12 +81,12 @@ struct Shard::Loaded {
   std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
   Limits limits;
   std::unique_ptr<Workspace> workspace;
-  std::vector<Part> parts;  // of stages_, then of the top k where there are logits; those below
-                            // the floor have a name alone
+  std::vector<Part> parts;  // stages_, then the top k if there are logits; below the floor with a
+                            // name alone
 
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
-  std::vector<std::string_view> names;  // of the programs
+  std::vector<std::string_view> names;  // names of the programs
   GatheredRows rows;
   std::vector<float> out;
 };

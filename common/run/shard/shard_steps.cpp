@@ -7,11 +7,11 @@
 namespace split {
 namespace {
 
-constexpr uint32_t kSmallRows = 8;  // of a step whose stages are timed
+constexpr uint32_t kSmallRows = 8;  // most rows of a step whose stages are timed
 constexpr uint64_t kMeasureEvery = 32;
-constexpr double kMostGrowth = 1.25;  // of a stage's time, from one such step to the next
+constexpr double kMostGrowth = 1.25;  // limit of a stage's time, relative to the last
 
-// Runs stage by stage: three steps near the beginning, behind one with cold caches, and then few.
+// Runs stage by stage: three early steps, behind one with cold caches, and few later ones.
 bool is_timed(uint64_t step) { return step % kMeasureEvery == 1 || step == 2 || step == 3; }
 
 }  // namespace
@@ -21,7 +21,7 @@ std::map<std::string, double> Shard::stage_times() const {
   return times_;
 }
 
-// One program after the other, timed. The final norm is in the head's program.
+// Runs and times one program after the other. The final norm is in the head's program.
 void Shard::run_stage_by_stage(const RowBatch& batch) {
   Loaded& loaded = *loaded_;
   const std::span<Executable* const> programs = loaded.programs;
@@ -36,15 +36,15 @@ void Shard::run_stage_by_stage(const RowBatch& batch) {
                      .count());
   }
   const std::lock_guard lock(times_mutex_);
-  // A bad moment makes a time little longer, and the next step has it right again.
+  // An outlier makes a time little longer, and the next step corrects it.
   for (size_t i = 0; i < ms.size(); ++i) {
     double& known = times_.try_emplace(std::string(loaded.names[i]), ms[i]).first->second;
     known = std::min(ms[i], kMostGrowth * known);
   }
 }
 
-// Those of the stages in a range. One that the next does the work of is left out, and so are those
-// of wanted rows when there are none.
+// Adds the programs of a range's stages, without stages that the next one computes too, and without
+// the stages of wanted rows if there are none.
 void Shard::add_programs(const StageRange& range, bool any_wanted) {
   Loaded& loaded = *loaded_;
   loaded.programs.clear();
@@ -103,7 +103,7 @@ RowBatch GatheredRows::batch(Phase phase, size_t rows, size_t count, size_t firs
   return batch;
 }
 
-// The rows of all parts and their sequences' pages, checked: a device's workers cannot throw.
+// Gathers and checks the rows of all parts and their pages: a device's workers cannot throw.
 void Shard::gather(std::span<const ShardRows> parts) {
   Loaded& loaded = *loaded_;
   const ModelConfig& config = model_.config();
@@ -117,7 +117,7 @@ void Shard::gather(std::span<const ShardRows> parts) {
     CHECK(rows.phase == first.phase || same_bits_in_both_phases());
     const uint32_t length = pages_.length(parts[p].sequence);
     CHECK(rows.past == length || rows.past + rows.count() <= length);
-    CHECK(!config.encodes() || length == 0);  // all of a text
+    CHECK(!config.encodes() || length == 0);  // all rows of a text
     CHECK(pages_.filled(parts[p].sequence, rows.range) >= rows.past);
     CHECK(uint64_t{rows.past} + rows.count() <= static_cast<uint64_t>(config.context));
     CHECK(rows.hidden.empty() || rows.width == static_cast<uint32_t>(config.channels));
@@ -129,7 +129,7 @@ void Shard::gather(std::span<const ShardRows> parts) {
   }
 }
 
-// Runs a batch on from one point to another, and copies what its wanted rows are there to `out`.
+// Runs a batch from one point to another, and copies its wanted rows there to `out`.
 void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float* out) {
   Loaded& loaded = *loaded_;
   const Point to = range.to;
@@ -186,7 +186,7 @@ void Shard::forward(std::span<const ShardRows> parts, float* out) {
   for (const ShardRows& part : parts) {
     out += part.rows.wanted_count() * width(part.rows.range.to);
   }
-  // The nearest first: behind it the others' rows, which lie before these, go on alone.
+  // The nearest end point first: behind it the rows of farther ones, which lie before, go on alone.
   Point at = from;
   for (size_t end = parts.size(), begin = end; end > 0; end = begin) {
     const Point to = parts[end - 1].rows.range.to;
@@ -202,7 +202,7 @@ void Shard::forward(std::span<const ShardRows> parts, float* out) {
       batch.in_bytes = std::as_bytes(std::span(loaded.rows.hidden));
     }
     run_range({at, to}, batch, timed, out);
-    at = std::min(to, Point(model_.config().layers));  // wanted rows alone go beyond, from there
+    at = std::min(to, Point(model_.config().layers));  // beyond the blocks, wanted rows alone go on
     rows = fewer, wanted = before;
   }
   ++steps_;

@@ -34,7 +34,7 @@ std::span<const float> DraftedRows::logits(const TextLoop& loop) {
   return row();
 }
 
-// With as many guesses as the text still has room for behind its next token.
+// Runs a step with as many guesses as the text has room for behind its next token.
 void DraftedRows::step(const SequenceRows& wanted, size_t left) {
   CHECK(wanted.count() == 1 && left > 0);
   DraftCost cost;

@@ -1,6 +1,6 @@
-// The rows that a TextLoop wants, over a Forward: where drafts are asked for, a step computes the
-// rows behind the guesses too, and the loop is given those whose guesses were right without another
-// step. How many are sent follows from what steps took here. Knows no text and no stop.
+// The rows that a TextLoop wants, over a Forward: with drafts, a step computes the rows behind the
+// guesses too, and rows of right guesses need no other step. The time of past steps decides how
+// many are sent. Knows no text and no stop.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,11 @@ class DraftedRows {
   DraftedRows(const DraftedRows&) = delete;
   DraftedRows& operator=(const DraftedRows&) = delete;
 
-  // Whether those are of a guess that was right, so that no step is needed for them.
+  // Whether a guess was right, so that its row needs no step.
   bool has(const TextLoop& loop) const {
     return row_ < ids_.size() && ids_[row_] == loop.ids().back();
   }
-  // The logits of loop.wanted(), until the next call. Throws as Forward does.
+  // The logits of loop.wanted(), until the next call. Throws the errors of Forward.
   std::span<const float> logits(const TextLoop& loop);
 
   // Guesses that were sent, and those that saved a step.
@@ -39,12 +39,12 @@ class DraftedRows {
   Forward& forward_;
   const size_t vocab_;
   const DraftOptions options_;
-  std::optional<Drafts> drafts_;  // none: a row a step
+  std::optional<Drafts> drafts_;  // absent: one row a step
   DraftTimes times_;
-  std::vector<int32_t> ids_;  // of the last step: the text's last one and the guesses
+  std::vector<int32_t> ids_;  // ids of the last step: the text's last one and the guesses
   std::span<const float> rows_;
   size_t row_ = 0;             // the next of its rows
-  std::vector<int32_t> came_;  // since then
+  std::vector<int32_t> came_;  // ids since then
   uint64_t drafted_ = 0, accepted_ = 0;
 };
 

@@ -8,10 +8,10 @@
 namespace split {
 namespace {
 
-constexpr double kDecay = 0.95;  // of what was seen, with each that comes
-// A draft has to gain so much: chances and times are guesses too.
+constexpr double kDecay = 0.95;  // factor of earlier outcomes with each new one
+// Least gain of a draft: chances and times are guesses too.
 constexpr double kWorth = 1.05;
-constexpr double kPriorSeen = 3;                         // as if so many had been seen before
+constexpr double kPriorSeen = 3;                         // weight of the prior, in outcomes
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio
 
 uint64_t hash_of(std::span<const int32_t> ids) {
@@ -39,7 +39,7 @@ int32_t DraftText::after(std::span<const int32_t> suffix, size_t length) const {
   const auto found = after_.find(hash_of(wanted));
   if (found == after_.end() || found->second < length) return -1;
   const std::span<const int32_t> there = std::span(ids_).subspan(found->second - length, length);
-  return std::ranges::equal(there, wanted) ? ids_[found->second] : -1;  // or hashes agree
+  return std::ranges::equal(there, wanted) ? ids_[found->second] : -1;  // -1: hashes collide
 }
 
 // --- DraftRecord
@@ -71,7 +71,7 @@ double DraftTimes::ms(size_t rows) const {
     return *std::min_element(times.ms.begin(),
                              times.ms.begin() + std::min(times.count, times.ms.size()));
   }
-  return 1;  // of nothing known all are the same
+  return 1;  // nothing known: all sizes cost as much
 }
 
 // --- DraftMemory
@@ -140,7 +140,7 @@ Drafts::~Drafts() {
   if (memory_ != nullptr) memory_->keep(text_.ids(), record_, drawn_);
 }
 
-// Each guess is led to by the text and the guesses before it.
+// Guesses ids, each from the text and the guesses before it.
 void Drafts::guess() {
   guesses_.clear();
   lengths_.clear();
@@ -177,8 +177,8 @@ std::span<const int32_t> Drafts::next(const DraftLimits& limits, const DraftCost
 
 void Drafts::took(std::span<const int32_t> ids) {
   CHECK(!ids.empty());
-  // Guesses that were not sent are looked at as well, as far as the text shows what they were
-  // worth: else one that does not pay would never be known to pay again.
+  // Unsent guesses are counted as well, as far as the text shows whether they were right: else
+  // drafting, once it did not pay, would never be known to pay again.
   if (!guessed_) guess();
   for (size_t i = 0; i < std::min(ids.size(), guesses_.size()); ++i) {
     const bool right = ids[i] == guesses_[i];

@@ -1,4 +1,4 @@
-// Why a text ended. Its names are those of OpenAI's API; "cancelled" is ours.
+// Why a text ended. The names are OpenAI's; "cancelled" is ours.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 5> kFinishReasons = {"", "length",
 constexpr std::string_view name_of(FinishReason reason) {
   return kFinishReasons[static_cast<size_t>(reason)];
 }
-// A name that is not known stands for an end like any other: kStop.
+// An unknown name stands for an ordinary end: kStop.
 constexpr FinishReason finish_reason_named(std::string_view name) {
   for (size_t i = 0; i < kFinishReasons.size(); ++i) {
     if (kFinishReasons[i] == name) return static_cast<FinishReason>(i);

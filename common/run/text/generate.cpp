@@ -30,7 +30,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
     throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids",
                 "prompt");
   }
-  // Encodes nothing that cannot fit: that takes many times its size.
+  // Refuses text that cannot fit before encoding it, which takes many times its size.
   if (text.size() > static_cast<size_t>(config.context) && !tokenizer->may_shorten()) {
     const size_t fewest = text.size() / tokenizer->longest();
     if (fewest > static_cast<size_t>(config.context)) {
@@ -51,7 +51,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
 
 bool Generation::next(const OnText& on_text) {
   if (loop_.ended()) return false;
-  do {  // a piece of a prompt that is scored gives no token yet
+  do {  // a scored piece of a prompt gives no token yet
     loop_.logits(rows_.logits(loop_), on_text);
   } while (!loop_.ended() && loop_.wanted().phase == Phase::kPrompt);
   return !loop_.ended();

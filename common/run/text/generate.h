@@ -1,5 +1,5 @@
-// From a prompt to a text, over a Forward: the same prompt, options and seed give the same text
-// wherever and however often its passes run (with one kind of device and profile).
+// From a prompt to a text, over a Forward: equal prompts, options and seeds give equal texts
+// wherever and however often the passes run (with one kind of device and profile).
 #pragma once
 
 #include "run/forward.h"
@@ -8,11 +8,10 @@
 
 namespace split {
 
-// The prompt's ids: its text encoded, with what the tokenizer puts around one, and one
-// <|endoftext|> for no tokens at all. Throws
-// Error(kInput) for more than the model's context, for an id outside the vocabulary, for text
-// without a tokenizer, or for an empty prompt without such a token; Error(kBusy) where `memory`
-// has too little for them.
+// The prompt's ids: its text encoded with the tokenizer's added tokens, and one <|endoftext|> for
+// no tokens at all. Throws Error(kInput) for more than the model's context, for an id outside the
+// vocabulary, for text without a tokenizer, or for an empty prompt without such a token;
+// Error(kBusy) if `memory` has too little for them.
 std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
                                 std::string_view text, bool special = true,
                                 MemoryShare* memory = nullptr);
@@ -23,16 +22,16 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
 // tokenizer outlive it.
 class Generation {
  public:
-  // Refuses what TextLoop refuses.
+  // Throws the errors of TextLoop.
   Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
              std::span<const int32_t> prompt, const GenerateOptions& options)
       : loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
         rows_(forward, config, prompt, options.drafts) {}
 
-  // Makes the next token, or ends the text. False once it has ended. Throws as Forward does: the
-  // text then has to be begun again.
+  // Makes the next token, or ends the text. Returns false once it has ended. Throws the errors of
+  // Forward: the text then has to be begun again.
   bool next(const OnText& on_text);
-  // The text so far; all of it once it has ended. Once.
+  // The text so far; all of it once it has ended. Call once.
   Generated take() { return loop_.take(); }
   const DraftedRows& rows() const { return rows_; }
 

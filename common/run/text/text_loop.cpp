@@ -44,7 +44,7 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
   result_.finish_reason = FinishReason::kLength;
   CHECK(options.generated < prompt.size());
   if (options.form != nullptr) state_ = options.form->start();
-  for (const int32_t id : prompt.last(options.generated)) pieces_of(id);  // that was given before
+  for (const int32_t id : prompt.last(options.generated)) pieces_of(id);  // tokens given before
   const bool stopped = stops_.stopped() || (state_ && state_->over());
   if (stopped) result_.finish_reason = FinishReason::kStop;
   ended_ = stopped || (limit_ == 0 && !scores_prompt());
@@ -61,7 +61,7 @@ SequenceRows TextLoop::wanted() const {
           .wanted = scoring ? Wanted::kAll : Wanted::kLast};
 }
 
-// Those of a piece of the prompt: each row says how likely the next token was.
+// Scores a piece of the prompt: each row has the next token's log-probability.
 void TextLoop::score_rows(std::span<const float> logits) {
   const auto vocab = static_cast<size_t>(config_.vocab);
   for (size_t row = 0; row * vocab < logits.size() && fed_ + row + 1 < prompt_; ++row) {
@@ -114,7 +114,7 @@ bool TextLoop::masks() const {
   return state_ && (options_.form->holds(*state_) || !options_.form->can_end(*state_));
 }
 
-// The ids that go on with the form's text, and those that end the text where it can end.
+// The ids that go on with the form's text, and the ids that end the text where it can end.
 TextLoop::Mask TextLoop::allowed() const {
   const size_t written = options_.generated + result_.tokens.size();
   const bool early = !options_.ignore_end && written < static_cast<size_t>(options_.min_tokens);
@@ -130,7 +130,7 @@ TextLoop::Mask TextLoop::allowed() const {
   return std::make_shared<const std::vector<uint8_t>>(std::move(changed));
 }
 
-// Adds what is certain of a piece. Stop strings are looked for in words, up to a call.
+// Adds the complete part of a piece. Stop strings are looked for in words, up to a call.
 void TextLoop::add(TextForm::Pieces& out, TextForm::Piece piece) {
   const auto put = [&](TextPiece::Part part, std::string bytes) {
     if (part == TextPiece::kWords) bytes = stops_.push(bytes);
@@ -150,8 +150,7 @@ void TextLoop::add(TextForm::Pieces& out, TextForm::Piece piece) {
   put(piece.part, utf8_.push(piece.bytes));
 }
 
-// Text that is certain now, behind all tokens before this one. Somebody else may have chosen
-// the id.
+// The text complete with this id, behind all tokens before it. Another machine may have chosen it.
 TextForm::Pieces TextLoop::pieces_of(int32_t id) {
   TextForm::Pieces pieces, out;
   if (state_) {
@@ -172,7 +171,7 @@ bool TextLoop::stops_at(int32_t id) const {
   return id == config_.end_of_text || std::ranges::find(config_.stops, id) != config_.stops.end();
 }
 
-// Returns whether the text goes on; it ends where nobody wants it.
+// Returns whether the text goes on; it ends if on_text() says so.
 bool TextLoop::emit(const TextForm::Pieces& pieces, const ScoredToken* token,
                     const OnText& on_text) {
   for (const TextForm::Piece& one : pieces) {
@@ -196,7 +195,7 @@ void TextLoop::end(FinishReason reason, const OnText& on_text) {
   finish(on_text);
 }
 
-// Gives what was held back.
+// Gives the held back text.
 void TextLoop::finish(const OnText& on_text) {
   ended_ = true;
   TextForm::Pieces held, rest;

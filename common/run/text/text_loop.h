@@ -1,6 +1,6 @@
 // From logits to a text: sampling, limits, stop strings and UTF-8, as a state machine. It says
-// which rows it wants computed and is fed their logits, or the next token where somebody else chose
-// it; who computes them, and where, may change at any token: draws depend on seed and position
+// which rows it wants computed and is fed their logits, or the next token if another machine chose
+// it; the machine that computes them may change at any token: draws depend on seed and position
 // alone. Knows no thread, no device and nothing that waits.
 #pragma once
 
@@ -25,27 +25,27 @@ namespace split {
 // Rows of logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
 inline constexpr size_t kScoreRows = 32;
 
-// Copies share what is large in it.
+// Copies share its large parts.
 struct GenerateOptions {
   int max_tokens = 64;
-  int min_tokens = 0;  // nothing ends a text before so many
+  int min_tokens = 0;  // nothing ends a text before these
   SamplingOptions sampling;
   StopTexts stop = {};
-  bool ignore_end = false;  // go on after what ends a text, and show special tokens
-  std::shared_ptr<const TextForm> form = {};  // that the text has; null: it is words
-  size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there
+  bool ignore_end = false;                    // go on after end tokens, and show special tokens
+  std::shared_ptr<const TextForm> form = {};  // the text's form; null: words
+  size_t generated = 0;                       // the prompt's last tokens that the text continues
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;    // log-probabilities of the prompt's tokens too, from the second on
-  DraftOptions drafts = {};     // of who computes the rows; no text depends on them
-  bool cache_prompt = true;     // rows of the prompt may be those of other texts, and become theirs
-  std::string cache_salt = {};  // with texts of this salt alone
-  bool seeded = false;          // the seed was asked for, not drawn: of who may give another text
+  DraftOptions drafts = {};     // how rows are computed; texts do not depend on it
+  bool cache_prompt = true;     // the prompt's rows may come from other texts' cache, and enter it
+  std::string cache_salt = {};  // shared with texts of this salt alone
+  bool seeded = false;          // the seed was asked for, not drawn
 
-  // Whether somebody may expect the same text again.
+  // Whether the client may expect an equal text again.
   bool repeats() const { return seeded || sampling.temperature == 0; }
 };
 
-// A token and how likely the model found it, before temperature, penalty and cuts.
+// A token and its log-probability, before temperature, penalty and cuts.
 struct ScoredToken {
   int32_t id = 0;
   float logprob = 0;
@@ -54,16 +54,16 @@ struct ScoredToken {
 
 struct Generated {
   std::vector<int32_t> tokens;
-  std::string text;  // its words; valid UTF-8 is not promised: bytes as the tokens give them
-  size_t thought_tokens = 0, calls = 0;              // of a form
-  std::string stopped_by;                            // the stop string, where one ended it
+  std::string text;                      // its words, as the tokens' bytes: perhaps invalid UTF-8
+  size_t thought_tokens = 0, calls = 0;  // parts of a form
+  std::string stopped_by;                // the stop string that ended it
   FinishReason finish_reason = FinishReason::kNone;  // kCancelled when on_text said so
-  std::vector<ScoredToken> scored;                   // of `tokens`, when asked for
-  std::vector<ScoredToken> scored_prompt;            // of prompt[1..], when asked for
+  std::vector<ScoredToken> scored;                   // for `tokens`, if asked for
+  std::vector<ScoredToken> scored_prompt;            // for prompt[1..], if asked for
 };
 
-// Called with text as it is certain, and the token that made it so: null for what was held back at
-// the end, and for a token's pieces behind its first one. Returns false to stop.
+// Called with complete text, and the token that completed it: null for text held back to the end,
+// and for a token's pieces behind its first one. Returns false to stop.
 using OnText = std::function<bool(const TextPiece& piece, const ScoredToken* token)>;
 
 // One thread at a time. Config and tokenizer outlive it.
@@ -71,23 +71,23 @@ class TextLoop {
  public:
   // `tokenizer` may be null: then there is no text, and stop strings are refused. Prompt and
   // generated tokens together fill the context at most. With `top`, the largest logits are asked
-  // for where these suffice.
+  // for if they suffice.
   TextLoop(const ModelConfig& config, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
            const GenerateOptions& options, bool top = false);
 
   bool ended() const { return ended_; }
   size_t left() const { return limit_ - result_.tokens.size(); }  // tokens to make, at most
-  std::span<const int32_t> ids() const { return history_; }       // of the prompt too
-  // The rows whose logits are due, until it is fed: to the head, or to the top. Not once the text
-  // has ended.
+  std::span<const int32_t> ids() const { return history_; }       // the prompt's too
+  // The rows whose logits are due, until it is fed: to the head, or to the top. Not to be called
+  // once the text has ended.
   SequenceRows wanted() const;
   // Feeds these logits, [wanted rows, V], or [2, K] of the top: the next token, or the end.
   void logits(std::span<const float> logits, const OnText& on_text);
-  // Feeds the next token, which somebody else chose from these rows.
+  // Feeds the next token, which another machine chose from these rows.
   void token(ScoredToken token, const OnText& on_text);
-  // Ends it for somebody else's reason, if it has not ended.
+  // Ends it for this reason, unless it has ended.
   void end(FinishReason reason, const OnText& on_text);
-  // The text so far; all of it once it has ended. Once.
+  // The text so far; all of it once it has ended. Call once.
   Generated take() { return std::move(result_); }
 
  private:
@@ -106,16 +106,16 @@ class TextLoop {
   const ModelConfig& config_;
   const GenerateOptions options_;
   const bool score_;
-  const size_t prompt_;  // its tokens
+  const size_t prompt_;  // tokens of the prompt
   const size_t limit_;   // tokens to make
-  const bool top_;       // all logits cross no bus where few do, and nothing is masked
+  const bool top_;       // few logits suffice: nothing is masked, and all are dear to copy
   StopStrings stops_;
-  std::optional<TokenStream> stream_;  // special tokens are left out
+  std::optional<TokenStream> stream_;  // leaves special tokens out
   Utf8Stream utf8_;
   std::vector<int32_t> history_;
-  std::optional<TextForm::State> state_;      // where there is a form
-  TextPiece::Part part_ = TextPiece::kWords;  // of utf8_
-  size_t fed_ = 0;                            // of the history, whose rows were computed
+  std::optional<TextForm::State> state_;      // set with a form
+  TextPiece::Part part_ = TextPiece::kWords;  // part of utf8_
+  size_t fed_ = 0;                            // rows of the history that were computed
   bool ended_ = false;
   Generated result_;
 };

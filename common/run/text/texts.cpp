@@ -11,7 +11,7 @@ std::vector<float> run_texts(Batcher& batcher, const TextRows& texts, const Requ
   const size_t width = shard.width(texts.range.to);
   std::vector<float> out(texts.wanted_count() * width);
   float* at = out.data();
-  // A decoder keeps a text's rows until its last one is done: at most a context of them at once.
+  // A decoder keeps a text's rows until its last one is done: a context of them at most.
   const size_t most = config.encodes() ? texts.count() : static_cast<size_t>(config.context);
   for (size_t first = 0; first < texts.lengths.size();) {
     const size_t n = texts_within(texts.lengths, first, most);

@@ -8,7 +8,7 @@
 namespace split {
 
 // The wanted rows of all texts, one after the other: [wanted rows, width(range.to)]. They share
-// steps with each other and with whoever else asks. Adds what that took. Throws as Batcher::run().
+// steps with each other and with other jobs. Adds their cost. Throws the errors of Batcher::run().
 std::vector<float> run_texts(Batcher& batcher, const TextRows& texts, const Requester& requester,
                              Forward::Spent& spent);
 

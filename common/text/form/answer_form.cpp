@@ -8,7 +8,7 @@
 namespace split {
 namespace {
 
-constexpr size_t kMostMarkBytes = 256;  // bytes of a text that a template writes around things
+constexpr size_t kMostMarkBytes = 256;  // bytes of a mark in a template
 
 [[noreturn]] void refuse_form(std::string_view what) {
   throw Error(ErrorKind::kInput, cat("'response_format': an answer_form: ", what),
@@ -37,7 +37,7 @@ std::vector<NamedText> form_texts(AnswerFormat& format) {
           {"thought_opens", &format.thought.opens},
           {"thought_closes", &format.thought.closes}};
 }
-// Those around arguments that are tagged.
+// The texts around tagged arguments.
 std::vector<NamedText> tag_texts(AnswerFormat& format) {
   return {{"argument_opens", &format.argument.opens},
           {"argument_middle", &format.argument_middle},
@@ -64,7 +64,7 @@ bool form_flag(const Json& json, const char* name) {
   return value.get<bool>();
 }
 
-// A schema without what bounds no text.
+// Removes parts of a schema that bound no text.
 std::string lean(const std::string& schema) {
   if (schema.empty()) return schema;
   return schema_in_order(parse_json(schema, AnswerForm::kMostDepth, "a schema"));

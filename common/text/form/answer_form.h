@@ -1,6 +1,6 @@
-// The form that one answer has: how thoughts and calls are written, which tools there are, what may
-// or must be called, and the schema of its words. Plain data, and the only place that writes it as
-// JSON and reads it: the same form travels to whoever computes the text. Knows no grammar.
+// The form of one answer: how thoughts and calls are written, which tools there are, which may or
+// must be called, and the schema of its words. Plain data, and the only place that writes and reads
+// its JSON: the form travels to the machine that computes the text. Knows no grammar.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,22 @@ namespace split {
 struct AnswerForm {
   struct Tool {
     std::string name;
-    std::string parameters;  // a JSON schema as text; empty: there are none
+    std::string parameters;  // a JSON schema as text; empty: no parameters
   };
-  // kRequired: of these tools one at least is called before anything else but a thought.
+  // kRequired: at least one of these tools is called before anything but a thought.
   enum class Choice : uint8_t { kNone, kAuto, kRequired };
   static constexpr size_t kMostTools = 128, kMostName = 128, kMostBytes = 1 << 20;
-  static constexpr int kMostDepth = 64;  // of a schema
+  static constexpr int kMostDepth = 64;  // nesting of a schema
 
   AnswerFormat format = {};
   bool inside = false;  // the prompt has begun a thought
   Choice choice = Choice::kNone;
   bool parallel = true;  // more than one call
   std::vector<Tool> tools = {};
-  std::optional<std::string> schema = {};  // of the words, as text; empty: any object
+  std::optional<std::string> schema = {};  // the words' schema, as text; empty: any object
 
   bool calls() const { return choice != Choice::kNone; }
-  // As a response_format: plain where there is but a schema, else {"type":"answer_form",...}.
+  // Returns the response_format: plain if there is only a schema, else {"type":"answer_form",...}.
   Json to_json() const;
   // Reads {"type":"answer_form",...}. Throws Error(kInput) about response_format.
   static AnswerForm read(const Json& json);

@@ -9,7 +9,7 @@
 namespace split {
 namespace {
 
-// Texts of the probes, which no template has.
+// Texts of the probes, not found in any template.
 constexpr const char *kSaid = "~said~", *kWhy = "~why~", *kFirst = "alpha_probe",
                      *kSecond = "zeta_probe", *kKey = "key_probe", *kValue = "value_probe",
                      *kOtherKey = "other_probe";
@@ -56,7 +56,7 @@ Json probe_tool(const char* name) {
             {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
 }
 
-// A template asked what it makes of chats. None where it refuses one.
+// Renders chats with a template. Returns nothing for a chat that it refuses.
 class Probe {
  public:
   explicit Probe(const ChatTemplate& chat) : chat_(chat) {}
@@ -104,8 +104,8 @@ Json called(std::initializer_list<ProbeCall> calls) {
   return Json::array({kUser, std::move(message)});
 }
 
-// Takes an id out of what stands behind arguments, and says what stood around it. False where it
-// is there and not at once behind them.
+// Takes an id out of the text behind arguments, and notes the marks around it. Returns false if it
+// does not follow them at once.
 bool take_id(std::string& behind, const std::string& id, FormMarks& marks) {
   const size_t at = behind.find(id);
   if (at == behind.npos) return true;
@@ -144,7 +144,7 @@ std::optional<Parts> parts_of(const AnswerFormat& format, std::string_view text,
                std::string(text.substr(place->end)), place->end};
 }
 
-// A key and its value: what stands before, between and behind them.
+// Texts before, between and behind a key and its value.
 struct Pair {
   std::string_view before, between, behind;
 };
@@ -157,8 +157,8 @@ std::optional<Pair> pair_of(std::string_view text, std::string_view key, std::st
               text.substr(value_at + value.size())};
 }
 
-// How each argument is written by itself: `one` and `two` are what stands behind a call's name,
-// with a text, and with a number behind that.
+// Finds how each argument is written by itself. `one` and `two` are the texts behind a call's name,
+// with a text argument, and with a number behind that.
 bool find_arguments(std::string_view one, std::string_view two, AnswerFormat& format) {
   const auto alone = pair_of(one, kKey, kValue), first = pair_of(two, kKey, kValue);
   const auto later = first ? pair_of(first->behind, kOtherKey, "75025") : std::nullopt;
@@ -167,7 +167,7 @@ bool find_arguments(std::string_view one, std::string_view two, AnswerFormat& fo
     return false;
   }
   std::string_view closes = alone->behind.substr(0, shared_front(alone->behind, later->before));
-  const size_t open = closes.rfind('<');  // of a tag that both share a part of
+  const size_t open = closes.rfind('<');  // start of a tag that both share in part
   if (open != closes.npos && closes.find('>', open) == closes.npos) closes = closes.substr(0, open);
   const std::string_view opens = later->before.substr(closes.size());
   if (!alone->before.ends_with(opens)) return false;
@@ -176,7 +176,7 @@ bool find_arguments(std::string_view one, std::string_view two, AnswerFormat& fo
   return true;
 }
 
-// How calls are written, into `format`. False where no syntax is known.
+// Finds how calls are written, into `format`. Returns false if no syntax is known.
 bool find_calls(Probe& probe, AnswerFormat& format) {
   const Json first = {{kKey, kValue}}, second = {{kKey, "value_other"}},
              both_kinds = {{kKey, kValue}, {kOtherKey, 75025}};
@@ -230,7 +230,7 @@ bool find_calls(Probe& probe, AnswerFormat& format) {
   return true;
 }
 
-// The tag or word that a text ends with, or begins with.
+// The tag or word at a text's end, or at its begin.
 std::string_view tag_at_end(std::string_view text) {
   text = bare_text(text);
   if (text.empty()) return text;
@@ -248,7 +248,7 @@ std::string_view tag_at_front(std::string_view text) {
   return text.substr(0, end == text.npos ? end : end + (close == '\0' ? 0 : 1));
 }
 
-// <word> or [word]: what closes it has a stroke.
+// The closing tag of <word> or [word]: it has a stroke.
 std::string counterpart(std::string_view tag) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -339,7 +339,7 @@ std::string AnswerFormat::mark() const {
   const size_t begin = std::min(text.find_first_not_of(kFormSpaces), text.size());
   const size_t end = text[begin] == '{' ? begin : text.find_first_of(" \t\n\r{[", begin + 1);
   std::string mark = text.substr(begin, std::min(end, text.size()) - begin);
-  constexpr size_t kLeast = 3;  // less is no mark
+  constexpr size_t kLeast = 3;  // shorter texts are no mark
   return mark.size() < kLeast ? "" : mark;
 }
 

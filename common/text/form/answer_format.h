@@ -13,10 +13,10 @@ struct FormMarks {
   std::string opens, closes;
 };
 
-// A call is `opens` NAME `middle` ARGUMENTS `closes`, with an id behind the arguments where the
-// model may write one. Calls in a row have `separator` between them and the list's marks around.
-// Arguments are JSON, or, where calls are tagged, each is written by itself: `argument.opens` KEY
-// `argument_middle` VALUE `argument.closes`, a text as it is, and anything else as JSON.
+// A call is `opens` NAME `middle` ARGUMENTS `closes`, with an id behind the arguments if the model
+// may write one. Calls in a row have `separator` between them and the list's marks around.
+// Arguments are JSON, or, in tagged calls, written one by one: `argument.opens` KEY
+// `argument_middle` VALUE `argument.closes`, a text as it is, other values as JSON.
 struct AnswerFormat {
   enum class Calls : uint8_t { kNone, kJson, kTagged, kPrompted };
 
@@ -24,19 +24,18 @@ struct AnswerFormat {
   std::string opens, middle, closes, separator;
   FormMarks list, id, thought, argument;
   std::string argument_middle;
-  bool one_call = false;   // the template refuses two at once
-  bool short_ids = false;  // and ids that are not nine letters and digits
-  bool no_system = false;  // and system messages
+  bool one_call = false;   // the template refuses two calls at once
+  bool short_ids = false;  // it refuses ids that are not nine letters and digits
+  bool no_system = false;  // it refuses system messages
 
-  // That of a template, or of none: then calls are written as the prompt says (prompted_calls()).
+  // Finds a template's format; without one, calls are written as prompted_calls() says.
   static AnswerFormat of(const ChatTemplate* chat);
   // "json", "tagged", "prompted", or null.
   Json describe_calls() const;
-  // The text by which a call begins wherever it stands: up to the first white space or bracket.
-  // Empty: calls begin like any JSON, and are told from it by a tool's name.
+  // The text by which a call begins in words: up to the first white space or bracket. Empty: calls
+  // begin like any JSON, and are recognised by a tool's name.
   std::string mark() const;
-  // Whether arguments can be told from their tags: those that close one begin with '<' and have
-  // ASCII alone.
+  // Whether arguments can be recognised by their tags: closing tags begin with '<' and are ASCII.
   bool has_tags() const;
   bool thinks() const { return !thought.opens.empty(); }
 };

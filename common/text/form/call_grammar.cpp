@@ -13,9 +13,9 @@ namespace {
 using Sequence = JsonRules::Sequence;
 using Symbol = JsonRules::Symbol;
 
-constexpr size_t kMostSpaces = 4;    // in front of what a text begins with
-constexpr size_t kMostSpecial = 32;  // tokens of a form
-constexpr size_t kMostIdBytes = 64;  // bytes of a call's id
+constexpr size_t kMostSpaces = 4;    // before a text of the form
+constexpr size_t kMostSpecial = 32;  // special tokens of a form
+constexpr size_t kMostIdBytes = 64;  // a call's id
 
 // A name for a header and a line of log.
 std::string plain_name(std::string name) {
@@ -32,11 +32,11 @@ class FormRules {
   FormRules(const AnswerForm& form, MemoryShare* memory)
       : form_(form), format_(form.format), memory_(memory), rules_(memory) {}
 
-  // Whether words, or their place, are held from the answer's start on.
+  // Whether a grammar holds the words, or calls in their place, from the answer's start on.
   bool holds() const { return form_.schema || form_.choice == AnswerForm::Choice::kRequired; }
 
   Grammar make(FormGrammar& made) {
-    if (form_.calls()) rules_.any_value();  // there for whatever is loosened
+    if (form_.calls()) rules_.any_value();  // the fallback for loosened arguments
     if (form_.calls() && is_tagged()) make_tags();
     const Sequence lead = {rules_.at_most(rules_.bytes(kFormSpaces), kMostSpaces)};
     const bool must = form_.choice == AnswerForm::Choice::kRequired;
@@ -59,7 +59,7 @@ class FormRules {
   }
 
  private:
-  // A text whose white space may be other.
+  // A text whose white space may differ.
   Sequence loose(std::string_view text) {
     Sequence out;
     while (!text.empty()) {
@@ -80,7 +80,7 @@ class FormRules {
   bool is_tagged() const { return format_.calls == AnswerFormat::Calls::kTagged; }
 
   Symbol arguments(const AnswerForm::Tool& tool, FormGrammar& made) {
-    rules_.allow(form_.tools.size() + form_.tools.size() / 4 + 1);  // names take some, too
+    rules_.allow(form_.tools.size() + form_.tools.size() / 4 + 1);  // names take a part, too
     if (is_tagged()) made.json.emplace_back();
     if (tool.parameters.empty()) return rules_.either({rules_.lit(is_tagged() ? "" : "{}")});
     std::vector<std::string> loosened;
@@ -93,7 +93,7 @@ class FormRules {
     return rule;
   }
 
-  // Makes the rules around arguments that are tagged, and those of any of them.
+  // Makes the rules around tagged arguments, and the rules of any arguments.
   void make_tags() {
     const std::string &closes = format_.argument.closes, &between = format_.argument_middle;
     const size_t mark_end = behind_words(closes);
@@ -102,8 +102,8 @@ class FormRules {
     key_end_ = rules_.either({rules_.lit(between.substr(0, behind_words(between)))});
     any_text_ = rules_.either(
         {JsonRules::join({{key_end_, rules_.text_until(mark_)}, loose(closes.substr(mark_end))})});
-    // Around a text that is listed nothing may be missing: its own white space would be taken for
-    // the form's.
+    // Around a listed text no white space may be missing: the text's own would be taken for the
+    // form's.
     listed_opens_ = rules_.either({rules_.lit(between)});
     listed_closes_ = rules_.either({JsonRules::join(
         {rules_.lit(closes.substr(0, mark_end)), loose(closes.substr(mark_end))})});
@@ -113,7 +113,7 @@ class FormRules {
     any_arguments_ = rules_.many({opens_, letter, rules_.many({letter}), any_text_});
   }
 
-  // The arguments of a tool, one behind the other.
+  // The arguments of a tool, one after the other.
   Symbol tagged(const Json& schema, std::vector<std::string>& loosened, JsonArguments& json) {
     const auto rules = argument_rules(rules_, schema, memory_, loosened);
     if (!rules) return any_arguments_;
@@ -126,7 +126,7 @@ class FormRules {
         if (one.json) json.insert(one.name);
       }
       return rules_.either({all});
-    } catch (const Error& error) {  // too large, or a name that no tag can have
+    } catch (const Error& error) {  // too large, or a name that is impossible in a tag
       if (error.kind() != ErrorKind::kInput) throw;
       json.clear();
       loosened.emplace_back("schema");

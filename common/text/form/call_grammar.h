@@ -1,5 +1,5 @@
-// The grammar of an answer's form: its calls, whose arguments are of their tools' schemas, and its
-// words where these have one. Knows no state (text_form.h).
+// The grammar of an answer's form: its calls, with arguments by their tools' schemas, and its words
+// if they have a schema. Knows no state (text_form.h).
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@
 namespace split {
 
 struct FormGrammar {
-  std::shared_ptr<const TokenGrammar> tokens;  // null: the form holds nothing
-  // Where texts of it begin: behind the prompt, behind a thought, and at a call in free words.
+  std::shared_ptr<const TokenGrammar> tokens;  // null: nothing is constrained
+  // The starts of its texts: behind the prompt, behind a thought, and at a call in free words.
   std::optional<uint32_t> begin, behind, call;
-  std::vector<JsonArguments> json;    // of each tool, where arguments are tagged
-  std::vector<std::string> loosened;  // "tool.keyword", or "keyword" of the words' schema
+  std::vector<JsonArguments> json;    // each tool's JSON arguments, if arguments are tagged
+  std::vector<std::string> loosened;  // "tool.keyword", or "keyword" for the words' schema
 };
 
-// White space of the form's own texts may be missing, or be one other. `memory` pays for what is
-// made. Throws Error(kInput) for a schema of the words that is none, Error(kBusy).
+// White space of the form's own texts may be missing, or one other. `memory` pays for the grammar.
+// Throws Error(kInput) if the words' schema is not a schema, Error(kBusy).
 FormGrammar form_grammar(const AnswerForm& form, const Tokenizer& tokenizer, MemoryShare* memory);
-// The special tokens of its own texts: these are text where they come.
+// The special tokens in the format's own texts: an answer may have them as text.
 std::vector<int32_t> special_tokens(const AnswerFormat& format, const Tokenizer& tokenizer);
 
 }  // namespace split

@@ -32,7 +32,7 @@ CallScanner::Found CallScanner::behind(const CallTexts& texts) {
   return texts.closes.empty() ? Found::kClosed : Found::kNothing;
 }
 
-// Arguments are an object: they end with its last bracket.
+// Reads arguments: an object, which ends with its last bracket.
 void CallScanner::argument(const CallTexts& texts, char c, std::string& told) {
   if (at_ == 0 && is_form_space(c)) return;
   told += c;

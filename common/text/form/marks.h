@@ -16,7 +16,7 @@ inline std::string without_spaces(std::string text) {
   return text;
 }
 
-// Where the words of a text begin and end.
+// Offsets at which the words of a text begin and end.
 inline size_t first_word(std::string_view text) {
   return std::min(text.find_first_not_of(kFormSpaces), text.size());
 }

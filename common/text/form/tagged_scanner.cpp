@@ -101,7 +101,7 @@ void TaggedScanner::text(const TagTexts& tags, char c, std::string& told) {
   closes(tags, without_spaces(tags.mark).size());
 }
 
-// White space around a value is not told.
+// Leaves out white space around a value.
 void TaggedScanner::value(const TagTexts& tags, char c, std::string& told) {
   if (!in_string_ && c == tags.closes.front()) {
     held_.clear();

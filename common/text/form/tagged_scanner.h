@@ -1,5 +1,5 @@
-// Reads arguments that are written one by one between tags (answer_format.h), byte by byte, and
-// tells them as the text of one JSON object. Knows no call around them (call_scanner.h).
+// Reads arguments between tags (answer_format.h), byte by byte, and writes them as the text of one
+// JSON object. Knows no call around them (call_scanner.h).
 #pragma once
 
 #include <set>
@@ -18,15 +18,15 @@ struct TagTexts {
   explicit TagTexts(const AnswerFormat& format);
 
   std::string opens, middle, closes;  // without white space
-  // White space around a text that does not belong to it, and the tag that ends it.
+  // White space around a text and outside of it, and the tag that ends it.
   std::string lead, trail, mark;
 };
 
-// Plain data: copies go on by themselves.
+// Plain data, which can be copied at any byte.
 class TaggedScanner {
  public:
-  // Takes the next byte and adds what is told by it. False: it is none of an argument's, and
-  // neither are the last begun() bytes before it, but for white space.
+  // Takes the next byte and adds complete text. Returns false if it belongs to no argument; the
+  // last begun() bytes before it do not either, white space aside.
   bool next(const TagTexts& tags, const JsonArguments& json, char c, std::string& told);
   size_t begun() const { return at_; }
 
@@ -41,7 +41,7 @@ class TaggedScanner {
   size_t at_ = 0;  // bytes of the step's text
   bool later_ = false, is_json_ = false;
   bool in_string_ = false, escaped_ = false;
-  std::string held_;  // a key, or read and not told
+  std::string held_;  // a key, or text read and not yet passed on
 };
 
 }  // namespace split

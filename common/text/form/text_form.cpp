@@ -40,7 +40,7 @@ bool TextForm::looks_for_calls(const State& state) const {
   return form_.choice == AnswerForm::Choice::kAuto && grammar_.call && !state.over();
 }
 
-// Words on both sides of a call are parted by one line break.
+// Separates words on both sides of a call by one line break.
 void TextForm::tell(State& state, TextPiece::Part part, std::string_view text, Pieces& out) const {
   if (state.skips_ && part <= TextPiece::kThought) {
     text.remove_prefix(first_word(text));
@@ -77,7 +77,7 @@ void TextForm::close_thought(State& state) const {
   if (grammar_.behind) state.place_ = grammar_.tokens->start(*grammar_.behind);
 }
 
-// The call that what is held begins. False where no call begins so.
+// Opens the call that the held text begins. Returns false if no call begins so.
 bool TextForm::open_call(State& state, bool at_grammar) const {
   const std::string begun = std::exchange(state.held_, {});
   if (!at_grammar)
@@ -85,7 +85,7 @@ bool TextForm::open_call(State& state, bool at_grammar) const {
   state.where_ = State::kCall;
   state.scanner_ = {};
   state.opened_ = true;
-  std::string told;  // nothing: no name is known yet
+  std::string told;  // empty: no name is known yet
   for (const char c : begun) {
     if (!at_grammar) state.place_ = grammar_.tokens->after_byte(state.place_, c);
     if (state.place_.empty()) return false;
@@ -130,7 +130,7 @@ void TextForm::thought(State& state, char c, Step& step) const {
   state.held_.erase(0, told);
 }
 
-// The begin of an answer, or what stands behind a thought.
+// Reads the begin of an answer, or of the text behind a thought.
 bool TextForm::begin(State& state, char c, Step& step) const {
   const bool grammar = !state.place_.empty();
   if (grammar) {
@@ -155,7 +155,7 @@ bool TextForm::begin(State& state, char c, Step& step) const {
       if (std::string_view(mark_).starts_with(held)) return true;
     }
   } else if (looks_for_calls(state) && mark_.empty() && step.marks) {
-    // Calls begin as any JSON does: one is told from it once its name is known.
+    // Calls begin like any JSON: a call is recognised once its name is known.
     Grammar::State place = grammar_.tokens->start(*grammar_.call);
     CallScanner scanner;
     std::string told;
@@ -230,7 +230,7 @@ bool TextForm::take(State& state, char c, Step& step) const {
     case State::kCall:
       return call(state, c, step);
     case State::kOver:
-      return state.calls_ > 0;  // what comes behind the last call is nothing
+      return state.calls_ > 0;  // text behind the last call is ignored
     case State::kWords:
       break;
   }
@@ -247,7 +247,7 @@ bool TextForm::take(State& state, char c, Step& step) const {
 
 bool TextForm::take(State& state, std::string_view bytes, bool whole, Step step) const {
   state.opened_ = false;
-  // In a thought a call opens where its mark is one token; in letters it is a thought about calls.
+  // In a thought a call opens if its mark is one token; in letters it is a thought about calls.
   if (whole && step.marks && state.thinks() && !mark_.empty() && bytes == mark_) {
     tell(state, TextPiece::kThought,
          std::string_view(state.held_).substr(0, behind_words(state.held_)), step.out);
@@ -261,7 +261,7 @@ void TextForm::follow(State& state, std::string_view bytes, bool whole, Pieces& 
   const State before = state;
   Pieces made;
   bool fits = take(state, bytes, whole, {true, made});
-  if (!fits && state.opened_) {  // a token that runs over a mark's end with what cannot follow it
+  if (!fits && state.opened_) {  // a token that runs over a mark's end into impossible text
     state = before;
     made.clear();
     fits = take(state, bytes, whole, {false, made});
@@ -282,7 +282,7 @@ void TextForm::follow(State& state, int32_t id, Pieces& out) const {
 
 void TextForm::finish(State& state, Pieces& out) const {
   const std::string held = std::exchange(state.held_, {});
-  // What was held of a call that is cut before its name is known was not said to anybody.
+  // The held text of a call that is cut before its name is known is dropped.
   const bool call = state.where_ == State::kCall || form_.choice == AnswerForm::Choice::kRequired;
   if (call && !state.thinks()) return;
   tell(state, state.thinks() ? TextPiece::kThought : TextPiece::kWords, held, out);

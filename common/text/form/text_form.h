@@ -1,8 +1,8 @@
 // A text in its form: thoughts, words, calls with their names and arguments, and which tokens may
 // come next. Its state is a function of the generated ids and of how the prompt ends, so that a
-// text that is replayed, moved or drafted is held to the same. Words and thoughts are free unless
-// they have a schema; from where a call opens its grammar holds. What is no call is words, byte for
-// byte, but for white space next to a mark, which is the form's. Knows no model.
+// replayed, moved or drafted text has equal constraints. Words and thoughts are free unless they
+// have a schema; from a call's mark on its grammar holds. Other text is words, byte for byte, but
+// for white space next to a mark, which is the form's. Knows no model.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace split {
 
-// A piece of an answer. Text as it is, if nothing says otherwise, is words.
+// A piece of an answer. Plain text without a part is words.
 struct TextPiece {
   enum Part : uint8_t { kWords, kThought, kName, kArguments };
 
@@ -26,7 +26,7 @@ struct TextPiece {
   operator std::string_view() const { return bytes; }
 
   Part part = kWords;
-  uint32_t call = 0;  // the call's index, of a name or arguments
+  uint32_t call = 0;  // the call's index, for a name or arguments
   std::string_view bytes;
 };
 
@@ -42,7 +42,7 @@ class TextForm {
   };
   using Pieces = std::vector<Piece>;
 
-  // Where a text is. Plain data.
+  // A text's state. Plain data.
   class State {
    public:
     bool over() const { return where_ == kOver; }
@@ -51,21 +51,21 @@ class TextForm {
 
    private:
     friend class TextForm;
-    // kBegin: what is held so far may still become a thought, a call or words.
+    // kBegin: the held text may still become a thought, a call or words.
     enum Where : uint8_t { kBegin, kThought, kWords, kCall, kOver };
     Where where_ = kBegin;
-    Grammar::State place_;  // in the grammar; none: anything may come
+    Grammar::State place_;  // place in the grammar; empty: anything may come
     CallScanner scanner_;
-    std::string held_;     // read and not told
-    bool fresh_ = true;    // a thought may come: nothing was told
-    bool skips_ = false;   // white space behind a mark
-    bool said_ = false;    // words
+    std::string held_;     // text read and not yet passed on
+    bool fresh_ = true;    // a thought may come: nothing was passed on
+    bool skips_ = false;   // skips white space behind a mark
+    bool said_ = false;    // words were passed on
     bool parted_ = false;  // a call stands behind words
-    uint32_t calls_ = 0;   // whose names were told
+    uint32_t calls_ = 0;   // calls with a known name
     bool opened_ = false;  // a mark was complete in this token
   };
 
-  // `memory` pays for its grammar. Throws as form_grammar().
+  // `memory` pays for its grammar. Throws the errors of form_grammar().
   TextForm(AnswerForm form, const Tokenizer& tokenizer, bool keeps_special = false,
            MemoryShare* memory = nullptr);
 
@@ -74,7 +74,7 @@ class TextForm {
   void follow(State& state, int32_t id, Pieces& out) const;
   // Takes text; `whole`: it is one added token.
   void follow(State& state, std::string_view bytes, bool whole, Pieces& out) const;
-  // Tells what was held, at the end of the text.
+  // Passes the held text on at the end.
   void finish(State& state, Pieces& out) const;
 
   // 1 for each id that may come; null: any.
@@ -87,8 +87,8 @@ class TextForm {
   const std::vector<std::string>& loosened() const { return grammar_.loosened; }
 
  private:
-  struct Step {  // of one token
-    bool marks;  // whether these open anything
+  struct Step {  // one token
+    bool marks;  // these may open a thought or call
     Pieces& out;
   };
   bool take(State& state, std::string_view bytes, bool whole, Step step) const;
@@ -108,7 +108,7 @@ class TextForm {
   const bool keeps_special_;
   const FormGrammar grammar_;
   const CallTexts texts_;
-  const std::string mark_;  // by which calls open; empty: at the answer's begin alone
+  const std::string mark_;  // the text that opens calls; empty: only at the answer's begin
   const std::vector<int32_t> special_;
 };
 

@@ -22,7 +22,7 @@ struct Call {
   std::string_view text() { return str(value, scratch); }
 };
 
-// The value of an attribute that a filter names: "a.b" goes in.
+// Returns the attribute that a filter names: "a.b" is nested.
 Value attribute_of(Values& v, const Value& value, const std::string& name) {
   Value found = value;
   for (std::string_view rest = name; !rest.empty();) {
@@ -38,7 +38,7 @@ Value attribute_of(Values& v, const Value& value, const std::string& name) {
   return found;
 }
 
-// select, reject, selectattr and rejectattr.
+// Runs select, reject, selectattr and rejectattr.
 Value chosen(Call& c) {
   Values& v = c.v;
   const bool by_attribute = c.name.ends_with("attr"), wanted = c.name.starts_with("select");
@@ -95,7 +95,7 @@ Value json(Call& c) {
   JsonStyle style;
   if (const Value ascii = all.get(SIZE_MAX, "ensure_ascii"); truth(ascii)) style.ascii = true;
   if (const Value sorted = all.get(SIZE_MAX, "sort_keys"); truth(sorted)) style.sorted = true;
-  // transformers' is tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
+  // transformers has tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
   if (all.values.size() > 1) refuse("tojson expected its settings by name");
   const Value indent = all.get(0, "indent");
   if (indent.is(K::kInteger))
@@ -153,7 +153,7 @@ Value sorted(Call& c) {
   const Value by = all.get(SIZE_MAX, "attribute");
   const bool cased = truth(all.get(SIZE_MAX, "case_sensitive"));
   using Keyed = std::pair<Value, const Value*>;
-  const Held held(v.meter, 2 * items.size() * sizeof(Keyed));  // sorting takes a half more
+  const Held held(v.meter, 2 * items.size() * sizeof(Keyed));  // sorting takes half as much again
   std::vector<Keyed> keyed;
   keyed.reserve(items.size());
   for (const Value& one : items) {
@@ -188,7 +188,7 @@ Value indented(Call& c) {
   }
 }
 
-// A list of its own.
+// Returns a new list.
 Value listed(Call& c) {
   const Value from = c.v.iterate(c.value);
   ListMade list(c.v);

@@ -52,7 +52,7 @@ class Run {
   }
 
   struct Scope {
-    // From `floor` on all frames are seen; a macro's are its own alone.
+    // Frames from `floor` on are seen; a macro sees its own alone.
     Scope(Run& run, size_t floor) : run(run), floor(std::exchange(run.floor_, floor)) {
       run.frames_.emplace_back();
     }
@@ -65,8 +65,8 @@ class Run {
     size_t floor;
   };
 
-  // Statements. What calls execute() or evaluate() is not inlined into them: the frames of a level
-  // stay small, and kMostDepth of them on a worker's stack.
+  // Statements. The callers of execute() and evaluate() do not inline them: a level's frames stay
+  // small, and kMostDepth of them fit a worker's stack.
   [[gnu::noinline]] Flow execute(const std::vector<NodePtr>& body) {
     const Deeper deeper(values_.depth, kMostDepth);
     for (const NodePtr& node : body) {
@@ -367,10 +367,10 @@ class Run {
     return captured(node.bodies[0]);
   }
 
-  Values values_;  // first: their meter outlives all but it
+  Values values_;  // first: outlives all values
   const std::vector<NodePtr>& tree_;
   std::vector<Frame> frames_;
-  size_t floor_ = 0;  // the first frame of the macro that runs; the first of all is seen everywhere
+  size_t floor_ = 0;  // first frame of the running macro; frame 0 is seen everywhere
   std::deque<TextMade> outputs_;
   int loops_ = 0, calls_ = 0;
 };

@@ -62,11 +62,11 @@ class Lexer {
     return text_.size();
   }
 
-  // The text before a tag, less what the tag takes away.
+  // The text before a tag, without what the tag strips.
   std::string_view before_tag(std::string_view data, char kind, char sign) const {
     if (sign == '-') return strip(data, {}, false, true);
     if (sign == '+' || kind == '{') return data;
-    const size_t line = data.rfind('\n') + 1;  // 0: none
+    const size_t line = data.rfind('\n') + 1;  // 0: no newline
     if (line == 0 && !line_starts_) return data;
     return std::ranges::all_of(data.substr(line), is_white) ? data.substr(0, line) : data;
   }
@@ -79,7 +79,7 @@ class Lexer {
     if (!text.empty()) add(Kind::kText, std::string(text));
   }
 
-  // Behind a tag: `-` takes white space away, a block or comment the first newline.
+  // Skips behind a tag: `-` strips white space, a block or comment the first newline.
   void after_tag(char sign, bool block) {
     const size_t begin = at_;
     if (sign == '-') {
@@ -105,7 +105,7 @@ class Lexer {
     const bool block = kind == '%';
     add(block ? Kind::kBlockBegin : Kind::kPrintBegin, "");
     const std::string end = block ? "%}" : "}}";
-    std::string open;  // brackets
+    std::string open;  // open brackets
     for (;;) {
       while (at_ < text_.size() && is_white(text_[at_])) {
         if (text_[at_++] == '\n') ++line_;

@@ -10,7 +10,7 @@ constexpr size_t kBytesAStep = 64;
 constexpr int64_t kStepsBetweenLooks = 1024;  // less than a millisecond
 constexpr size_t kPaidAtOnce = 64 << 10;      // bytes
 
-// Counts this thread alone: a machine that is busy otherwise makes no run too long.
+// Counts this thread alone: a busy machine makes no run too long.
 double seconds_of_work() { return std::chrono::duration<double>(thread_time()).count(); }
 
 [[noreturn]] void end_run(const std::string& what) {
@@ -62,7 +62,7 @@ void TextMade::add(std::string_view more) {
   meter_.bytes(more.size());
   if (size > text_.capacity()) {
     const size_t wanted = std::max(size, 2 * text_.capacity());
-    meter_.hold(wanted);  // beside the old
+    meter_.hold(wanted);  // beside the old one
     text_.reserve(wanted);
     meter_.let_go(std::exchange(held_, wanted));
   }

@@ -1,6 +1,6 @@
-// Meters what a run of a template uses up: steps, by what each construct costs, the memory of its
-// values and texts, and time. It ends a run that goes too far, or that nobody waits for. The files'
-// beside it alone.
+// Meters a run of a template: steps, by the cost of each construct, the memory of its values and
+// texts, and time. Ends a run that passes a limit, or whose client has gone. For the files of this
+// folder alone.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class Meter {
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
-  // Each is told before the work is done, and throws as JinjaTemplate::render.
+  // Call each before the work; throws the errors of JinjaTemplate::render.
   void steps(size_t count);
   void bytes(size_t count);  // read or written once
   void items(size_t count) { bytes(4 * count); }
@@ -32,7 +32,7 @@ class Meter {
   void grow(std::vector<T>& list, size_t& held) {
     if (list.size() < list.capacity()) return;
     const size_t old = list.capacity() * sizeof(T), wanted = std::max<size_t>(4, 2 * list.size());
-    hold(wanted * sizeof(T));  // beside the old
+    hold(wanted * sizeof(T));  // beside the old one
     list.reserve(wanted);
     let_go(old);
     held += wanted * sizeof(T) - old;
@@ -44,11 +44,11 @@ class Meter {
   const JinjaCaller& caller_;
   const double start_;  // s of this thread's work
   int64_t steps_ = 0, next_look_ = 0;
-  size_t owed_ = 0;             // bytes, of less than a step
-  size_t held_ = 0, paid_ = 0;  // bytes: now, and from the share
+  size_t owed_ = 0;             // bytes below a step
+  size_t held_ = 0, paid_ = 0;  // bytes: now, and taken from the share
 };
 
-// Memory that is held as long as this is there.
+// Memory that is held until this is destroyed.
 class Held {
  public:
   Held(Meter& meter, size_t bytes) : meter_(meter), bytes_(bytes) { meter.hold(bytes); }
@@ -61,7 +61,7 @@ class Held {
   const size_t bytes_;
 };
 
-// A text while it is made: what it takes is paid for as it grows.
+// A text while it is made: pays for its bytes as it grows.
 class TextMade {
  public:
   explicit TextMade(Meter& meter) : meter_(meter) {}
@@ -73,7 +73,7 @@ class TextMade {
   void add(std::string_view more);
   void add(char c) { add(std::string_view(&c, 1)); }
   std::string_view view() const { return text_; }
-  // The text, and the bytes that are held for it, which are the caller's to let go.
+  // Returns the text, and the bytes held for it, which the caller releases.
   std::pair<std::string, size_t> take() { return {std::move(text_), std::exchange(held_, 0)}; }
 
  private:

@@ -1,4 +1,4 @@
-// What a name behind a dot gives, and the functions that every template knows.
+// Attributes of values, and the functions that every template knows.
 #include <ctime>
 
 #include "text/jinja/values.h"
@@ -8,7 +8,7 @@ namespace {
 
 using K = Value::Kind;
 
-// Python's others, which are not here.
+// Python's other methods, which are missing here.
 constexpr std::string_view kOtherStringMethods[] = {
     "casefold",   "center",   "encode",    "expandtabs",   "format",  "format_map",  "isalnum",
     "isalpha",    "isascii",  "isdecimal", "isidentifier", "islower", "isprintable", "istitle",

@@ -7,7 +7,7 @@
 namespace split::jinja {
 namespace {
 
-constexpr int kMostHeight = 256;  // of the tree; a chain of operators counts
+constexpr int kMostHeight = 256;  // tree height; a chain of operators counts
 
 using Kind = Token::Kind;
 
@@ -31,7 +31,7 @@ class Parser : TokenReader {
     made->text = std::move(text);
     return made;
   }
-  // With its first kid.
+  // Makes a node with its first kid.
   NodePtr node(Op op, int line, NodePtr kid, std::string text = {}) const {
     NodePtr made = node(op, line, std::move(text));
     add(*made, std::move(kid));
@@ -51,7 +51,7 @@ class Parser : TokenReader {
     int& depth;
   };
 
-  // Statements up to one of these names, which is left behind its block's begin.
+  // Reads statements up to one of these names, which is left behind its block's begin.
   std::vector<NodePtr> body(Names ends) {
     const Nested nested(*this);
     std::vector<NodePtr> all;
@@ -87,7 +87,7 @@ class Parser : TokenReader {
       end_of_block();
       return node(word == "break" ? Op::kBreak : Op::kContinue, line);
     }
-    if (word == "generation") {  // marks what the assistant said, for training
+    if (word == "generation") {  // for training: marks the assistant's text
       end_of_block();
       return with_body(node(Op::kScope, line), "endgeneration");
     }
@@ -97,14 +97,14 @@ class Parser : TokenReader {
     throw JinjaUnsupported(line, cat("{% ", shown(word), " %}"));
   }
 
-  // With the statements up to this end as its body.
+  // Adds the statements up to this end as a body.
   NodePtr with_body(NodePtr made, std::string_view end) {
     made->bodies.push_back(body({end}));
     ++at_;
     end_of_block();
     return made;
   }
-  // The same behind an else, if there is one.
+  // Adds a body behind an else, if there is one.
   NodePtr with_else(NodePtr made, std::string_view end) {
     if (take_name("else")) {
       end_of_block();
@@ -191,7 +191,7 @@ class Parser : TokenReader {
     expect_sign(close);
   }
 
-  // a, b is a tuple. Without `conditions`, an `if` behind is not the expression's.
+  // Reads a tuple, a, b. Without `conditions`, a following `if` is not the expression's.
   NodePtr tuple_or_expression(bool conditions = true) {
     const int line = here().line;
     NodePtr first = conditions ? expression() : either();
@@ -251,7 +251,7 @@ class Parser : TokenReader {
     }
     return value;
   }
-  // Takes one; returns nothing where there is none.
+  // Takes a sign; returns nothing if there is none.
   std::string comparing_sign() {
     if (is_operator({"==", "!=", "<", "<=", ">", ">=", "in"})) return tokens_[at_++].text;
     const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
@@ -365,7 +365,7 @@ class Parser : TokenReader {
     return made;
   }
 
-  // Behind the opening bracket.
+  // Reads arguments behind the opening bracket.
   NodePtr with_arguments(NodePtr call) {
     list(")", [&] {
       if (is_sign("*") || is_sign("**")) throw JinjaUnsupported(here().line, "unpacked arguments");

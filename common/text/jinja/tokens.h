@@ -1,4 +1,4 @@
-// The tokens that a template is cut into; its lexer's and its parser's alone.
+// The tokens that a template is cut into; for the lexer and the parser alone.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ struct Token {
   int line;
   std::string text;
 };
-// Reads a template as Jinja's lexer does with trim_blocks and lstrip_blocks; the last token is
-// kEnd. Throws as parse().
+// Reads a template like Jinja's lexer with trim_blocks and lstrip_blocks; the last token is kEnd.
+// Throws the errors of parse().
 std::vector<Token> tokens_of(std::string_view text);
 
 [[noreturn]] inline void refuse(int line, const std::string& what) {

@@ -1,5 +1,5 @@
-// The tree that a template is read into, and the values of a run: jinja.cpp's and its parser's
-// alone.
+// The tree that a template is read into, and the values of a run; for the interpreter and the
+// parser alone.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ struct Node;
 using NodePtr = std::unique_ptr<Node>;
 
 enum class Op : uint8_t {
-  // Statements; what `kids` and `bodies` hold.
+  // Statements, with the contents of `kids` and `bodies`.
   kText,      // text
   kPrint,     // an expression
   kIf,        // conditions; a body each, and one more for else
-  kFor,       // what to go through, a condition or null; names; body, else
+  kFor,       // the iterable, a condition or null; names; body, else
   kSet,       // targets; a value
   kSetBlock,  // a target; body
   kMacro,     // text: its name; names: parameters; kids: defaults of the last ones; body
@@ -39,10 +39,10 @@ enum class Op : uint8_t {
   kList,
   kTuple,
   kMap,        // key, value, key, value ...
-  kAttribute,  // of kids[0]; text
+  kAttribute,  // attribute `text` of kids[0]
   kItem,       // kids[0][kids[1]]
   kSlice,      // kids[0][kids[1]:kids[2]:kids[3]], null where left out
-  kCall,       // kids[0](kids[1..]); names: of the last of them
+  kCall,       // kids[0](kids[1..]); names: those of the last ones
   kFilter,     // kids[0] | text(kids[1..])
   kTest,       // kids[0] is text(kids[1..])
   kNot,
@@ -59,7 +59,7 @@ struct Box;
 struct Value;
 using Member = std::pair<std::string, Value>;
 
-// Immutable but for namespaces.
+// Immutable, namespaces excepted.
 struct Value {
   enum class Kind : uint8_t {
     kUndefined,  // box: its name
@@ -75,11 +75,11 @@ struct Value {
     kMacro,
     kLoop,
     kFunction,  // box: its name
-    kMethod     // box: its name, and whose
+    kMethod     // box: its name, and its object
   };
   Kind kind;
   union {
-    int64_t integer;  // and a boolean
+    int64_t integer;  // the boolean too
     double number;
     const Node* macro;
     const struct Loop* loop;
@@ -97,15 +97,15 @@ struct Value {
   const std::vector<Member>& members() const;
 
  private:
-  const Box& contents() const;  // empty where it has none
+  const Box& contents() const;  // empty without a box
 };
 
 struct Box {
   std::string text;
   std::vector<Value> items;
   std::vector<Member> members;
-  int depth = 1;           // of values in it
-  Meter* meter = nullptr;  // of a run's values, with what they hold
+  int depth = 1;           // nesting of its values
+  Meter* meter = nullptr;  // pays for a run's values and contents
   size_t held = 0;
 
   Box() = default;
@@ -130,7 +130,7 @@ struct Node {
   std::vector<std::vector<NodePtr>> bodies;
 };
 
-// Throws as JinjaTemplate.
+// Throws the errors of JinjaTemplate.
 std::vector<NodePtr> parse(std::string_view text);
 
 using Names = std::initializer_list<std::string_view>;
@@ -138,7 +138,7 @@ template <typename List = Names>
 bool is_any(std::string_view name, const List& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
-// The number that a text is, all of it.
+// Parses a number that is the whole text.
 template <typename Number>
 std::optional<Number> number_in(std::string_view text) {
   Number number = 0;
@@ -164,10 +164,10 @@ Value boxed(Value::Kind kind, std::string text);
 Value string(std::string text);
 Value undefined(std::string name);
 
-// As Python has them. Bytes that are not UTF-8 are characters of their own.
+// Python's meaning. Bytes that are not UTF-8 are characters of their own.
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b, Meter& meter);
-// str(): its own text where it is one, else written to `scratch`.
+// str(): the text itself, else written to `scratch`.
 std::string_view str(const Value& value, TextMade& scratch);
 void repr(const Value& value, TextMade& out);
 const char* type_name(const Value& value);
@@ -179,7 +179,7 @@ struct JsonStyle {
 };
 void to_json(const Value& value, const JsonStyle& style, TextMade& out);
 
-// The number of characters; bytes where the first `count` end; and where each begins, and the end.
+// The number of characters; bytes of the first `count`; and where each begins, with the end.
 size_t characters(std::string_view text);
 size_t bytes_of_characters(std::string_view text, size_t count);
 std::vector<size_t> starts_of_characters(std::string_view text);

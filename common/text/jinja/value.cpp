@@ -1,4 +1,4 @@
-// Values of a run, and what Python says of them.
+// Values of a run with Python's meaning.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -17,7 +17,7 @@ bool is_space(char32_t code) {
   return char_class(code) == CharClass::kSpace || (code >= 0x1C && code <= 0x1F);
 }
 
-// The shortest digits that give the number back, laid out as Python lays them out.
+// Returns the shortest digits that give the number back, in Python's layout.
 std::string float_text(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
@@ -42,7 +42,7 @@ std::string number_text(const Value& value) {
   return value.is(Value::Kind::kFloat) ? float_text(value.number) : cat(value.integer);
 }
 
-constexpr size_t kPointed = 2 * sizeof(Member*);  // bytes a member, while they are sorted
+constexpr size_t kPointed = 2 * sizeof(Member*);  // bytes for each member during the sort
 
 std::vector<const Member*> members_of(const Value& map, bool sorted, Meter& meter) {
   std::vector<const Member*> members;
@@ -140,7 +140,7 @@ class JsonWriter {
   TextMade& out_;
 };
 
-// Calls `each` with the code of each character and what is to become of it.
+// Calls `each` with the code of each character and its place in the result.
 template <typename Each>
 void by_characters(std::string_view text, TextMade& out, const Each& each) {
   CodePoints codes;
@@ -381,7 +381,7 @@ void capitalized(std::string_view text, TextMade& out) {
   lower(text.substr(first), out);
 }
 
-// As Jinja's filter: a word begins behind white space and -({[<.
+// Jinja's filter: a word begins behind white space and -({[<.
 void title(std::string_view text, TextMade& out) {
   bool begins = true;
   by_characters(text, out, [&](char32_t code, CodePoints& made) {

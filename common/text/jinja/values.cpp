@@ -10,9 +10,9 @@ using K = Value::Kind;
 
 namespace {
 
-constexpr int kMostNested = 100;  // values in values
+constexpr int kMostNested = 100;  // nesting of values
 
-// Values in a list, tuple or map, which then may not be what changes or ends.
+// Puts values into a list, tuple or map, which then may not be loops, whose state changes.
 void put_into(Box& box, const Value& value) {
   const bool of_loop = value.is(K::kMethod) && value.items()[0].is(K::kLoop);
   if (value.is(K::kNamespace) || value.is(K::kLoop) || of_loop) {
@@ -68,7 +68,7 @@ void ListMade::add(Value value) {
 }
 
 Value Values::with_box(K kind) {
-  constexpr size_t kBox = sizeof(Box) + 32;  // bytes, with those of its allocation
+  constexpr size_t kBox = sizeof(Box) + 32;  // bytes, with its allocation
   meter.hold(kBox);
   Value value(kind);
   value.box = std::make_shared<Box>();
@@ -173,7 +173,7 @@ Value Values::method(const Value& self, const std::string& name) {
 size_t Values::find(std::string_view text, std::string_view part, size_t from, bool last) {
   if (part.size() > text.size()) return text.npos;
   if (part.empty()) return last ? text.size() : from <= text.size() ? from : text.npos;
-  const size_t end = text.size() - part.size();  // where it may begin
+  const size_t end = text.size() - part.size();  // its last possible begin
   for (size_t at = last ? end : from;;) {
     const size_t next = last ? text.rfind(part[0], at) : text.find(part[0], at);
     const size_t seen = next == text.npos ? last ? 0 : text.size() : next;
@@ -381,7 +381,7 @@ Value arithmetic(std::string_view sign, const Value& a, const Value& b) {
                     : sign == "//" ? std::floor(x / y)
                                    : x - y * std::floor(x / y));
   }
-  __extension__ using Wide = __int128;  // which holds every result
+  __extension__ using Wide = __int128;  // holds every result
   const Wide x = a.integer, y = b.integer;
   const bool down = divides && x % y != 0 && (x < 0) != (y < 0);
   const Wide out = sign == "+"    ? x + y

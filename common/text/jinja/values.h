@@ -1,5 +1,5 @@
-// The values of a run as Python works with them, each step and byte paid for by its meter: what
-// evaluation, filters, tests and strings' methods are made of. Knows no names and no template.
+// The values of a run as Python works with them, each step and byte paid for by its meter: the base
+// of evaluation, filters, tests and strings' methods. Knows no names and no template.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Arguments {
   std::vector<Value> values;
   std::vector<Member> named;
 
-  // The one at `at`, or with this name, or undefined.
+  // The argument at `at`, or of this name, or undefined.
   Value get(size_t at, std::string_view name) const;
   bool has(size_t at, std::string_view name) const {
     return !get(at, name).is(Value::Kind::kUndefined);
@@ -31,27 +31,27 @@ class Values {
  public:
   explicit Values(const JinjaCaller& caller) : meter(caller) {}
 
-  Meter meter;    // which outlives all values
-  int depth = 0;  // of what calls itself
+  Meter meter;    // outlives all values
+  int depth = 0;  // recursion depth
 
-  // A value with a box, which is paid for as long as it is there.
+  // Makes a value with a box, which is paid for until it ends.
   Value with_box(Value::Kind kind);
-  // The text that was made, as a value.
+  // Makes a value of the made text.
   Value taken(TextMade& made);
   Value text_of(std::string_view text);
-  // One whose name is for messages.
+  // Makes an undefined value, whose name is for messages.
   Value undefined(std::string_view name);
   Value list_of(std::initializer_list<Value> items, Value::Kind kind = Value::Kind::kList);
   Value map_of(const std::vector<Member>& members);
-  // Adds to a map or namespace a member that is not there yet.
+  // Adds a new member to a map or namespace.
   void add_member(Box& box, std::string key, Value value);
   void set_member(Box& box, const std::string& key, Value value);
-  // Texts move: what the JSON was read from has paid for them.
+  // Moves texts: the reader of the JSON has paid for them.
   Value of_json(Json json);
   Value method(const Value& self, const std::string& name);
 
   Member* find(std::vector<Member>& members, std::string_view key);
-  // As std::string's find, or rfind; its cost is what it compares.
+  // std::string's find, or rfind; costs the bytes compared.
   size_t find(std::string_view text, std::string_view part, size_t from = 0, bool last = false);
   Value member(const Value& map, std::string_view key);
   Value item(const Value& value, const Value& key);
@@ -59,7 +59,7 @@ class Values {
   Value slice(const Value& value, const std::array<std::optional<int64_t>, 3>& parts);
   size_t characters_of(const Value& text);
   Value range(const std::vector<Value>& arguments);
-  // A list of the values that Python gives one after the other.
+  // Makes a list of the values that Python's iteration gives.
   Value iterate(const Value& value);
   Value map_method(const Value& map, std::string_view name, const Arguments& all);
 
@@ -88,9 +88,9 @@ class ListMade {
   Value list_;
 };
 
-constexpr int kMostDepth = 400;  // of the tree while it runs, macros in macros included
+constexpr int kMostDepth = 400;  // the tree's depth while it runs, macros in macros included
 
-// Counts what calls itself for as long as this is there.
+// Counts a recursion until this is destroyed.
 struct Deeper {
   Deeper(int& depth, int most) : depth(depth) {
     if (depth >= most) refuse_depth();
@@ -101,7 +101,7 @@ struct Deeper {
   int& depth;
 };
 
-// The state that `loop` tells of.
+// The state behind `loop`.
 struct Loop {
   const std::vector<Value>* items;
   size_t at = 0;
@@ -127,7 +127,7 @@ Value string_method(Values& values, const Value& self, std::string_view name, co
 Value replace(Values& values, std::string_view text, std::string_view from, std::string_view to,
               const Value& count);
 
-// The row of a table {names, run} that has this name; null where none has.
+// Returns the row of a table {names, run} that has this name, or null.
 template <typename Table>
 auto row_of(const Table& table, std::string_view name) {
   const auto at = std::ranges::find_if(

@@ -7,7 +7,7 @@ namespace split {
 namespace {
 
 constexpr int kMostHops = 16;  // from one reference to the next
-constexpr int kMostTold = 32;  // of members that tell two schemas apart
+constexpr int kMostTold = 32;  // members that differ between two schemas
 
 // Bits of the types that a value may have.
 constexpr uint8_t kAllKinds = 63, kObjectKind = 1;
@@ -51,7 +51,7 @@ class Comparison {
 
  private:
   bool spend(size_t steps) { return (steps_ -= static_cast<int64_t>(steps)) >= 0; }
-  // A member that both require and that is never the same.
+  // Whether a member that both require always differs.
   bool tell_apart(const Json& a, const Json& b, int depth) {
     const Json *needed = a.find("required"), *of_b = b.find("required");
     const Json *in_a = a.find("properties"), *in_b = b.find("properties");

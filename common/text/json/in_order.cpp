@@ -31,7 +31,7 @@ uint64_t most_of(const Json& value) {
   return bytes;
 }
 
-// Counts what is left of so many bytes; less than 0 where it ends before all is seen.
+// Subtracts a value's bytes; the result is below 0 once they do not fit.
 int64_t left_of(int64_t bytes, const Json& value) {
   if (value.is_string()) return bytes - static_cast<int64_t>(value.text().size());
   --bytes;
@@ -57,7 +57,7 @@ bool is_for_people(std::string_view name, const Json& value) {
   return value.is_array() && std::ranges::find(kLists, name) != std::end(kLists);
 }
 
-// `schema`: without what is for people in it.
+// `schema`: leaves out words for people.
 void write(const Json& value, std::string& out, bool schema = false) {
   if (!value.is_array() && !value.is_object()) {
     out += value.dump();

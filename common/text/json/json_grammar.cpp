@@ -5,7 +5,7 @@
 namespace split {
 namespace {
 
-// The rule of a schema, or of the arguments that are of it; and what of it is not held.
+// The rule of a schema, or of a tool's arguments; adds the loosened keywords.
 Grammar::Symbol built(JsonRules& rules, const Json& schema, MemoryShare* memory,
                       std::vector<std::string>& loosened, bool of_call) {
   SchemaBuilder builder(rules, memory, of_call);

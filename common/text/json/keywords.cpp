@@ -48,7 +48,7 @@ constexpr Keyword kKeywords[] = {
     {"maxProperties", kANumber, Use::kLoosened},
     {"contains", kASchema, Use::kLoosened},
     {"not", kASchema, Use::kLoosened},
-    // Words for people, and places that others refer to.
+    // Words for people, and targets of references.
     {"title", kAnything, Use::kNothing},
     {"description", kAnything, Use::kNothing},
     {"default", kAnything, Use::kNothing},
@@ -72,7 +72,7 @@ bool is_a(const Json& value, std::string_view kind) {
   if (kind == kSomeText) return value.is_string();
   if (kind == kANumber) return value.is_number();
   if (kind == kTrueOrFalse) return value.is_boolean();
-  if (kind == kABound) return value.is_number() || value.is_boolean();  // of draft 4
+  if (kind == kABound) return value.is_number() || value.is_boolean();  // draft 4's
   return kind != kASchema || value.is_object() || value.is_boolean();
 }
 

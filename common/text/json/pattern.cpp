@@ -13,7 +13,7 @@ using Characters = JsonRules::Characters;
 using Sequence = JsonRules::Sequence;
 
 constexpr size_t kMostTimes = 1024, kMostNested = 64;
-constexpr size_t kPartOfRoom = 4;  // a pattern's repetitions leave the other three to its schema
+constexpr size_t kPartOfRoom = 4;  // a pattern's repetitions leave three quarters to its schema
 
 [[noreturn]] void refuse() { throw Error(ErrorKind::kInput, "a pattern that is not known here"); }
 
@@ -66,8 +66,8 @@ class PatternReader {
     return made;
   }
 
-  // Reads one alternative. Where it is of the whole pattern and has no ^ or $, anything may stand
-  // before or behind it.
+  // Reads one alternative. In the whole pattern, without ^ or $, anything may stand before or
+  // behind it.
   PatternRule alternative(bool whole) {
     Sequence all;
     PatternRule made{{}, 0, 0};
@@ -109,8 +109,8 @@ class PatternReader {
     } else {
       return one;
     }
-    take("?");  // the fewest first: the same texts
-    // A rule may not begin with itself, as one of nothing any number of times would.
+    take("?");  // lazy: the texts are equal
+    // A rule may not begin with itself, as an empty text any number of times would.
     if (most == SIZE_MAX ? one.least == 0 : most > kMostTimes) refuse();
     const size_t made = most == SIZE_MAX ? least : most;
     if (made > times_left_) refuse();
@@ -162,7 +162,7 @@ class PatternReader {
     return {rules_.one_of(all_but(all_but(some))), 1, 1};
   }
 
-  // Behind a backslash.
+  // Reads behind a backslash.
   Characters escaped() {
     const std::pair<char, Characters> kClasses[] = {
         {'d', {{'0', '9'}}},
@@ -190,7 +190,7 @@ class PatternReader {
     }
     if (const bool wide = take("u"); wide || take("x")) {
       const auto c = static_cast<char32_t>(number(16, wide ? 4 : 2));
-      return {{c, c}};  // of a surrogate no character comes
+      return {{c, c}};  // no character is made of a surrogate
     }
     const Characters c = character();
     const char32_t letter = c[0].first | 0x20;

@@ -10,7 +10,7 @@
 namespace split {
 namespace {
 
-constexpr size_t kMostDigits = 15;   // that a double holds
+constexpr size_t kMostDigits = 15;   // digits that a double holds
 constexpr size_t kMostExponent = 2;  // digits
 
 ByteSet range(int low, int high) {
@@ -64,7 +64,7 @@ JsonRules::Symbol JsonRules::space() {
   });
 }
 
-// One that takes several bytes, in valid UTF-8.
+// A character of several bytes, in valid UTF-8.
 JsonRules::Symbol JsonRules::wide_character() {
   return once("wide character", [&](uint32_t rule) {
     const auto set = [&](int low, int high) { return grammar_.bytes(range(low, high)); };
@@ -112,7 +112,7 @@ JsonRules::Symbol JsonRules::one_of(const Characters& some) {
             ? void(plain.set(first))
             : grammar_.add(rule, lit(std::string_view(quoted).substr(1, quoted.size() - 2)));
       }
-      for (const char32_t end : {0x7ff, 0xffff, 0x10ffff}) {  // of so many bytes in UTF-8
+      for (const char32_t end : {0x7ff, 0xffff, 0x10ffff}) {  // last of 2, 3, 4 bytes in UTF-8
         if (first > std::min(last, end)) continue;
         grammar_.add(rule, {span(utf8(first), utf8(std::min(last, end)), '\x80', '\xbf')});
         first = end + 1;
@@ -125,7 +125,7 @@ JsonRules::Symbol JsonRules::one_of(const Characters& some) {
 JsonRules::Symbol JsonRules::string(int64_t least, std::optional<int64_t> most) {
   return once(cat("string ", least, " ", most ? cat(*most) : ""), [&](uint32_t rule) {
     const Symbol one = character();
-    // From the end: nothing more, or one more and then what may follow it.
+    // Built from the end: the end, or one more and then the rest.
     Symbol rest = most ? either({lit("\"")}) : either({join({{many({one})}, lit("\"")})});
     for (int64_t at = most.value_or(least); at > 0; --at) {
       std::vector<Sequence> alternatives = {{one, rest}};
@@ -136,11 +136,11 @@ JsonRules::Symbol JsonRules::string(int64_t least, std::optional<int64_t> most) 
   });
 }
 
-// Where so many bytes of the mark stand at the end, the next byte makes more of it, or leads to
-// what is left of it at the end then.
+// Behind so many bytes of the mark, the next byte extends it, or leads to the longest part of it
+// that the text then ends with.
 JsonRules::Symbol JsonRules::text_until(std::string_view mark) {
   return once(cat("until ", mark), [&](uint32_t rule) {
-    std::vector<uint32_t> behind = {rule};  // so many bytes of the mark
+    std::vector<uint32_t> behind = {rule};  // number of the mark's bytes -> rule
     while (behind.size() < mark.size()) behind.push_back(grammar_.add_rule());
     for (size_t n = 0; n < mark.size(); ++n) {
       std::map<size_t, ByteSet> next;
@@ -219,7 +219,7 @@ JsonRules::Symbol JsonRules::decimal(const Bound& low, const Bound& high, size_t
   });
 }
 
-// Numbers with fewer digits behind the point than the bounds have, with as many, and with more.
+// Numbers with fewer digits behind the point than the bounds, with as many, and with more.
 JsonRules::Symbol JsonRules::magnitudes(const Bound& low, const Bound& high, size_t places) {
   std::vector<Sequence> all;
   const auto between = [&](int64_t first, int64_t last, size_t digits_behind,
@@ -249,7 +249,7 @@ JsonRules::Symbol JsonRules::magnitudes(const Bound& low, const Bound& high, siz
   return either(all);
 }
 
-// Those with as many digits as `low`, with as many as `high`, and with numbers between.
+// Numbers with as many digits as `low`, with as many as `high`, and with numbers between.
 JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high, size_t places) {
   const auto written = [places](uint64_t value) {
     const std::string digits = cat(value);
@@ -268,7 +268,7 @@ JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high, size_t places
   return either(alternatives);
 }
 
-// From one to the other, in as many digits as both have, or bytes between these behind the first.
+// Digits from `low` to `high`, of equal length, or bytes between these behind the first.
 JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& high, char zero,
                                   char nine, size_t places) {
   const std::string zeros(low.size(), zero), nines(low.size(), nine);
@@ -296,7 +296,7 @@ JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& hig
   return either(alternatives);
 }
 
-// A name may come twice: readers take the last one.
+// Allows a repeated name: readers take the last one.
 void JsonRules::members(uint32_t rule, Symbol name, Symbol value) {
   const Sequence member = join({{name}, lit(":"), {space(), value}});
   const Symbol more = many(join({lit(","), {space()}, member}));

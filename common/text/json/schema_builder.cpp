@@ -15,13 +15,13 @@ namespace {
 
 constexpr int64_t kMostItems = 256;     // minItems and maxItems, to be held
 constexpr int64_t kMostLength = 1024;   // minLength and maxLength
-constexpr size_t kMostReferences = 16;  // one within the other
-constexpr size_t kDeepReference = 64;   // of a schema that a reference leads to
+constexpr size_t kMostReferences = 16;  // nested in each other
+constexpr size_t kDeepReference = 64;   // nesting of a schema that a reference leads to
 constexpr size_t kMostName = 32, kMostLoosened = 32;
 
 }  // namespace
 
-// Its name goes into a header and a line of log.
+// Notes a keyword in characters that fit a header and a line of log.
 void SchemaBuilder::loosen(std::string_view key) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$' ||
@@ -32,7 +32,7 @@ void SchemaBuilder::loosen(std::string_view key) {
   loosened_.emplace(shows ? key : "others");
 }
 
-// Lengths that cannot be held are loosened.
+// Loosens lengths that cannot be held.
 std::pair<int64_t, std::optional<int64_t>> SchemaBuilder::lengths(const Json& schema,
                                                                   const char* least,
                                                                   const char* most, int64_t limit) {
@@ -53,8 +53,8 @@ std::pair<int64_t, std::optional<int64_t>> SchemaBuilder::lengths(const Json& sc
   return {low, high};
 }
 
-// The least or the largest whole number that the schema allows; none: it has no bound there. One
-// that no number of ours reaches is loosened, and one that all of ours keep is none.
+// The least or the largest whole number that the schema allows; nothing: no bound. A bound beyond
+// all our numbers is loosened, and one that all of them meet is none.
 std::optional<int64_t> SchemaBuilder::bound(const Json& schema, bool low) {
   std::optional<int64_t> closest;
   for (const char* key :
@@ -79,7 +79,7 @@ std::optional<int64_t> SchemaBuilder::bound(const Json& schema, bool low) {
 
 // Holds bounds that are decimals of few places, and loosens the others.
 SchemaBuilder::Symbol SchemaBuilder::decimals(const Json& schema) {
-  constexpr double kMost = 1e12;  // with most places it is JsonRules::kMostBound
+  constexpr double kMost = 1e12;  // JsonRules::kMostBound at most places
   std::map<std::string_view, double> bounds;
   size_t places = 0;
   for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
@@ -128,7 +128,7 @@ SchemaBuilder::Symbol SchemaBuilder::integers(const Json& schema) {
   return rules_.integer(low, high);
 }
 
-// A schema that is around itself says what is in it once; further in there is any value.
+// A schema that contains itself is written out once; further in, any value is allowed.
 SchemaBuilder::Symbol SchemaBuilder::reference(const std::string& path) {
   if (const auto known = referred_.find(path); known != referred_.end()) return known->second;
   if (memory_ != nullptr) memory_->take(4 * path.size());  // copies, and parts that are looked for
@@ -147,8 +147,8 @@ SchemaBuilder::Symbol SchemaBuilder::reference(const std::string& path) {
   return symbol;
 }
 
-// All of prefixItems are written, as far as maxItems allows; what goes beyond them only where the
-// schema describes it or asks for it.
+// All of prefixItems are written, as far as maxItems allows; items beyond them only if the schema
+// describes or requires them.
 SchemaBuilder::Symbol SchemaBuilder::array(const Json& schema) {
   const auto lengths = this->lengths(schema, "minItems", "maxItems", kMostItems);
   int64_t least = lengths.first;
@@ -175,8 +175,8 @@ SchemaBuilder::Symbol SchemaBuilder::array(const Json& schema) {
   return rules_.array(first, any ? rules_.any_value() : value(*items), least, most);
 }
 
-// A text of a pattern, or else of a format, or of so many characters. Where two of them are said,
-// the other is held where it says no more.
+// A text of a pattern, or else of a format, or of a length. If a schema has two of them, the second
+// is held if it adds nothing.
 SchemaBuilder::Symbol SchemaBuilder::text(const Json& schema) {
   const auto [least, most] = lengths(schema, "minLength", "maxLength", kMostLength);
   for (const char* key : {"pattern", "format"}) {
@@ -214,7 +214,7 @@ SchemaBuilder::Symbol SchemaBuilder::of_type(const Json& schema, std::string_vie
   refuse_schema(cat("'type': ", shown(type), " is none"));
 }
 
-// The values of enum or const that are of its types.
+// The values of enum or const of the schema's types.
 SchemaBuilder::Symbol SchemaBuilder::listed(const Json& schema) {
   const std::vector<std::string_view> types = types_of(schema);
   std::vector<Sequence> alternatives;
@@ -243,15 +243,15 @@ SchemaBuilder::Symbol SchemaBuilder::values(std::span<const Json> schemas) {
   return either(alternatives);
 }
 
-// Each keyword that there is is looked for among its members.
+// Pays for the search of each known keyword among its members.
 void SchemaBuilder::spend(const Json& schema) {
   constexpr int64_t kKeywords = 32;
   rules_.steps() -= kKeywords * static_cast<int64_t>(schema.size());
   if (rules_.steps() < 0) refuse_schema("members: too many in all");
 }
 
-// The keyword by which a schema says all, if any: others beside it are loosened, and alternatives
-// are where members or items are described beside them.
+// The keyword that alone describes a schema, if any: others beside it are loosened, and
+// alternatives are, if members or items are described beside them.
 std::string_view SchemaBuilder::says_all(const Json& schema) {
   spend(schema);
   std::string_view alone;

@@ -1,6 +1,5 @@
-// Makes rules of a JSON schema: of its values (schema_builder.cpp), and of objects and their
-// members (schema_members.cpp). Counts what it makes, and keeps what it could not hold. Knows no
-// text.
+// Makes rules of a JSON schema: its values (schema_builder.cpp), and objects and their members
+// (schema_members.cpp). Counts what it makes, and collects loosened keywords. Knows no text.
 #pragma once
 
 #include <map>
@@ -21,10 +20,10 @@ class SchemaBuilder {
   using Sequence = JsonRules::Sequence;
   using Symbol = JsonRules::Symbol;
 
-  static constexpr size_t kMostAlternatives = 512;  // of enums, anyOfs and properties of one schema
-  static constexpr size_t kMostText = 1 << 17;      // bytes of a name or a value
+  static constexpr size_t kMostAlternatives = 512;  // a schema's enums, anyOfs and properties
+  static constexpr size_t kMostText = 1 << 17;      // a name's or a value's bytes
 
-  // With `loose` nothing is refused.
+  // `loose`: refuses nothing.
   SchemaBuilder(JsonRules& rules, MemoryShare* memory, bool loose)
       : rules_(rules), memory_(memory), loose_(loose) {}
   Symbol schema(const Json& schema) {
@@ -81,7 +80,7 @@ class SchemaBuilder {
     }
   }
 
-  // For looking at a schema.
+  // Pays for looking at a schema.
   void spend(const Json& schema);
 
   JsonRules& rules_;
@@ -90,12 +89,12 @@ class SchemaBuilder {
   const Json* root_ = nullptr;
   std::set<std::string, std::less<>> loosened_;
   size_t alternatives_ = 0;
-  size_t depth_ = 0;                         // of schemas around this place
+  size_t depth_ = 0;                         // schemas around this place
   std::vector<std::string> around_ = {"#"};  // references around this place
   std::map<std::string, Symbol> referred_;
 };
 
-// Does something; false where it is refused and may not be.
+// Calls `make`; returns false if it is refused and `loose` allows that.
 template <typename Make>
 bool SchemaBuilder::done(const Make& make) {
   const size_t around = around_.size();
@@ -110,7 +109,7 @@ bool SchemaBuilder::done(const Make& make) {
   }
 }
 
-// Returns what `make` does, or anything.
+// Returns what `make` returns, or any value.
 template <typename Make>
 SchemaBuilder::Symbol SchemaBuilder::or_any(const Make& make, Symbol (JsonRules::*any)()) {
   Symbol symbol;

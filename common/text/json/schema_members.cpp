@@ -7,7 +7,7 @@
 namespace split {
 namespace {
 
-constexpr size_t kMostLookedAt = 64;  // schemas for the texts of one argument
+constexpr size_t kMostLookedAt = 64;  // schemas that are read for one argument's texts
 
 }  // namespace
 
@@ -31,7 +31,7 @@ SchemaBuilder::Symbol SchemaBuilder::record(const Json& schema, const Json* extr
   return rules_.object(name, any ? rules_.any_value() : value(*extra));
 }
 
-// The members that are described, in their order, then those that are only required. None: any.
+// The described members, in their order, then those only required. Nothing: any.
 std::vector<SchemaBuilder::Member> SchemaBuilder::members(const Json& schema) {
   static const Json kNone = Json::object(), kAny = true;
   const Json *named = schema.find("properties"), *required = schema.find("required"),
@@ -73,14 +73,14 @@ std::vector<SchemaBuilder::Member> SchemaBuilder::members(const Json& schema) {
   return all;
 }
 
-// An object whose members are these, in their order; what is not required may be left out. Members
-// beyond them are never written, whatever additionalProperties allows, but for required ones.
+// An object with these members, in their order; optional ones may be left out. Other members are
+// never written, whatever additionalProperties allows, but for required ones.
 SchemaBuilder::Symbol SchemaBuilder::properties(const Json& schema) {
   const std::vector<Member> all = members(schema);
   if (all.empty()) return record(schema, schema.find("additionalProperties"));
-  // The rest behind the properties before: as the first member, or behind others.
+  // The rest behind the properties so far: as the first member, or behind others.
   Symbol first = either({lit("}")}), later = first;
-  std::optional<Symbol> beyond;  // of those that no property describes, made once
+  std::optional<Symbol> beyond;  // value of members without a property, made once
   for (size_t i = all.size(); i-- > 0;) {
     const Member& one = all[i];
     if (one.name.size() >= kMostText) Grammar::refuse_size();
@@ -138,7 +138,7 @@ SchemaBuilder::Symbol SchemaBuilder::arguments(const Json& schema) {
       &JsonRules::any_object);
 }
 
-// Adds the texts that a schema has: any, or some of its values. Looks at `left` schemas at most.
+// Adds the texts that a schema allows: any, or listed ones. Looks at `left` schemas at most.
 void SchemaBuilder::add_texts(const Json& schema, Texts& out, size_t& left) {
   if (left == 0 || !schema.is_object()) {
     out.any |= left == 0 || schema == true;

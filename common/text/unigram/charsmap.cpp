@@ -12,7 +12,7 @@
 namespace split {
 namespace {
 
-constexpr size_t kMostText = 256;  // bytes of a replacement; the longest of Unicode's NFKC has 33
+constexpr size_t kMostText = 256;  // a replacement's bytes; the longest of Unicode's NFKC has 33
 
 // The fields of a unit (darts-clone).
 uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
@@ -49,11 +49,11 @@ void Charsmap::check() const {
   if (to_valid_utf8(texts_) != texts_) fail("its replacements are no UTF-8");
   struct Node {
     uint32_t base;   // its children stand at base ^ label
-    uint32_t label;  // to look at next
+    uint32_t label;  // the next one to look at
   };
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> seen(units_.size(), kNew);
-  std::vector<std::pair<uint32_t, Node>> path;  // a unit's index, and where its walk is
+  std::vector<std::pair<uint32_t, Node>> path;  // a unit's index, and its walk's node
   const auto enter = [&](uint32_t index, uint32_t from) {
     const uint32_t unit = units_[index], base = from ^ offset_of(unit);
     if (seen[index] == kOpen) fail("its trie loops at unit ", index);
@@ -82,7 +82,7 @@ void Charsmap::check() const {
     }
     const uint32_t label = node.label++, child = node.base ^ label;
     if (child >= units_.size()) {
-      // Darts lays nodes out in blocks of 256, so that a label that is not there is within, too.
+      // Darts lays nodes out in blocks of 256, so that a missing label is within, too.
       fail("its trie leaves its array at unit ", index);
     }
     if (label_of(units_[child]) == label) enter(child, child);
@@ -115,7 +115,7 @@ std::string Charsmap::apply(std::string_view text, MemoryShare* memory) const {
       memory->take(2 * out.size() - paid);
       paid = 2 * out.size();
     }
-    // Most of most texts: a character and one behind it of ASCII are clusters of their own.
+    // Fast path for most text: an ASCII character with ASCII behind it is a cluster of its own.
     const bool plain = text[0] >= ' ' && text[0] < 0x7F &&
                        (text.size() == 1 || (text[1] >= ' ' && text[1] < 0x7F));
     std::string_view cluster = text.substr(0, plain ? 1 : first_grapheme(text));

@@ -1,7 +1,7 @@
-// The `Precompiled` normaliser of Hugging Face's tokenizers: a table of texts and what replaces
-// them, as SentencePiece writes it, applied as tokenizers applies it and not as SentencePiece does.
-// A grapheme cluster below six bytes that begins with a text of the table is replaced as a whole by
-// that of the shortest; otherwise each of its characters is looked up by itself.
+// The `Precompiled` normaliser of Hugging Face's tokenizers: SentencePiece's table of texts and
+// their replacements, applied as tokenizers does it and not as SentencePiece does. A grapheme
+// cluster below six bytes that begins with a text of the table is replaced as a whole by the
+// replacement of the shortest; otherwise each of its characters is looked up by itself.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,10 @@ class Charsmap {
  public:
   // The blob: the trie's size in bytes, a double-array trie of 32-bit units (darts), and the
   // replacements, each ended by a zero byte. Throws Error(kInput), "charsmap: ...", for a trie that
-  // leaves its array or loops, and for replacements that are not there or no UTF-8.
+  // leaves its array or loops, and for replacements that are missing or no UTF-8.
   explicit Charsmap(std::string_view blob);
 
-  // The normalised text; `text` is valid UTF-8. `memory`, if given, pays for what is above its
-  // size.
+  // The normalised text; `text` is valid UTF-8. `memory`, if given, pays for bytes beyond its size.
   std::string apply(std::string_view text, MemoryShare* memory = nullptr) const;
 
  private:

@@ -7,7 +7,7 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-// A namespace of its own: the letters of the tables stand for other classes in unicode.cpp.
+// A namespace of its own: unicode.cpp uses the tables' letters for other classes.
 namespace split::graphemes {
 namespace {
 
@@ -60,7 +60,7 @@ size_t first_length(std::string_view text) {
   Utf8Char c = utf8_first(text);
   size_t length = c.length;
   Break before = break_of(c.code);
-  bool pictographic = before == P;  // P E* so far, and ZWJ where `before` is one
+  bool pictographic = before == P;  // P E* so far, with a ZWJ if `before` is one
   bool odd = before == kRegional;   // an odd number of regional indicators
   while (length < text.size()) {
     c = utf8_first(text.substr(length));

@@ -1,6 +1,6 @@
-// Extended grapheme clusters (UAX 29, Unicode 14): what a reader takes for one character. Rule
-// GB9c, conjoined Indic consonants, is left out: it joins clusters of six bytes and more only,
-// which the one caller, charsmap.h, takes apart again.
+// Extended grapheme clusters (UAX 29, Unicode 14), a reader's characters. Rule GB9c, conjoined
+// Indic consonants, is left out: it joins clusters of six bytes and more only, which the one
+// caller, charsmap.h, takes apart again.
 #pragma once
 
 #include <cstddef>

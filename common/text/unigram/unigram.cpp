@@ -26,7 +26,7 @@ Unigram::Unigram(Options options, const std::vector<std::string>& tokens,
   };
   std::ranges::sort(
       order, {}, [&](int32_t id) -> std::string_view { return tokens[static_cast<size_t>(id)]; });
-  // Level by level: a node is a range of tokens that begin alike.
+  // Level by level: a node is a range of tokens with a common beginning.
   struct Node {
     size_t begin, end, depth;
   };
@@ -108,7 +108,7 @@ void Unigram::encode_piece(std::string_view piece, MemoryShare* memory,
   struct Best {
     double score = 0;
     uint32_t from = 0;
-    int32_t id = -1;  // none yet
+    int32_t id = -1;  // unset
   };
   if (memory != nullptr) memory->take((sizeof(Best) + sizeof(int32_t)) * piece.size());
   std::vector<Best> best(piece.size() + 1);
@@ -140,7 +140,7 @@ void Unigram::encode_piece(std::string_view piece, MemoryShare* memory,
     if (last.id != options_.unknown) {
       ids.push_back(last.id);
     } else {
-      // A run of unknowns is one, or its bytes.
+      // A run of unknowns is one id, or its bytes.
       while (from > 0 && best[from].id == options_.unknown) from = best[from].from;
       if (options_.byte_ids.empty()) ids.push_back(options_.unknown);
       for (size_t i = end; !options_.byte_ids.empty() && i > from; --i) {

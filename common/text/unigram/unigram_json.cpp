@@ -70,14 +70,14 @@ void Tokenizer::JsonFile::read_pieces(std::vector<double> scores) {
     }
   }
 
-  // One rule says how spaces are marked, before and behind.
+  // One rule for marks before and behind.
   using Prefix = Unigram::Options::Prefix;
   const auto prefix_of = [](const Json& metaspace, const std::string& where) {
     expect(metaspace, where, "type", {"Metaspace"});
     expect(metaspace, where, "replacement", {Json(kSpaceMark)});
     expect(metaspace, where, "prepend_scheme", {"first", "always", "never"});
     const Json& scheme = member(metaspace, "prepend_scheme");
-    // Files of before 2024 say whether there is one.
+    // Files before 2024 have a flag for it.
     const bool none =
         scheme.is_null() ? member(metaspace, "add_prefix_space") == false : scheme == "never";
     return none ? Prefix::kNone : scheme == "first" ? Prefix::kFirst : Prefix::kEach;
@@ -95,7 +95,7 @@ void Tokenizer::JsonFile::read_pieces(std::vector<double> scores) {
   if (!is_type(decoder, "Metaspace")) unsupported("decoder", decoder);
   parts.strip = prefix_of(decoder, "decoder.") != Prefix::kNone;
 
-  // A piece with a space of its own is none that a text becomes: there are marks alone by then.
+  // A piece with a plain space is never found: texts have marks alone by then.
   std::vector<std::string> tokens = parts.tokens;
   const Json& vocab = member(model, "vocab");
   for (size_t id = 0; id < scores.size(); ++id) {
