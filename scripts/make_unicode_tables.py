@@ -6,8 +6,8 @@ unicode_marks.inc: the ranges of Mn, of punctuation (P*) and of other characters
 unicode_classes.inc: the ranges of combining classes above 0.
 unicode_lower.inc: lower case, as ranges whose every `step`th code moves by `delta`.
 unicode_parts.inc: canonical decompositions, and whether they compose again.
-unigram/graphemes.inc: the ranges of grapheme cluster classes but Mn (which all extend), Hangul and regional indicators;
-  perl knows these.
+unigram/graphemes.inc: the ranges of grapheme cluster classes but Mn (which all extend, within these ranges too), Hangul and
+  regional indicators; perl knows these.
 
 Run it from the repository root, and only to move to another Unicode version: the output is committed.
 White_Space is not in unicodedata; it is Zs, Zl and Zp with TAB to CR and NEL (PropList.txt).
@@ -43,13 +43,16 @@ def class_of(code):
 
 
 def ranges_of(name_of_code):
-    ranges = []
+    """None is a name that codes within a range may have, too."""
+    ranges, end = [], -2
     for code in CODES:
         name = name_of_code(code)
-        if name and ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == name:
+        if name and end == code - 1 and ranges[-1][2] == name:
             ranges[-1][1] = code
         elif name:
             ranges.append([code, code, name])
+        if name or (name is None and end == code - 1):
+            end = code
     return [f"{{0x{first:X}, 0x{last:X}, {name}}}," for first, last, name in ranges]
 
 
@@ -97,7 +100,7 @@ def graphemes():
         }"""
     found = subprocess.run(["perl", "-e", script], check=True, capture_output=True, text=True).stdout
     class_of_code = dict(line.split() for line in found.splitlines())
-    return ranges_of(lambda code: class_of_code.get(str(code), ""))
+    return ranges_of(lambda code: None if unicodedata.category(chr(code)) == "Mn" else class_of_code.get(str(code), ""))
 
 
 def write(name, what, items):

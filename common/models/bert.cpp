@@ -83,7 +83,7 @@ BertConfig read_bert_config(std::string_view config_json, std::optional<int> con
   config.ranks = reader.ranks();
   if (config.traits.counted) {
     config.marks = Marks::kPositions;
-    // MPNet's is 1 whatever config.json says, in transformers too.
+    // The padding of MPNet is 1 whatever config.json says, in transformers too.
     config.padding =
         config.traits.biased ? 1 : reader.integer_or("pad_token_id", 0, kMaxVocab - 1, 1);
   } else if (config.ranks && config.token_types > 1) {

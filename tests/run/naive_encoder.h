@@ -93,7 +93,7 @@ class NaiveEncoder {
     }
     return y;
   }
-  // Gemma's, by 1 + w.
+  // Multiplies by 1 + w, as Gemma does.
   void rms_norm(std::span<double> x, const std::string& name, double eps) const {
     double squares = 0;
     for (const double v : x) squares += v * v / static_cast<double>(x.size());
@@ -137,7 +137,7 @@ class NaiveEncoder {
   std::vector<Rows> absolute(std::span<const int32_t> ids, size_t second) const {
     const bool mpnet = type_ == "mpnet", counted = type_ != "bert";
     const double eps = number("layer_norm_eps", 1e-12);
-    // MPNet's is in its code, whatever config.json says.
+    // MPNet has its padding in its code, whatever config.json says.
     const auto pad = static_cast<int32_t>(mpnet ? 1 : whole("pad_token_id", 1));
     int32_t last = pad;
     Rows x;
@@ -184,7 +184,7 @@ class NaiveEncoder {
     return all;
   }
 
-  // Of 32, half for keys behind a row: distances below 8 each, then by their logarithm up to 128.
+  // Returns one of 32, half of them behind a row: distances below 8 each, then logarithms to 128.
   static size_t bucket_of(size_t row, size_t key) {
     const size_t places = key > row ? key - row : row - key;
     size_t bucket = places;

@@ -471,7 +471,7 @@ TEST(Sentences, RefusesModulesThatItDoesNotKnowByName) {
             "refused");
 }
 
-// Where a file does not say, transformers' own is the mean.
+// The mean is the mode where a file does not say.
 TEST(Sentences, PoolsTheMeanUnlessItIsToldNotTo) {
   const auto modes = [](const std::string& config) {
     return Folder{{{"modules.json", modules("")}, {"1_Pooling/config.json", config}}}
@@ -551,7 +551,7 @@ TEST(Sentences, AClassifierIsAsItsFilesSay) {
   const Json old = {{"sbert_ce_default_activation_function", "torch.nn.modules.linear.Identity"}},
              newer = {{"sentence_transformers",
                        {{"activation_fn", "torch.nn.modules.linear.Identity"}, {"version", "4"}}}};
-  // Of the row 1, 2 and of the mean 2, 2: square x is -1.5, 2.5 and -1, 4.5.
+  // The row 1, 2 times the square is -1.5, 2.5; the mean 2, 2 is -1, 4.5.
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const double first = std::tanh(-1.5 + 0.5) * 1.5 - std::tanh(2.5 - 1) * 0.5 + 0.25;
   const auto gelu = [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); };

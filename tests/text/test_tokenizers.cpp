@@ -64,7 +64,7 @@ TEST(Tokenizers, ReadVocabTxtAsTokenizerJson) {
   expect_strings("wordpiece-cased",
                  Tokenizer::from_vocab_txt(slurp(kGoldens / "wordpiece-cased/vocab.txt"),
                                            R"({"do_lower_case": false})"));
-  // What stands between the texts of a pair, too.
+  // Tokens between the texts of a pair are the same, too.
   const Tokenizer of_txt = Tokenizer::from_vocab_txt(slurp(kGoldens / "wordpiece/vocab.txt"));
   EXPECT_TRUE(std::ranges::equal(of_txt.between(), of_txt.behind()));
   EXPECT_TRUE(std::ranges::equal(of_txt.between(), golden("wordpiece").between()));

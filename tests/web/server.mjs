@@ -1,6 +1,6 @@
-// One origin, as cloud_server is one: the tab's files under /app/, the tests' under /test/, a report that a page posts, and a
-// cloud behind everything else. Or that cloud's own /app/, in a frame of the tests' page. The tensor library's page is under
-// /app/ops/; under /spoilt/ with another value among its goldens, and under /empty/ without them.
+// One origin, as cloud_server is one: the tab's files under /app/, the tests' under /test/, goldens under /golden/, a report
+// that a page posts, and a cloud behind everything else. Or that cloud's own /app/, in a frame of the tests' page. The tensor
+// library's page is under /app/ops/; under /spoilt/ with another value among its goldens, and under /empty/ without them.
 import http from 'node:http';
 import {readdirSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
@@ -17,7 +17,7 @@ export async function serve(built, own = true) {
   let weights = 0;
   const packed = readdirSync(join(built, 'app'));
   const wasm = (kind) => gunzipSync(readFileSync(join(built, 'app', packed.find((name) => new RegExp(`^${kind}-[0-9a-f]{16}\\.wasm`).test(name)))));
-  const folders = {...(own ? {'/app/': here('../../edge_client/web/page')} : {}), '/test/': here('page')};
+  const folders = {...(own ? {'/app/': here('../../edge_client/web/page')} : {}), '/test/': here('page'), '/golden/': here('../golden/models')};
   const ops = (path, own) => {
     if (own === 'empty' && path.startsWith('goldens/u')) throw new Error('no goldens');
     const bytes = readFileSync(join(built, 'ops', path || 'index.html'));

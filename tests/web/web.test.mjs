@@ -7,6 +7,7 @@ import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
+import {fileURLToPath} from 'node:url';
 import {promisify} from 'node:util';
 import {serve} from './server.mjs';
 
@@ -41,6 +42,19 @@ after(() => {
   server.close();
   rmSync(folder, {recursive: true, force: true, maxRetries: 10});
 });
+
+// The encoders, and the rerankers.
+const kEncoders = ['st-minilm', 'xlmr', 'roberta', 'mpnet', 'modernbert', 'embgemma'], kRerankers = ['rerank-bert', 'rerank-xlmr', 'rerank-modernbert'];
+const golden_file = (model, name) => readFileSync(new URL(`../golden/models/${model}/${name}`, import.meta.url));
+// The floats of a tensor of a model's golden.safetensors, or undefined.
+function golden_of(model, name) {
+  const bytes = golden_file(model, 'golden.safetensors'), header = Number(bytes.readBigUInt64LE(0));
+  const at = JSON.parse(bytes.subarray(8, 8 + header).toString())[name];
+  if (!at) return undefined;
+  const [first, end] = at.data_offsets;
+  return Array.from({length: (end - first) / 4}, (_, i) => bytes.readFloatLE(8 + header + first + 4 * i));
+}
+const unit = (numbers) => numbers.map((x) => x / Math.hypot(...numbers));
 
 const native = async (...args) => (await run(process.env.EDGE_CLIENT,
   ['--server', cloud, '--quiet', '--max-tokens', '64', '--device', 'cpu', '--threads', '1', '--cache', join(folder, 'native'), ...args])).stdout;
@@ -92,6 +106,43 @@ for (const browser of ['Chromium', 'Firefox']) {
       // A processor with AVX512-BF16 has an order of sums of its own where weights are no floats.
       const env = {...process.env, SPLIT_CPU_ISA: 'avx2'};
       assert.equal(lines, (await run(process.env.PRINT_BITS, {env})).stdout);
+    });
+    test('computes the embeddings and scores of each family at every cut', async () => {
+      const models = [...kEncoders, ...kRerankers];
+      const apart = await serve(process.env.BUILD_WEB);
+      apart.cloud = await start(process.env.CLOUD_SERVER, '--port', '0', '--device', 'cpu', '--threads', '1',
+        ...models.flatMap((model) => ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))]));
+      try {
+        const found = await report(browser, {run: 'encoders.js', models: models.join(',')}, apart);
+        let compared = 0;
+        for (const model of models) {
+          const {prompts, prompts_of_the_model: named} = JSON.parse(golden_file(model, 'golden.json'));
+          const whole = prompts.filter(({text}) => typeof text === 'string');
+          if (kRerankers.includes(model)) {
+            for (const [i, {prefix}] of whole.entries()) {
+              assert.ok(Math.abs(found[model][i] - golden_of(model, `${prefix}score`)[0]) <= 1e-5, `${model} ${prefix}`);
+              ++compared;
+            }
+            continue;
+          }
+          for (const [at, name] of ['', ...Object.keys(named ?? {})].entries()) {
+            for (const [i, {prefix}] of whole.entries()) {
+              const mean = name === '' && !golden_of(model, `${prefix}embedding`) && golden_of(model, `${prefix}mean`);
+              const expected = mean ? unit(mean) : golden_of(model, `${prefix}embedding${name && `_${name}`}`);
+              if (!expected) continue;
+              const bytes = Buffer.from(found[model][at][i], 'base64');
+              const got = Array.from({length: bytes.length / 4}, (_, j) => bytes.readFloatLE(4 * j));
+              assert.equal(got.length, expected.length);
+              const most = 1e-6 * Math.max(1, Math.hypot(...expected));
+              for (const [j, x] of expected.entries()) assert.ok(Math.abs(got[j] - x) <= most, `${model} ${prefix}${name} ${j}: ${got[j]}, ${x}`);
+              ++compared;
+            }
+          }
+        }
+        assert.ok(compared > 60, `${compared} texts`);
+      } finally {
+        apart.close();
+      }
     });
     test('writes the texts of a native edge', async () => {
       const prompt = 'Once upon a time', seeded = ['--temperature', '0.8', '--top-p', '0.95', '--seed', '7'];

@@ -51,7 +51,7 @@ Break break_of(char32_t code) {
   if (in(0x11A8, 0x11FF) || in(0xD7CB, 0xD7FB)) return kTrail;
   if (in(0xAC00, 0xD7A3)) return (code - 0xAC00) % 28 == 0 ? kOpen : kSyllable;
   if (in(0x1F1E6, 0x1F1FF)) return kRegional;
-  if (is_nonspacing_mark(code)) return E;
+  if (is_nonspacing_mark(code)) return E;  // before the table, whose ranges have some within
   const auto* row = std::ranges::upper_bound(kRanges, code, {}, &Range::first);
   return row != kRanges && code <= std::prev(row)->last ? std::prev(row)->kind : kOther;
 }
