@@ -5,7 +5,7 @@
 namespace split {
 namespace {
 
-// Turns units into steps. Slots and operands appear as they are first needed, so that the numbering
+// Turns units into steps. Slots and operands are numbered at their first use, so that the numbering
 // is stable.
 class Emitter {
  public:
@@ -66,7 +66,7 @@ class Emitter {
     return {value_slot(node), {per_row ? Access::kPerRow : Access::kRowwise}};
   }
 
-  // Makes a kernel's operand: rows, or all of a matrix or a cache.
+  // Makes a kernel's operand: rows, or a whole matrix or cache.
   Operand kernel_input(const Node& node) {
     if (node.op == Op::k_constant) return {-1, {Access::kImmediate, -1, node.value}};
     if (node.op == Op::k_transpose) return {leaf_slot(*node.inputs[0], true), {Access::kWhole}};
@@ -78,8 +78,7 @@ class Emitter {
     return {value_slot(node), {rows ? Access::kRowwise : Access::kWhole}};
   }
 
-  // The tape over `nodes`, in order. `result` is the node whose value the kernel has just made, or
-  // null.
+  // The tape over `nodes`, in order. `result` is the node of the kernel's own value, or null.
   Tape tape(const std::vector<const Node*>& nodes, const Node* result, int64_t columns,
             const std::vector<const Node*>& wanted) {
     Tape tape;

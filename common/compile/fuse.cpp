@@ -41,8 +41,8 @@ class Fuser {
 
   static bool is_view(const Node& node) { return op_info(node.op).kind == OpKind::kView; }
 
-  // The unit that makes an input of a node, or null. A view is part of its reader; what it shows
-  // may be computed.
+  // The unit that makes an input of a node, or null. A view is part of its reader; its source may
+  // be computed.
   Unit* source_of(const Node& in) const { return unit_of(is_view(in) ? in.inputs[0].get() : &in); }
 
   // The units that `unit` reads from.
@@ -101,8 +101,8 @@ class Fuser {
     units_.unit_of[&node] = unit;
   }
 
-  // Views are read in place: a gather by a tape, a transposed weight by a matmul, columns by
-  // attention, nothing else.
+  // Checks that views are read in place: a gather by a tape, a transposed weight by a matmul,
+  // columns by attention, nothing else.
   static void check_inputs(const Node& node) {
     const auto refuse = [](const Node& reader, std::string_view expected, const Node& in) {
       throw Error(ErrorKind::kShape, cat("[compile] ", op_info(reader.op).name, ": expected ",
@@ -149,7 +149,7 @@ class Fuser {
   }
 
   // Rule 2: a group on the same rows that this node reads, joined with the other groups that it
-  // reads, unless one of them would then need itself.
+  // reads, unless one of them would then depend on itself.
   Unit* group_for(const Node& node, int64_t columns) {
     Unit* joined = nullptr;
     for (const auto& in : node.inputs) {
@@ -161,7 +161,7 @@ class Fuser {
       const bool cyclic =
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& other) {
             Unit* source = source_of(*other);
-            if (source == unit) return other->op == Op::k_gather;  // of rows not yet computed
+            if (source == unit) return other->op == Op::k_gather;  // rows not yet computed
             return source != nullptr && source != joined && depends(*source, *unit);
           });
       if (cyclic) continue;
@@ -231,7 +231,7 @@ class Fuser {
     }
   }
 
-  // How many units follow one another up to this one.
+  // The longest chain of units up to this one.
   size_t depth(const Unit& unit, std::map<const Unit*, size_t>& known) const {
     const auto at = known.find(&unit);
     if (at != known.end()) return at->second;
@@ -240,8 +240,8 @@ class Fuser {
     return known[&unit] = result;
   }
 
-  // Each unit after those it reads, those that can run beside each other together, otherwise in
-  // the order of the graph.
+  // Orders each unit after its inputs, independent units together, otherwise in the order of the
+  // graph.
   void order() {
     std::map<const Unit*, size_t> depths;
     const auto place = [&](const Unit* unit) {

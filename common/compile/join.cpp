@@ -1,4 +1,4 @@
-// Joins steps that are there: each names the neighbours whose work a device may do with its own.
+// Joins existing steps: each names the neighbours whose work a device may do with its own.
 #include <algorithm>
 
 #include "compile/fuse.h"
@@ -28,7 +28,7 @@ void join_prologues(Program& program) {
   }
 }
 
-// The step of this op that makes a temporary and nothing else, where step `reader` alone reads it.
+// The step of this op whose one result is a temporary that only step `reader` reads.
 std::optional<size_t> maker_for(const Program& program, size_t reader, int slot, Op op) {
   if (program.slots[static_cast<size_t>(slot)].kind != SlotKind::kTemp) return std::nullopt;
   for (const Reader& by : readers(program, slot)) {
@@ -56,7 +56,7 @@ void join_rotations(Program& program) {
 }
 
 // The steps that make the keys or values of attention i: a matmul, or a rotation and the matmul
-// that may do it. Empty when something else reads them too.
+// that may do it. Empty if other steps read them too.
 std::vector<size_t> makers_of(const Program& program, size_t i, size_t input) {
   const Operand& operand = program.steps[i].inputs[input];
   if (const auto matmul = maker_for(program, i, operand.slot, Op::k_matmul)) return {*matmul};
@@ -72,7 +72,7 @@ std::vector<size_t> makers_of(const Program& program, size_t i, size_t input) {
   return {};
 }
 
-// The matmul all of whose result an attention alone reads, rotated or as it is.
+// The matmul whose whole result only an attention reads, rotated or plain.
 std::optional<size_t> product_for(const Program& program, size_t attention, size_t input) {
   const Operand* operand = &program.steps[attention].inputs[input];
   size_t reader = attention, columns = input == inputs::attention::q
@@ -119,7 +119,7 @@ void join_twins(Program& program) {
       const Slot &own = matrix(step), &its = matrix(twin);
       const bool alike = twin.in(inputs::matmul::x) == step.in(inputs::matmul::x) &&
                          its.dtype == own.dtype && its.transposed == own.transposed;
-      // Rows that its own epilogue reads may be gone by then.
+      // Rows that its own epilogue reads may be overwritten by then.
       const bool reads_rows = std::ranges::any_of(twin.tape.operands, [](const Operand& read) {
         return read.access.kind != Access::kResult && read.access.kind != Access::kVector &&
                read.access.kind != Access::kImmediate;
@@ -138,7 +138,7 @@ bool are_like_weights(const Program& program, int a, int b) {
          readers(program, b).size() == 1;
 }
 
-// Whether what two matmuls make is rotated alike, by steps that they name, or neither's is.
+// Whether two matmuls' results are rotated alike, by named steps, or not at all.
 bool turn_alike(const Program& program, const Step& a, const Step& b) {
   if (!a.rotation || !b.rotation) return a.rotation == b.rotation;
   const Turn own(program.steps[*a.rotation]), its(program.steps[*b.rotation]);

@@ -1,5 +1,5 @@
-// Lifetimes to offsets: first fit, in the order in which the temporaries are made. The times decide
-// which steps wait too.
+// Lifetimes to offsets: first fit, in the order in which the temporaries are made. The times also
+// decide which steps wait.
 #include <algorithm>
 #include <set>
 
@@ -8,14 +8,13 @@
 namespace split {
 namespace {
 
-// When each step runs, which says where it waits. Steps that read nothing of each other are at one
-// time, and so are a step and the readers that may make what it makes: what it reads is read while
-// their results are written.
+// When each step runs, which decides where it waits. Independent steps share a time, and so do a
+// step and the readers that may compute it: its inputs are read while their results are written.
 std::vector<size_t> set_times(Program& program) {
   std::vector<size_t> times;
   size_t now = 0;
-  std::set<int> made;  // now
-  bool joined = true;  // the step before may be made by this one; the first step waits too
+  std::set<int> made;  // results at the present time
+  bool joined = true;  // the step before may be done by this one; the first step waits too
   std::set<size_t> twins;
   for (const Step& step : program.steps) {
     if (step.twin) twins.insert(*step.twin);
@@ -46,7 +45,7 @@ struct Life {
 
 void plan_arena(Program& program, size_t alignment) {
   const std::vector<size_t> times = set_times(program);
-  std::vector<size_t> written = times;  // at first
+  std::vector<size_t> written = times;  // initially
   for (size_t i = 0; i < program.steps.size(); ++i) {
     for (const size_t sibling : program.steps[i].siblings) written[sibling] = times[i];
     if (const auto rotation = program.steps[i].rotation) written[*rotation] = written[i];

@@ -88,7 +88,7 @@ std::string dims_text(const Dims& dims) {
   return out + "]";
 }
 
-// No stream of the library's, which brings the world's ways to write numbers along.
+// Builds text without the library's streams, which bring locales along.
 struct Text {
   std::string all;
   template <typename Part>
@@ -129,7 +129,7 @@ class Printer {
     }
   }
 
-  // Rows as Python slices them, where they are not all columns.
+  // Rows in Python's slices, unless they are all columns.
   std::string rows(const Operand& operand, size_t columns) const {
     const auto first = static_cast<size_t>(operand.access.first);
     const Dims& dims = program_.slots[static_cast<size_t>(operand.slot)].dims;
@@ -157,7 +157,7 @@ class Printer {
     }
   }
 
-  // Says what an attention sees, where that is not all keys before each row.
+  // Describes the keys that an attention sees, unless these are all keys before each row.
   static std::string sight(const Step& step) {
     const auto number = [&](size_t i) { return step.attribute<float>(i); };
     const float window = number(attributes::attention::window);

@@ -1,6 +1,5 @@
-// A Program: what a device runs, as plain data. Traced and fused once, planned into one arena,
-// replayed for every step. It names its weights and inputs; it knows no device, no file and no
-// sequence.
+// A Program: a device's work, as plain data. Traced and fused once, planned into one arena,
+// replayed for every step. Names its weights and inputs; knows no device, no file and no sequence.
 //
 //   Slot   a tensor: an input, a weight, an output, or a temporary with its place in the arena
 //   Tape   pointwise and reduction ops over one row (or a segment of it); its values are numbered
@@ -32,10 +31,10 @@ inline constexpr size_t kSymbols = 4;
 
 struct Slot {
   SlotKind kind = SlotKind::kTemp;
-  std::string name;  // of inputs, weights and outputs
+  std::string name;  // name of an input, weight or output
   DType dtype = DType::kF32;
   Dims dims;  // [C], [N, C], or [kRows | kOutRows, C]
-  // A matrix [M, K] that a matmul reads as [K, M]; one slot has one way of being read.
+  // A matrix [M, K] that a matmul reads as [K, M]; all readers of a slot read it one way.
   bool transposed = false;
   // Temporaries: bytes from the arena's start for one row of a step; times the step's largest row
   // count.
@@ -52,13 +51,13 @@ struct Access {
     kPerRow,     // slot[r, 0]
     kGather,     // slot[index[r], c], index an I32 slot
     kImmediate,  // a number
-    kResult,     // what the kernel has made, whose epilogue reads it
-    kWhole,      // all of it, as its kernel reads a matrix or a cache
+    kResult,     // the kernel's result, for its epilogue
+    kWhole,      // the whole slot, for a kernel's matrix or cache
   };
   Kind kind = kRowwise;
   int index = -1;                               // kGather
   float value = 0;                              // kImmediate
-  int64_t first = 0;                            // a kernel's rows: column 0 is this one of the slot
+  int64_t first = 0;                            // first of the slot's columns in a kernel's rows
   bool operator==(const Access& other) const {  // a number by its bits
     return kind == other.kind && index == other.index && first == other.first &&
            std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(other.value);
@@ -100,31 +99,30 @@ struct Tape {
 struct Step {
   Op op = Op::k_group;  // a kernel's, or k_group: the tape is all there is
   int64_t rows = 0;     // kRows or kOutRows
-  int64_t columns = 0;  // of a group, or of what the kernel makes
+  int64_t columns = 0;  // columns of a group, or of the kernel's result
   int64_t inner = 0;    // columns of a kernel's first input
-  // A kernel's operands and numbers, as the op's row in ops.def names them.
+  // A kernel's operands and numbers, by the names of the op's row in ops.def.
   std::vector<Operand> inputs;
   std::vector<double> attributes;
   // Where a kernel without an epilogue leaves its result.
   std::vector<Operand> outputs;
-  // A group's work; the epilogue of a kernel that may have one, which also brings its result to
-  // the outputs.
+  // A group's work; or a kernel's epilogue, which also brings its result to the outputs.
   Tape tape;
-  // The next matmuls that read what this one makes, where nothing else does: their number. A device
-  // may let them make their x themselves, by a group or by merging an attention's splits. This step
-  // and those named below can also be run by themselves.
+  // Number of the next matmuls if only they read this step's result. A device may let them make
+  // their x themselves, by a group or by merging an attention's splits. This step and those named
+  // below can also be run by themselves.
   size_t joins = 0;
-  // The steps beside this one, by index, whose work a device may do in its kernel. Of a matmul:
-  std::optional<size_t> twin;      // a matmul of the same x whose result its epilogue alone reads,
-  std::optional<size_t> rotation;  // and the rotation that alone reads what it makes.
-  // The matmuls behind it, of the same x, that are like it but for their columns and weights, which
-  // nothing else reads: one matmul by all of the matrices would make what they make.
+  // The neighbours, by index, whose work a device may do in this step's kernel. For a matmul:
+  std::optional<size_t> twin;      // a matmul of the same x that only its epilogue reads,
+  std::optional<size_t> rotation;  // the rotation that alone reads its result
+  // The later matmuls of the same x that differ only in their columns and in their weights, which
+  // no other step reads: one matmul by all of the matrices would compute them all.
   std::vector<size_t> siblings;
-  // A rotation, or a matmul that may do it or makes them itself, may put the keys or values of this
-  // attention into their pages.
+  // The attention whose keys or values this may put into their pages: set for a rotation, and a
+  // matmul that may do it or makes them itself.
   std::optional<size_t> attention;
-  // This step needs what a step since the last one that waits has made. A step that does not wait
-  // can run beside those before it: their memory is apart.
+  // Whether this step reads results of steps since the last one that waits. A step that does not
+  // wait can run beside those before it: their memory is apart.
   bool waits = true;
 
   // Slots, and an attribute: step.in(inputs::matmul::w), step.attribute<float>(...).
@@ -147,16 +145,16 @@ struct Heads {
         both_ways(attention.attribute<int>(attributes::attention::causal) == 0),
         biased(attention.in(inputs::attention::bias) >= 0) {}
   size_t width() const { return count * dim; }  // columns of a query, and of the result
-  size_t kv_width() const { return kv * dim; }  // of a key or value
-  size_t group() const { return count / kv; }   // heads that follow one another and share a key
+  size_t kv_width() const { return kv * dim; }  // columns of a key or value
+  size_t group() const { return count / kv; }   // consecutive heads that share a key
 
-  size_t count, kv, dim;  // of queries, of keys and values, channels of each
+  size_t count, kv, dim;  // heads of queries, of keys and values, channels of each
   uint32_t window;        // keys that a row sees at most; 0: all
   bool both_ways;         // the window holds as many keys behind the row
   bool biased;            // scores, by their keys' places beside the row's
 };
 
-// The operands and numbers of a rotation's step, of heads that are normed first or not.
+// The operands and numbers of a rotation's step, whose heads may be normed first.
 struct Turn {
   explicit Turn(const Step& step)
       : normed(step.op == Op::k_norm_rotate),
@@ -182,7 +180,7 @@ struct Program {
   std::vector<Step> steps;
   size_t arena_row_bytes = 0;  // the arena's bytes for each row of the largest step
 
-  int find(std::string_view slot_name) const;  // -1 when there is none
+  int find(std::string_view slot_name) const;  // -1: no such slot
   bool operator==(const Program&) const = default;
 };
 
@@ -195,12 +193,12 @@ struct Reader {
 std::vector<Reader> readers(const Program& program, int slot);
 // The step before whose result step i, a matmul, may make itself.
 std::optional<size_t> joined_before(const Program& program, size_t i);
-// The slots that a step reads and those that it writes.
+// The slots that a step reads, and the slots that it writes.
 std::vector<int> slots_read(const Step& step);
 std::vector<int> results(const Step& step);
 
-// A listing, one line a step, that tests pin: a change of fusion shows as a diff. A plus is between
-// two steps that may be one kernel.
+// A listing, one line a step, that tests pin: a change of fusion shows as a diff. A plus stands
+// between two steps that may be one kernel.
 std::string to_string(const Program& program);
 
 }  // namespace split

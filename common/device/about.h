@@ -6,8 +6,8 @@
 
 namespace split {
 
-// "edge_client 0.1.0 (149868e)", and lines that say which kinds of devices were built in and which
-// instruction set the CPU's kernels use here.
+// "edge_client 0.1.0 (149868e)", and lines with the kinds of devices that were built in and the
+// instruction set of the CPU's kernels here.
 std::string version_text(std::string_view program, std::string_view version);
 
 }  // namespace split

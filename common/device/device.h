@@ -43,10 +43,10 @@ enum class Int8Rows : uint8_t { kNone, kGenerated, kAll };
 // The largest step of a workspace.
 struct Limits {
   uint32_t rows = 0;
-  uint32_t long_rows = 0;  // of a step of one prompt alone, where these are more
+  uint32_t long_rows = 0;  // most rows of one prompt alone, if above the others
   uint32_t sequences = 0;  // different ones in one step
   uint32_t pages_per_sequence = 0;
-  uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
+  uint32_t pages = 0;          // pages in each cache; page `pages` is spare, for padding rows only
   size_t arena_row_bytes = 0;  // the largest of the programs that run in it
   bool matrix = false;         // a profile of halves or blocks: prompt rows may use matrix units,
                                // always, and products by BF16 weights round their rows to bf16
@@ -69,7 +69,7 @@ class Executable {
 };
 
 struct Binding {
-  std::string name;  // of a slot
+  std::string name;  // the slot's name
   Buffer* buffer = nullptr;
 };
 
@@ -178,16 +178,16 @@ class Device {
 
   // From now on run() also takes the time that the device itself needs, where it can tell.
   virtual void measure(bool /*on*/) {}
-  virtual std::optional<double> device_ms() const { return std::nullopt; }  // of the last run()
+  virtual std::optional<double> device_ms() const { return std::nullopt; }  // the last run()'s
 };
 
 struct DeviceOptions {
   std::string device = "auto";  // as device_names() says
-  unsigned threads = 0;         // of the CPU device; 0: one per processor
+  unsigned threads = 0;         // for the CPU device; 0: one per processor
 };
 
 struct ListedDevice {
-  std::string name;  // of --device: "cpu", "vulkan:0"
+  std::string name;  // name for --device: "cpu", "vulkan:0"
   std::string text;  // its Device::name(), and what it lacks
   bool is_gpu = false;
   bool usable = true;
@@ -196,7 +196,7 @@ struct ListedDevice {
 // A kind of devices. Another one is a folder here, a line of the table in device.cpp, and one of
 // CMakeLists.txt.
 struct DeviceKind {
-  std::string_view name;  // of --device
+  std::string_view name;  // name for --device
   bool gpus = false;      // --device auto looks for one here, and "NAME:N" picks one
   // `which`: "" for the first GPU (null where there is none), "any" for a GPU or else another one,
   // or an index. Throws Error(kDevice) when there is no such device.

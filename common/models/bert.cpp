@@ -16,7 +16,7 @@ namespace {
 struct Traits {
   std::string_view model_type;
   bool counted = false;    // positions count tokens, from behind padding's id on
-  bool biased = false;     // scores, by places beside each other: one table for all blocks
+  bool biased = false;     // one table for all blocks biases scores by distance
   const char* query = "";  // name of an attention's query
   const char* key = "";
   const char* value = "";
@@ -46,7 +46,7 @@ struct BertConfig : ModelConfig {
   Op activation = Op::k_gelu;
 };
 
-// RoBERTa and XLM-R are BERT but for their positions.
+// RoBERTa and XLM-R are BERT with other positions.
 Traits traits_of(std::string_view model_type) {
   const auto at = std::ranges::find(kTraits, model_type, &Traits::model_type);
   if (at != std::end(kTraits)) return *at;
@@ -89,7 +89,7 @@ BertConfig read_bert_config(std::string_view config_json, std::optional<int> con
   } else if (config.ranks && config.token_types > 1) {
     config.marks = Marks::kTypes;
   }
-  const int unused = config.padding + 1;  // rows of the table, before the first token's
+  const int unused = config.padding + 1;  // the table's rows before the first token's
   if (unused >= config.max_positions) {
     reader.refuse("max_position_embeddings",
                   cat("expected more than ", unused, ", got ", config.max_positions));
@@ -176,7 +176,7 @@ class Bert : public Model {
 
   static constexpr const char* kBias = "encoder.relative_attention_bias.weight";
 
-  // Every token is of type 0 where a text is alone, no pair of them.
+  // Without types, every token has type 0: a text alone, no pair.
   NamedOutput embed(const StageTypes& types) const {
     const auto symbol = [](const char* name) { return input(name, DType::kI32, {kRows}); };
     const Tensor positions = symbol(bert_.marks == Marks::kPositions ? "marks" : "positions");

@@ -89,7 +89,7 @@ bool ConfigReader::classifies() const {
 
 bool ConfigReader::ranks() const {
   if (!classifies()) return false;
-  // As transformers does: two labels where nothing is said.
+  // transformers' default is two labels.
   const bool listed = has("id2label") && json_["id2label"].is_object();
   const auto labels = listed ? static_cast<int64_t>(json_["id2label"].size())
                              : integer_or("num_labels", 0, kMaxSize, 2);

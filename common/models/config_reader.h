@@ -1,5 +1,5 @@
-// Reads config.json, one field at a time, each checked: what all models' files are written with.
-// Sizes are capped so that no product of two overflows and no allocation is absurd.
+// Reads config.json, one checked field at a time, for all models' files. Sizes are capped so that
+// no product of two overflows and no allocation is absurd.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace split {
 
-inline constexpr int kMaxSize = 1 << 20;   // of channels, heads, positions
-inline constexpr int kMaxVocab = 1 << 24;  // tokens are floats' whole numbers somewhere
+inline constexpr int kMaxSize = 1 << 20;   // limit of channels, heads, positions
+inline constexpr int kMaxVocab = 1 << 24;  // tokens are stored in floats at times
 
-// A name that transformers has for an op of the table.
+// A name in transformers for an op of the table.
 struct Activation {
   std::string_view name;
   Op op;
@@ -28,7 +28,7 @@ class ConfigReader {
  public:
   explicit ConfigReader(const Json& json) : json_(json) {}
 
-  // Whether there is one that is not null.
+  // Whether the field is there and not null.
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
   const Json& operator[](const char* key) const { return json_[key]; }
 
@@ -43,15 +43,15 @@ class ConfigReader {
   }
   std::string text_or(const char* key, const char* otherwise) const;
   Op activation_or(const char* key, const char* otherwise) const;
-  // A token or a list of them; none where there is none or it is -1.
+  // A token or a list of them; empty if it is missing or -1.
   std::vector<int> tokens(const char* key) const;
 
-  // Whether a classifier stands on the model; one of pairs, whose one label is a score: throws
-  // where it has another number of labels.
+  // Whether a classifier stands on the model; and whether it ranks pairs, by one label: throws for
+  // another number of labels.
   bool classifies() const;
   bool ranks() const;
 
-  // Throws where weights are packed by other tools.
+  // Throws if weights are packed by other tools.
   void refuse_packed_weights() const;
   [[noreturn]] static void refuse(const std::string& key, const std::string& why);
   static std::string shown(const Json& value);
@@ -60,8 +60,8 @@ class ConfigReader {
   const Json& json_;
 };
 
-// Positions that are served of those that a model was made for: so many as are asked for, else
-// kDefaultContext or all. Throws Error(kInput) for more than there are.
+// Positions that are served, out of the model's: `asked`, else at most kDefaultContext. Throws
+// Error(kInput) for more than the model has.
 inline constexpr int kDefaultContext = 32768;
 int served_context(int max_positions, std::optional<int> asked);
 

@@ -10,21 +10,21 @@
 
 namespace split {
 
-// Nothing: as the checkpoint has them.
+// Formats by kind of stage; nothing: the checkpoint's.
 struct StageFormats {
   std::optional<DType> embed, block, norm, head;
 
-  // "auto", "f32", "f16": of all stages. "q8_0": of blocks and head. "q4_0": of blocks, with a
-  // q8_0 head (a head of four bits costs as much as all blocks together). "head=q8_0,block=q4_0":
-  // by kind; also behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
+  // "auto", "f32", "f16": all stages. "q8_0": blocks and head. "q4_0": blocks, with a q8_0 head (a
+  // head of four bits costs as much as all blocks together). "head=q8_0,block=q4_0": by kind; also
+  // behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
   static StageFormats parse(std::string_view text);
 
   // The format of a stage by its name: "embed", "block.3", "norm", "head".
   std::optional<DType> of(std::string_view stage) const;
-  // Whether any is of blocks.
+  // Whether any format is in blocks.
   bool quantise() const;
 
-  // Writes what parse() reads as this: "auto" or "block=q4_0,head=q8_0".
+  // Writes a text that parse() reads as this: "auto" or "block=q4_0,head=q8_0".
   std::string text() const;
 
   bool operator==(const StageFormats&) const = default;

@@ -1,4 +1,4 @@
-// Layers as compositions of ops: no kernel of their own, fusion makes them one.
+// Layers as compositions of ops: fusion makes them single kernels.
 #pragma once
 
 #include "tensor/tensor.h"
@@ -17,8 +17,7 @@ inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return layer_norm(x, weight, eps) + bias;
 }
 
-// x / sqrt(mean x^2 + eps) * weight, over the last axis; `plus_one`: by weight + 1, as Gemma has
-// it.
+// x / sqrt(mean x^2 + eps) * weight, over the last axis; `plus_one`: by weight + 1, in Gemma.
 //   x [R, C], weight [C] -> [R, C]. Source: "Root Mean Square Layer Normalization" (2019).
 inline Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps, bool plus_one = false) {
   const float per_channel = 1.0f / static_cast<float>(x.dims()[1]);
@@ -32,8 +31,7 @@ inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) 
 }
 
 // Attention whose q, k and v are columns of one product, side by side:
-//   qkv [R, (heads + 2 kv_heads) * head_dim], caches as attention() has them -> [R, heads *
-//   head_dim].
+//   qkv [R, (heads + 2 kv_heads) * head_dim], caches for attention() -> [R, heads * head_dim].
 inline Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache,
                         const AttentionHeads& heads) {
   const int64_t width = int64_t{heads.heads} * heads.head_dim;

@@ -16,8 +16,8 @@ namespace {
 struct Gpt2Config : ModelConfig {
   float norm_eps = 1e-5f;
   Op activation = Op::k_gelu_new;
-  bool scale_attention = true;  // by 1 / sqrt(D)
-  bool scale_by_layer = false;  // and by 1 / (layer + 1)
+  bool scale_attention = true;  // factor 1 / sqrt(D)
+  bool scale_by_layer = false;  // another factor 1 / (layer + 1)
   bool tied_head = true;
 };
 
@@ -47,7 +47,7 @@ Gpt2Config read_gpt2_config(std::string_view config_json, std::optional<int> con
   if (reader.boolean_or("add_cross_attention", false)) {
     reader.refuse("add_cross_attention", "expected false: cross attention is not supported");
   }
-  // reorder_and_upcast_attn changes the order of a product only, which is within the stated error.
+  // reorder_and_upcast_attn only changes the order of a product, within the stated error.
   config.tied_head = reader.boolean_or("tie_word_embeddings", true);
   config.stops = reader.tokens("eos_token_id");
   if (!config.stops.empty()) config.end_of_text = config.stops[0];
@@ -97,7 +97,7 @@ class Gpt2 : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
+    // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
     const bool tied = config.tied_head;
     blobs_.push_back({"lm_head",
                       {{"lm_head.weight",
@@ -157,7 +157,7 @@ class Gpt2 : public Model {
     const DType type = types.weight(name);
     return split::weight(name, type, stored_dims(weight(name), type));
   }
-  // One to multiply by: [inputs, outputs].
+  // A matrix to multiply by: [inputs, outputs].
   Tensor matrix(const std::string& name, const StageTypes& types) const {
     const Tensor w = stored(name, types);
     const bool rows_are_outputs =

@@ -8,7 +8,7 @@
 namespace split {
 
 std::unique_ptr<Model> make_gpt2(std::string_view config_json, std::optional<int> context);
-// One for each activation.
+// An example for each activation.
 std::vector<std::string> gpt2_examples();
 
 // Constants of the attention mask, "h.N.attn.bias" and "h.N.attn.masked_bias", which old

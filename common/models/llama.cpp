@@ -87,7 +87,7 @@ class Llama : public Model {
 
   bool has_input_norm(int layer) const { return layer > 0 || !llama_.traits.modern_bert; }
 
-  // The matrices that are rows of one of the checkpoint, in its order.
+  // Names the matrices that are rows of one in the checkpoint, in its order.
   static void name_parts(const std::string& block, std::vector<WeightDecl>& weights) {
     for (const auto& [whole, parts] :
          {std::pair{".self_attn.qkv_proj", std::vector{"q_proj", "k_proj", "v_proj"}},
@@ -104,7 +104,7 @@ class Llama : public Model {
     }
   }
 
-  // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
+  // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
   void add_head() {
     const bool tied = llama_.tied_head;
     blobs_.push_back({"lm_head",
@@ -141,7 +141,7 @@ class Llama : public Model {
   NamedOutput embed(const StageTypes& types) const {
     const Tensor rows =
         gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows}));
-    // Times one where it has no scale: a step is to make the rows.
+    // Multiplied by one without a scale: a step has to make the rows.
     const double scale = llama_.traits.scaled_embedding ? std::sqrt(double(llama_.channels)) : 1;
     if (llama_.traits.modern_bert) return {"hidden", norm(rows, "embed_norm.weight", types)};
     return {"hidden", rows * static_cast<float>(scale)};

@@ -1,25 +1,25 @@
 // The Llama family: pre-norm blocks with RMSNorm, rotary positions, grouped queries and a gated
-// MLP; weights [out, in]. What its members differ in is a row of a table each (llama_config.cpp).
-// Sources: "LLaMA" (2023), "Gemma 2" (2024); names and settings as in Hugging Face transformers'
-// LlamaForCausalLM and its kin. Two are encoders, whose rows see those behind them too: ModernBERT,
-// and a Gemma 3 that config.json says so of (EmbeddingGemma).
+// MLP; weights [out, in]. A table has the members' differences (llama_config.cpp). Sources: "LLaMA"
+// (2023), "Gemma 2" (2024); names and settings follow Hugging Face transformers' LlamaForCausalLM
+// and relatives. Two are encoders, whose rows see later ones too: ModernBERT, and a Gemma 3 with
+// that setting in config.json (EmbeddingGemma).
 #pragma once
 
 #include "models/model.h"
 
 namespace split {
 
-// For each model_type of its table.
+// Makes a member of the table, by its model_type.
 std::unique_ptr<Model> make_llama(std::string_view config_json, std::optional<int> context);
-// One for each of what has kernels of its own.
+// An example for each setting with kernels of its own.
 std::vector<std::string> llama_examples();
 
-// Buffers of the rotary positions, which old files have.
+// Buffers of the rotary positions in old files.
 bool is_rotary_buffer(std::string_view name);
 inline constexpr std::string_view kLlamaPrefixes[] = {"model."};
 inline constexpr TensorNames kLlamaNames{
     .prefixes = kLlamaPrefixes, .ignored = is_rotary_buffer, .first = "embed_tokens.weight"};
-// Names that a ModernBERT has for what is the same elsewhere.
+// ModernBERT's names for weights that others have too.
 inline constexpr TensorNames::Alias kModernBertAliases[] = {
     {"embeddings.tok_embeddings.weight", "embed_tokens.weight"},
     {"embeddings.norm.weight", "embed_norm.weight"},

@@ -52,7 +52,7 @@ const LlamaTraits& traits_of(const ConfigReader& reader) {
   return *at;
 }
 
-// Whether block `layer` has a window, by layer_types or by what the model type is made like.
+// Whether block `layer` has a window, by layer_types or by the model type's pattern.
 bool has_window(const ConfigReader& reader, const LlamaConfig& config, int layer) {
   if (reader.has("layer_types")) {
     const Json& types = reader["layer_types"];
@@ -90,7 +90,7 @@ std::vector<int> windows_of(const ConfigReader& reader, const LlamaConfig& confi
   const char* const key = modern ? "local_attention" : "sliding_window";
   const int usual = modern ? 128 : gemma ? 4096 : 0;
   int size = off ? 0 : reader.integer_or(key, 1, 1 << 30, usual);
-  if (config.encodes()) size = size / 2 + 1;  // to either side, its own row among them
+  if (config.encodes()) size = size / 2 + 1;  // keys to either side, with its own row
   std::vector<int> all;
   for (int layer = 0; layer < config.layers; ++layer) {
     all.push_back(size > 0 && has_window(reader, config, layer) ? size : 0);

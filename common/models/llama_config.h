@@ -11,9 +11,9 @@
 
 namespace split {
 
-// The blocks that have a window, where config.json has no layer_types.
+// The blocks that have a window, if config.json has no layer_types.
 enum class LlamaWindows : uint8_t {
-  kAll,          // where it has a sliding_window
+  kAll,          // with a sliding_window
   kLast,         // from max_window_layers on, with use_sliding_window
   kEverySecond,  // the first, the third, ...
   kButEveryNth,  // all but each sliding_window_pattern-th
@@ -24,20 +24,20 @@ enum class LlamaWindows : uint8_t {
 struct LlamaTraits {
   std::string_view model_type;
   LlamaWindows windows = LlamaWindows::kAll;
-  bool qkv_bias = false;          // always, else where attention_bias says so
-  bool head_norms = false;        // of q and k, each head by itself
+  bool qkv_bias = false;          // always, else by attention_bias
+  bool head_norms = false;        // norms q and k, each head by itself
   bool plus_one = false;          // norms multiply by weight + 1
   bool post_norms = false;        // behind attention and MLP too
-  bool scaled_embedding = false;  // by sqrt(C)
-  bool caps = false;              // of scores and logits, where config.json has them
-  bool tied_head = false;         // where config.json does not say
-  bool encodes = false;           // rows see those behind them too, and there is no head
+  bool scaled_embedding = false;  // factor sqrt(C)
+  bool caps = false;              // caps scores and logits, if config.json has them
+  bool tied_head = false;         // default without the field
+  bool encodes = false;           // rows see later ones too, and there is no head
   // Norms are LayerNorms without a bias, the embedding's among them; the first block's attention
-  // has none. Queries, keys and values are one matrix of the checkpoint, gate and up another.
+  // has no norm. Queries, keys and values are one matrix of the checkpoint, gate and up another.
   bool modern_bert = false;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
-  int head_dim = 0;  // where config.json has none; 0: C / heads
+  int head_dim = 0;  // default without the field; 0: C / heads
   double theta = 10000;
 };
 std::span<const LlamaTraits> llama_traits();
@@ -51,11 +51,11 @@ struct LlamaConfig : ModelConfig {
   float attention_scale = 1;
   float score_cap = 0, logit_cap = 0;
   std::vector<int> windows = {};  // by block; 0: none
-  RopeConfig rope = {};           // of blocks without a window where they have one of their own
+  RopeConfig rope = {};           // for blocks without a window, if these have a rope of their own
   RopeConfig window_rope = {};
 };
 
-// Throws Error(kInput) for each setting that is not supported.
+// Throws Error(kInput) for each unsupported setting.
 LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> context);
 
 }  // namespace split

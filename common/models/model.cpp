@@ -11,12 +11,12 @@
 namespace split {
 namespace {
 
-// The registry: one line a model.
+// The registry: one line for each model.
 struct Entry {
   std::string_view model_type;
   std::unique_ptr<Model> (*make)(std::string_view config_json, std::optional<int> context);
   TensorNames names;
-  // Null where those of another entry have all that it has kernels of its own for.
+  // Null if another entry's examples have all its kernels.
   std::vector<std::string> (*examples)() = nullptr;
 };
 constexpr Entry kModels[] = {
@@ -34,7 +34,7 @@ constexpr Entry kModels[] = {
     {"modernbert", make_llama, kModernBertNames},
 };
 
-// Throws Error(kInput) for what is no model of the registry.
+// Throws Error(kInput) if no model of the registry fits.
 const Entry& entry_of(std::string_view config_json) {
   const Json config = parse_json(config_json, 16, "[config.json]");
   if (!config.is_object()) {

@@ -1,4 +1,4 @@
-// Compiled without fused multiply-adds where the source has none.
+// Compiled without fused multiply-adds that the source does not have.
 #include "models/rope.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ double power(double base, double exponent) { return exponential(exponent * natur
 struct Turned {
   double cos, sin;
 };
-// Takes angles up to a million: what is left of whole quarters is exact to 1e-21.
+// Takes angles up to a million: the rest after whole quarters is exact to 1e-21.
 Turned turned(double angle) {
   constexpr double kQuarterHigh = 1.57079632673412561417e+00;  // 33 bits of pi / 2
   constexpr double kQuarterLow = 6.07710050650619224932e-11;
@@ -78,7 +78,7 @@ RopeConfig::Type type_of(const ConfigReader& reader, const std::string& where) {
   std::string known;
   for (const auto& [known_name, type] : kTypes) {
     if (name == known_name) return type;
-    if (type == RopeConfig::Type::kFactors) continue;  // a GGUF file's alone
+    if (type == RopeConfig::Type::kFactors) continue;  // from GGUF files alone
     known += cat(known.empty() ? "" : type == RopeConfig::Type::kYarn ? " or " : ", ", known_name);
   }
   reader.refuse(where + ".rope_type", cat("expected ", known, ", got ", split::shown(name)));
@@ -97,7 +97,7 @@ double yarn_attention(const ConfigReader& reader, double factor) {
   return yarn_scale(factor, 1);
 }
 
-// Reads one object that has a type and what goes with it.
+// Reads an object with a type and its settings.
 RopeConfig read_scaling(const Json& json, const std::string& where, int max_positions,
                         double theta) {
   const ConfigReader reader(json);
@@ -142,7 +142,7 @@ RopeConfig read_scaling(const Json& json, const std::string& where, int max_posi
   return rope;
 }
 
-// Returns where yarn's ramp over a row of `dim` channels begins or ends.
+// Returns the start or the end of yarn's ramp over a row of `dim` channels.
 double yarn_bound(const RopeConfig& rope, double turns, int dim) {
   return dim * natural_log(rope.original_positions / (turns * kTwoPi)) /
          (2 * natural_log(rope.theta));
@@ -164,7 +164,7 @@ float llama3_frequency(const RopeConfig& rope, float frequency) {
 
 RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max_positions,
                      double theta) {
-  // A theta beside rope_parameters is what those lack.
+  // A theta beside rope_parameters is their default.
   const double own = reader.number_or("rope_theta", 1, kMost, theta);
   if (reader.has("rope_parameters")) {
     const Json& all = reader["rope_parameters"];

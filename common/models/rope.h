@@ -1,5 +1,5 @@
-// Rotary positions as config.json has them, and the tables of cosines and sines that a model makes
-// of them: with code of its own in double, so that they have the same bits on every machine.
+// Rotary positions of config.json, and a model's tables of cosines and sines: made by code of its
+// own in double, so that they have the same bits on every machine.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct RopeConfig {
   enum class Type : uint8_t {
     kDefault,
     kLinear,   // all frequencies divided by the factor
-    kLlama3,   // low frequencies divided, those between two bounds smoothly
-    kYarn,     // the same by "YaRN" (2023), and scores scaled
-    kFactors,  // each divided by one of `factors`, as GGUF's rope_freqs.weight says
+    kLlama3,   // low frequencies divided, between two bounds smoothly
+    kYarn,     // similarly, by "YaRN" (2023), with scaled scores
+    kFactors,  // each divided by one of `factors`, GGUF's rope_freqs.weight
   };
   Type type = Type::kDefault;
   double theta = 10000;
@@ -26,22 +26,22 @@ struct RopeConfig {
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // its bounds are whole numbers
-  double attention_factor = 1;                       // of cosines and sines
+  double attention_factor = 1;                       // factor of cosines and sines
   std::vector<float> factors = {};
 
   bool operator==(const RopeConfig&) const = default;
 };
 
-// Those of layers of one kind ("full_attention", "sliding_attention"), in either spelling:
-// rope_parameters, which may have a member for each kind, or rope_theta and rope_scaling.
-// `theta`: where config.json names none. Throws Error(kInput) for a type that is not supported.
+// Reads the rope of layers of one kind ("full_attention", "sliding_attention"), in either spelling:
+// rope_parameters, which may have a member for each kind, or rope_theta and rope_scaling. `theta`:
+// the default. Throws Error(kInput) for an unsupported type.
 RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max_positions,
                      double theta);
 
-// [head_dim / 2], float by float as transformers computes them.
+// [head_dim / 2], computed in floats like transformers.
 std::vector<float> inverse_frequencies(const RopeConfig& rope, int head_dim);
 
-// [positions, head_dim / 2] each: of the angle float(position * inverse frequency), times the
+// [positions, head_dim / 2] each: cosine and sine of float(position * inverse frequency), times the
 // attention factor.
 struct RopeTables {
   std::vector<float> cos, sin;

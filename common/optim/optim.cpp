@@ -13,7 +13,7 @@ namespace {
 Tensor state(const State& of) { return input(of.name, DType::kF32, of.dims); }
 float real(double value) { return static_cast<float>(value); }
 
-// 1 - beta^t, from the one before: exact where 1 - beta^t of floats would cancel.
+// 1 - beta^t, by the step before: exact where 1 - beta^t of floats would cancel.
 State correction(size_t group, int which) {
   return {cat("optim.", group, ".correction", which), {}};
 }

@@ -1,6 +1,6 @@
-// Optimisers as graphs: what parameters and state become, given gradients. The rate is an argument
-// (an input of one number a group); everything else that changes is state. Formulas and names of
-// state are PyTorch's. Knows no device.
+// Optimisers as graphs from gradients to new parameters and state. The rate is an argument (an
+// input of one number a group); all else that changes is state. Formulas and names of state are
+// PyTorch's. Knows no device.
 #pragma once
 
 #include <span>
@@ -29,7 +29,7 @@ struct Options {
 };
 
 struct Parameter {
-  std::string name;  // of its leaf
+  std::string name;  // its leaf's name
   Tensor leaf;
 };
 struct Group {
@@ -48,11 +48,11 @@ class Optimiser {
   explicit Optimiser(std::vector<Group> groups) : groups_(std::move(groups)) {}
 
   const std::vector<Group>& groups() const { return groups_; }
-  std::vector<Tensor> leaves() const;  // of all parameters, in order
+  std::vector<Tensor> leaves() const;  // all parameters in order
   // The input that has group i's rate, F32 [].
   static std::string rate_name(size_t group);
   static std::string beta_name(size_t group);  // state of a group whose beta1 is cycled
-  // Returns what parameters and state become by the gradients of leaves(), by name.
+  // Returns the new parameters and state for the gradients of leaves(), by name.
   std::vector<NamedOutput> updates(std::span<const Tensor> gradients) const;
   std::vector<State> states() const;
 
@@ -60,8 +60,8 @@ class Optimiser {
   std::vector<Group> groups_;
 };
 
-// sqrt of the sum of all squares; gradients scaled so that it is `most` at most, and each number
-// bounded by `most`.
+// The square root of the sum of all squares; gradients scaled so that it is `most` at most; and
+// gradients with each number bounded by `most`.
 Tensor global_norm(std::span<const Tensor> gradients);
 std::vector<Tensor> clip_by_norm(std::span<const Tensor> gradients, const Tensor& norm,
                                  double most);

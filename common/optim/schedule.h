@@ -1,5 +1,5 @@
-// Schedules of a rate by PyTorch's names: functions of the step's number, and one of what a metric
-// has done. Knows no graph.
+// Schedules of a rate by PyTorch's names: functions of the step's number, and one of a metric's
+// history. Knows no graph.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace split::optim {
 
-// The rate of a step, of a base rate.
+// The rate of a step, from a base rate.
 using Schedule = std::function<double(double lr, int64_t step)>;
 
 Schedule step_lr(int64_t size, double gamma);
@@ -21,7 +21,7 @@ Schedule polynomial_lr(int64_t total, double power);
 Schedule cosine_annealing_lr(int64_t half_period, double least);
 Schedule cosine_warm_restarts(int64_t first, int64_t times, double least = 0);
 
-// Up to `most` and down to nearly nothing, by cosines; beta1 the other way round.
+// Up to `most` and down to nearly 0, by cosines; beta1 the other way round.
 struct OneCycle {
   double most = 0.1;
   int64_t total = 1;
@@ -33,12 +33,12 @@ struct OneCycle {
   double at(int64_t step, double first, double peak, double last) const;
 };
 
-// The rate times `factor` where more than `patience` metrics in a row were no less than the best.
+// The rate times `factor` once more than `patience` metrics in a row did not beat the best.
 class ReduceOnPlateau {
  public:
   ReduceOnPlateau(double factor, int64_t patience, double threshold)
       : factor_(factor), threshold_(threshold), patience_(patience) {}
-  // Returns what the base rate is multiplied with from now on.
+  // Returns the factor of the base rate from now on.
   double seen(double metric);
 
  private:

@@ -13,7 +13,7 @@ int exit_code(ErrorKind kind) {
       return kExitFailed;
     case ErrorKind::kIo:
       return 4;
-    case ErrorKind::kShape:  // of a checkpoint, or of what a server sent
+    case ErrorKind::kShape:  // a checkpoint's, or in a server's answer
     case ErrorKind::kIntegrity:
       return 5;
     case ErrorKind::kDevice:

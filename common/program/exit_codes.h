@@ -6,12 +6,12 @@
 
 namespace split {
 
-inline constexpr int kExitFailed = 1;  // of memory or threads too few, or a broken invariant
+inline constexpr int kExitFailed = 1;  // memory or threads too few, or a broken invariant
 
-// For an error that ends a program; after a signal: interrupt.h.
+// The code for an error that ends a program; after a signal: interrupt.h.
 int exit_code(ErrorKind kind);
 
-// All of them, for a manual.
+// All codes, for a manual.
 inline constexpr Flags::Exit kExitCodes[] = {
     {"0", "all is well, or SIGTERM"},
     {"1", "a fault of the program's own, or too little memory, threads or descriptors"},

@@ -171,15 +171,15 @@ Flags::Flag* Flags::find(std::string_view name) {
   return nullptr;
 }
 
-// Names the flag that was meant: one that begins so, or one with a slip of the fingers.
+// Names the flag that was meant: one with this beginning, or with a typo.
 void Flags::refuse(std::string_view name) const {
   const std::string_view word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-  constexpr size_t kMostLetters = 40;  // of a flag, at most
+  constexpr size_t kMostLetters = 40;  // longest flag
   std::vector<std::string_view> known;
   for (const Flag& flag : flags_) known.push_back(flag.name);
   known.insert(known.end(), {"help", "version"});
   std::string_view meant;
-  size_t fewest = (word.size() + 1) / 3 + 1;  // slips, at most one less
+  size_t fewest = (word.size() + 1) / 3 + 1;  // most typos plus 1
   if (!word.empty() && word.size() <= kMostLetters) {
     for (const std::string_view one : known) {
       const size_t slips = one.starts_with(word) ? 0 : distance(word, one);

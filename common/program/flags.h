@@ -1,6 +1,6 @@
 // Command-line flags as a table: each is stated once, with its type, range and help, and can be
 // given as `--top-k 40`, `--top-k=40` or SPLIT_TOP_K=40 in the environment. Everything is checked
-// before anything is returned. This file knows no program and prints nothing.
+// before anything is returned. Knows no program and prints nothing.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +21,17 @@ namespace split {
 // The variables behind the pointers hold the defaults and outlive the object.
 class Flags {
  public:
-  // `summary` is the head of the help text: usage lines, ending with a line feed. `width` is how
-  // many columns the rest takes at most.
+  // `summary` is the head of the help text: usage lines, ending with a line feed. `width`: most
+  // columns of the rest.
   explicit Flags(std::string summary, size_t width = 80)
       : summary_(std::move(summary)), width_(width) {}
 
-  // Sets the width for a terminal of so many columns; 0: it is none.
+  // Sets the width for a terminal of so many columns; 0: not a terminal.
   void fit(size_t columns) {
     if (columns > 0) width_ = std::max<size_t>(columns, 60);
   }
 
-  // Starts a group of the help text; flags belong to the last one.
+  // Starts a group of the help text; later flags belong to it.
   void group(std::string title);
 
   // Any text. A completion offers the words of `offered`, "a|b", or else of the metavar.
@@ -43,8 +43,8 @@ class Flags {
   }
   // One of `words`.
   void choice(std::string name, std::vector<std::string> words, std::string help, std::string* out);
-  // May be given several times; the first one replaces the defaults. In the environment: one a
-  // line.
+  // May be given several times; the first one replaces the defaults. In the environment: one for
+  // each line.
   void texts(std::string name, std::string metavar, std::string help,
              std::vector<std::string>* out);
   // A whole number in [low, high].
@@ -65,29 +65,29 @@ class Flags {
             float high);
   // Takes no value; in the environment 1, true, 0 or false.
   void toggle(std::string name, std::string help, bool* out);
-  // Any text, or none: then `implied`. In the environment 1 is none. The next argument is its value
-  // unless it begins with "-".
+  // Any text, or no value: then `implied`, like 1 in the environment. The next argument is its
+  // value unless it begins with "-".
   void optional_text(std::string name, std::string metavar, std::string help, std::string implied,
                      std::string* out);
-  // Takes what is no flag; without it such an argument is refused.
+  // Takes arguments that are no flags; without it they are refused.
   void rest(std::string metavar, std::vector<std::string>* out);
 
-  // Commands that may stand before the flags, and the flag that takes the text of somebody who gave
-  // it without one: an argument that is refused is told what may have been meant.
+  // Commands that may stand before the flags, and the flag for a text that was given without one:
+  // the error for such an argument names what may have been meant.
   void commands(std::vector<std::string> words, std::string text_flag = {});
 
   enum class Asked { kNothing, kHelp, kVersion };
   using Environment = std::function<const char*(const char*)>;  // std::getenv, or a test's
 
-  // Reads the arguments (without the program's name), then the environment for flags that were not
-  // given; an empty variable is none. `--help`, `-h` and `--version` end the reading; `--` ends the
+  // Reads the arguments (without the program's name), then the environment for the other flags; an
+  // empty variable counts as unset. `--help`, `-h` and `--version` end the reading; `--` ends the
   // flags. Throws Error(kInput), one line that names the flag or the variable.
   Asked parse(const std::vector<std::string>& arguments, const Environment& environment);
   Asked parse(int argc, char** argv);  // with the process's environment
 
-  // Whether such a flag takes a value; none: there is none.
+  // Whether the flag takes a value; nothing: no such flag.
   std::optional<bool> takes_value(std::string_view name) const;
-  // Whether it was given, either way.
+  // Whether it was given, as an argument or a variable.
   bool given(std::string_view name) const;
 
   struct Exit {
@@ -97,8 +97,8 @@ class Flags {
   // the exit codes of `exits`.
   std::string help(std::span<const Exit> exits = {}) const;
 
-  // A file for a shell to source, one of kShells: the flags, and `commands` that may stand in their
-  // place.
+  // A completion file for one of kShells to source: the flags, and `commands` that may stand in
+  // their place.
   std::string completion(std::string_view shell, std::string_view program,
                          const std::vector<std::string>& commands) const;
   static const std::vector<std::string> kShells;
@@ -111,7 +111,7 @@ class Flags {
   static std::string variable_of(std::string_view name);  // "top-k" -> "SPLIT_TOP_K"
 
  private:
-  // Stores a value; what was expected instead when it is not one.
+  // Stores a value, or returns what was expected instead.
   using Set = std::function<std::optional<std::string>(std::string_view value)>;
   struct Flag {
     std::string name, metavar, help, offered;

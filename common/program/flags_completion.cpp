@@ -1,4 +1,4 @@
-// The table of flags as a completion for shells.
+// Writes the table of flags as a completion for shells.
 #include <algorithm>
 
 #include "program/flags.h"
@@ -6,7 +6,7 @@
 namespace split {
 namespace {
 
-// "edge|cloud" as "edge cloud": those parts of a metavar that are words to be typed.
+// "edge|cloud" as "edge cloud": the parts of a metavar that are typed as words.
 std::string words_of(std::string_view metavar) {
   std::string words;
   while (!metavar.empty()) {
@@ -21,7 +21,7 @@ std::string words_of(std::string_view metavar) {
   return words;
 }
 
-// A flag's value is to a shell one of some words, a file, a folder, or anything.
+// Shells distinguish words, files and folders as values.
 bool is_folder(std::string_view metavar) { return metavar == "DIR"; }
 bool is_file(std::string_view metavar) {
   return metavar == "FILE" || metavar.ends_with("PATH") || metavar.ends_with("FILE|TEXT");

@@ -1,4 +1,4 @@
-// The table of flags as a page for man(1).
+// Writes the table of flags as a page for man(1).
 #include <algorithm>
 
 #include "program/flags.h"
@@ -6,7 +6,7 @@
 namespace split {
 namespace {
 
-// Text that roff prints as it is: no line of it is a request, and hyphens can be searched and
+// Returns text that roff prints as it is: no line is a request, and hyphens can be searched and
 // copied.
 std::string plain(std::string_view text) {
   std::string out;

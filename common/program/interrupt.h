@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM as something that waits can be woken by: a program that is told to end stops
-// its request, cleans up and leaves. Knows nothing of what is interrupted.
+// Ctrl-C and SIGTERM as an event that wakes waiting code: the program stops its request, cleans up
+// and leaves. Does not know what it interrupts.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,14 @@ namespace split {
 // Any thread.
 class Interrupt : public Waiter {
  public:
-  // From a signal's watcher or a test. `signal` is not 0; the first one counts.
+  // Called by a signal's watcher or a test. `signal` is not 0; the first one counts.
   void raise(int signal);
   int signal() const;  // 0: none yet
   bool interrupted() const override { return signal() != 0; }
   bool wait(std::chrono::milliseconds time) override;
 
-  // While it lives, a signal that `takes` returns true for is no interrupt. One at a time. It must
-  // not ask the Interrupt, and not wait.
+  // While it lives, a signal that `takes` returns true for does not interrupt. One at a time.
+  // `takes` may neither call the Interrupt nor wait.
   class Diversion {
    public:
     Diversion(Interrupt& interrupt, std::function<bool(int signal)> takes);
@@ -36,8 +36,8 @@ class Interrupt : public Waiter {
     Interrupt& interrupt_;
   };
 
-  // While it lives, `call` is called by raise(), also when that was before. It must not ask the
-  // Interrupt, and not wait.
+  // While it lives, raise() calls `call`; the constructor does if a signal came before. `call` may
+  // neither call the Interrupt nor wait.
   class Hook {
    public:
     Hook(Interrupt& interrupt, std::function<void()> call);
@@ -59,9 +59,9 @@ class Interrupt : public Waiter {
 };
 
 // Turns SIGINT and SIGTERM into raise(); a second one ends the process at once, and so does the
-// first, with one line, where this still lives a second after the `patience` that the program has
-// for its work. With `hangup`, SIGHUP is a call of it, on a thread of this; without, it ends the
-// process as ever. Made before any other thread, which inherits the blocked signals.
+// first, with one line, if this still lives a second after the program's `patience`. With `hangup`,
+// SIGHUP calls it, on a thread of this; without, it ends the process as usual. Made before any
+// other thread, which inherits the blocked signals.
 class SignalWatch {
  public:
   static constexpr std::chrono::seconds kPatience{10};
@@ -76,7 +76,7 @@ class SignalWatch {
   std::thread thread_;
 };
 
-// The exit code of a process that was ended by `signal`: 130 for SIGINT, 0 for SIGTERM.
+// The exit code of a process ended by `signal`: 130 for SIGINT, 0 for SIGTERM.
 int exit_code_of_signal(int signal);
 
 }  // namespace split

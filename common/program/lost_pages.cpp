@@ -18,7 +18,7 @@ struct Line {
 constinit Line line_parts;
 constinit std::atomic_flag line_is_written;
 
-// Puts the line together in a buffer of its own: only what is safe in a signal's handler.
+// Builds the line in a buffer of its own, by calls that are safe in a signal's handler.
 class LineBuffer {
  public:
   void add(std::string_view text) {
@@ -26,7 +26,7 @@ class LineBuffer {
       if (size_ < bytes_.size()) bytes_[size_++] = c;
     }
   }
-  // A stranger's name, at a terminal or inside of JSON.
+  // Adds an untrusted name, for a terminal or inside of JSON.
   void add_name(std::string_view name) {
     for (const char c : name.substr(0, bytes_.size() / 2)) {
       const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
@@ -43,12 +43,12 @@ class LineBuffer {
 };
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
-  const bool fault = info->si_code > 0;  // else another process sent it
+  const bool fault = info->si_code > 0;  // false: another process sent it
   const char* const name = fault ? MappedFile::name_at(info->si_addr) : nullptr;
   if (name == nullptr) {
     ::signal(signal, SIG_DFL);
     if (!fault) ::raise(signal);
-    return;  // to what faults again
+    return;  // the access faults again
   }
   while (line_is_written.test_and_set()) ::pause();  // another thread is ending the process
   LineBuffer line;

@@ -10,7 +10,7 @@
 namespace split {
 namespace {
 
-// Bytes of what is one on the screen: a character, or a sequence that takes no column.
+// Bytes of one unit on the screen: a character, or a sequence that takes no column.
 size_t bytes_at(std::string_view text, size_t at) {
   size_t end = at + 1;
   if (text.substr(at).starts_with("\x1b[")) {
@@ -28,7 +28,7 @@ size_t columns_of(std::string_view text) {
   return columns;
 }
 
-// All sequences stay, for what they began ends.
+// Cuts a line; keeps all sequences, so that colours end.
 std::string cut(std::string_view line, size_t columns) {
   std::string out;
   size_t shown = 0;
@@ -41,7 +41,7 @@ std::string cut(std::string_view line, size_t columns) {
   return out;
 }
 
-// Where words that belong to a name on the left begin.
+// The column at which words beside a name on the left begin.
 size_t hanging(std::string_view line, size_t columns) {
   size_t indent = 2;
   for (size_t at = line.find_first_not_of(' '); at < line.size();) {
@@ -53,7 +53,7 @@ size_t hanging(std::string_view line, size_t columns) {
   return indent;
 }
 
-// Where the word at `begin` ends. A number takes its unit along, and "ms" what took them.
+// The end of the word at `begin`. A number keeps its unit, and "ms" its number.
 size_t word_end(std::string_view line, size_t begin) {
   const size_t end = std::min(line.find(' ', begin), line.size());
   const std::string_view word = line.substr(begin, end - begin), rest = line.substr(end);

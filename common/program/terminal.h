@@ -1,5 +1,4 @@
-// Text for a terminal: lines that are no wider than it, and marks where it shows colours.
-// Knows no program.
+// Text for a terminal: lines no wider than it, and marks if it shows colours. Knows no program.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +8,15 @@
 
 namespace split {
 
-size_t terminal_columns(int fd);  // 0: it is no terminal
+size_t terminal_columns(int fd);  // 0: not a terminal
 
-// Breaks lines at spaces, so that none has more columns; what goes on stands below the last word
-// that two spaces or more are before, else two columns in. A word that is longer stays whole, and a
-// line that is drawn over (with a carriage return) is cut. 0 columns: as it is.
+// Breaks lines at spaces, so that none has more columns; continuations begin below the last word
+// behind two or more spaces, else two columns in. A longer word stays whole, and a line that is
+// drawn over (with a carriage return) is cut. 0 columns: unchanged.
 std::string wrapped(std::string_view text, size_t columns);
 
-// A text that comes in pieces, where nobody else writes meanwhile: a word that would cross the edge
-// is taken back and begins the next row. Rows with characters of no column or of two stay as they
-// are.
+// A text that comes in pieces, without other output meanwhile: a word that would cross the edge is
+// moved to the next row. Rows with characters of no column or of two stay unchanged.
 class RunningText {
  public:
   explicit RunningText(size_t columns) : columns_(columns) {}  // 0: pieces stay as they are
@@ -27,13 +25,13 @@ class RunningText {
 
  private:
   size_t columns_;
-  size_t at_ = 0;     // columns that the row has
-  std::string word_;  // the one that it ends with
+  size_t at_ = 0;     // columns used in the row
+  std::string word_;  // the row's last word
   bool plain_ = false;
 };
 
 enum class Mark : uint8_t { kBold = 1, kDim = 2, kRed = 31, kGreen = 32, kYellow = 33 };
-// Returns the text as it is without `colors`.
+// Returns the text, unchanged without `colors`.
 std::string marked(bool colors, Mark mark, std::string_view text);
 
 }  // namespace split

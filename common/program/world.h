@@ -15,17 +15,17 @@ class Transport;
 
 namespace split {
 
-// Where a run of the program writes: what it prints, what it says, and to whom.
+// The outputs of a run of the program.
 struct Console {
-  std::function<bool(std::string_view)> out;  // stdout; false when nobody reads it any more
+  std::function<bool(std::string_view)> out;  // stdout; false when its reader has gone
   std::function<void(std::string_view)> err;  // stderr
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   bool one_place = false;  // both go to one terminal, pipe or file
-  size_t columns = 0;      // of the terminal that stdout is; 0: it is none
-  bool colors = false;     // where either is a terminal
+  size_t columns = 0;      // width of the terminal on stdout; 0: not a terminal
+  bool colors = false;     // set if either is a terminal
 
-  // Of a text's rows: nobody else writes between its pieces.
+  // The columns of a text's rows, if no other output comes between its pieces.
   size_t text_columns() const { return out_is_terminal && one_place ? columns : 0; }
   bool err_colors() const { return colors && err_is_terminal; }
   bool out_colors() const { return colors && out_is_terminal; }

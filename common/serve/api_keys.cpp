@@ -29,7 +29,7 @@ bool is_key(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// The next word of the line, taken off its front; empty at the end or a comment.
+// Takes the next word off the line's front; empty at the end or a comment.
 std::string_view take_word(std::string_view& line) {
   const size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
   line.remove_prefix(begin);
@@ -46,7 +46,7 @@ bool read_priority(std::string_view text, Priority& priority) {
   return text == "low" || text == "normal" || text == "high";
 }
 
-// False when `word` is no limit.
+// Reads a limit. Returns false if `word` is none.
 bool read_limit(std::string_view word, KeyLimits& limits) {
   const size_t equals = word.find('=');
   if (equals == word.npos) return false;
@@ -98,15 +98,15 @@ void RateLimit::take(Time now, double amount) {
 
 struct ApiKeys::Key {
   std::string name;
-  Sha256::Digest digest{};  // equal lengths whatever is compared
+  Sha256::Digest digest{};  // equal lengths for every comparison
   KeyLimits limits;
   std::mutex mutex;
-  RateLimit rows{0}, bytes{0};  // under it
+  RateLimit rows{0}, bytes{0};  // guarded by `mutex`
 };
 
 struct ApiKeys::Now {
   std::mutex mutex;
-  std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();  // under it
+  std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();  // guarded by `mutex`
 };
 
 std::shared_ptr<const ApiKeys::Keys> ApiKeys::now() const {
@@ -201,7 +201,7 @@ std::string ApiKeys::admit(const http::Headers& headers) const {
   if (!given && !alone) {
     refuse("api_key_missing", "this server wants an API key: Authorization: Bearer KEY", "Bearer");
   }
-  // One digest and every comparison to its end, so that time tells nothing.
+  // One digest and every comparison to its end, so that the time reveals nothing.
   const bool bearer = given && http::same_name(given->substr(0, kScheme.size()), kScheme);
   const Sha256::Digest digest = digest_of(bearer  ? given->substr(kScheme.size())
                                           : given ? ""

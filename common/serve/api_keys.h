@@ -1,6 +1,6 @@
-// Who may ask a server: named keys from a file, compared in constant time, and how much each may
-// have. A limit on a rate lets a request begin while nothing is owed, and what it takes is then
-// owed: so that one of any size passes, and the mean is kept. Keys themselves are in no message.
+// The clients of a server: named keys from a file, compared in constant time, with their limits. A
+// limit on a rate lets a request begin while nothing is owed, and its use is then owed: so requests
+// of any size pass, and the mean is kept. No message contains a key.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class RateLimit {
   Time last_{};
 };
 
-// A loaded server asks for the layers of low ones first.
+// A loaded server asks for the layers of low-priority sessions first.
 enum class Priority : uint8_t { kLow, kNormal, kHigh };
 
 struct KeyLimits {  // 0: none
@@ -48,9 +48,9 @@ struct KeyLimits {  // 0: none
 // Any number of threads.
 class ApiKeys {
  public:
-  // A line each: "NAME:KEY [sessions=N] [rows_per_s=N] [bytes_per_s=N] [priority=low|normal|high]";
-  // '#' begins a comment.
-  // `what` names the text in errors. Throws Error(kInput) with the line's number.
+  // A line for each key: "NAME:KEY [sessions=N] [rows_per_s=N] [bytes_per_s=N]
+  // [priority=low|normal|high]"; '#' begins a comment. `what` names the text in errors. Throws
+  // Error(kInput) with the line's number.
   static ApiKeys parse(std::string_view text, std::string_view what);
   static ApiKeys read(const std::string& file);
 
@@ -61,21 +61,20 @@ class ApiKeys {
 
   bool empty() const;
   bool has(const std::string& name) const;
-  // Takes the place of these keys, for requests from then on; those that stay as they were keep
-  // what they owe. Any thread.
+  // Replaces these keys for later requests; unchanged keys keep what they owe. Any thread.
   void renew(const ApiKeys& other) const;
-  // The name of the key in `Authorization: Bearer KEY`, or without that in `x-api-key`. Throws
+  // Returns the name of the key in `Authorization: Bearer KEY`, or else in `x-api-key`. Throws
   // HttpError 401 `api_key_missing`, `invalid_api_key`, or 429 `rate_limited` while bytes are owed.
   std::string admit(const http::Headers& headers) const;
-  // Before and after rows are computed for this name; the first throws HttpError 429 while rows are
-  // owed. Nothing for names without such a limit, and for nobody's ("").
+  // Call before and after rows are computed for this name; the first throws HttpError 429 while
+  // rows are owed. Does nothing for names without a limit, and for "", which is no client.
   void expect_rows(const std::string& name) const;
   void took_rows(const std::string& name, double rows) const;
   void took_bytes(const std::string& name, uint64_t bytes) const;
   uint64_t most_sessions(const std::string& name) const;  // 0: no limit
   Priority priority(const std::string& name) const;
 
-  // Guards the server's routes and counts what passes. The keys outlive it; none: nothing is done.
+  // Guards the server's routes and counts bytes. The keys outlive it; without keys it does nothing.
   void guard(http::Server& server) const;
 
  private:

@@ -14,10 +14,10 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMaxMessages = 1024;
-constexpr size_t kMaxNames = 256;  // for a template; each is looked for among all
+constexpr size_t kMaxNames = 256;  // for a template; the search takes time for each
 constexpr int kMaxTopLogprobs = 20;
 
-// Calls `take` with what a message says: a string, or a list of parts of which each is text.
+// Calls `take` with a message's text: a string, or each part of a list of texts.
 template <typename Take>
 void read_content(Fields& message, const Take& take) {
   if (!message.has("content")) return;
@@ -35,14 +35,14 @@ void read_content(Fields& message, const Take& take) {
   }
 }
 
-// Checks messages. Returns, where it is wanted, the prompt of a model without a template: what
-// systems say, each with an empty line behind it, and the content of the last message.
+// Checks messages. Returns, if `wanted`, the prompt of a model without a template: system messages,
+// each with an empty line behind it, and the content of the last message.
 std::string read_messages(const Json& messages, bool wanted, MemoryShare& memory) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages) {
     Fields::refuse("messages", cat("expected a list of 1..", kMaxMessages, " messages"));
   }
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  constexpr uint64_t kGrown = 3;  // a text that doubles, beside what it was
+  constexpr uint64_t kGrown = 3;  // a text that doubles, beside the old one
   std::string plain;
   for (const Json& one : messages) {
     if (!one.is_object()) Fields::refuse("messages", "expected objects");
@@ -63,7 +63,7 @@ std::string read_messages(const Json& messages, bool wanted, MemoryShare& memory
     for (const char* key : {"name", "refusal", "reasoning_content", "tool_calls", "tool_call_id"}) {
       message.ignore(key);
     }
-    // Clients send the members of an answer back that had nothing in them.
+    // Clients send an answer's null members back.
     message.each_unread([](const std::string& name, const Json& value) {
       if (!value.is_null()) Fields::refuse_unknown(name);
     });
@@ -77,7 +77,7 @@ struct Chat {
   AnswerForm form;
 };
 
-// Where a thought begins in the prompt already.
+// Whether a thought begins in the prompt already.
 bool ends_inside(const TextModel& model, std::span<const int32_t> prompt) {
   constexpr size_t kLast = 16;  // tokens of a mark and white space
   const std::string& mark = model.format->thought.opens;
@@ -87,14 +87,14 @@ bool ends_inside(const TextModel& model, std::span<const int32_t> prompt) {
   return end.ends_with(mark);
 }
 
-// A thought that nobody wants, in the word that templates have for it.
+// Reads reasoning_effort: "none" turns thoughts off, by the templates' name for it.
 void read_effort(Fields& fields, const TextModel& model, ChatInput& input) {
   if (!fields.has("reasoning_effort") || model.format == nullptr || !model.format->thinks()) return;
   const Json& effort = fields.raw("reasoning_effort");
   if (effort == "none") input.more["enable_thinking"] = false;
 }
 
-// Reads tools, and what of the form follows from the model.
+// Reads tools, and the model's part of the form.
 void read_chat_form(Fields& fields, const TextModel& model, Chat& chat, MemoryShare& memory) {
   if (model.format != nullptr) chat.form.format = *model.format;
   chat.input.tools = read_tools(fields, chat.form, memory);
@@ -106,13 +106,13 @@ void read_chat_form(Fields& fields, const TextModel& model, Chat& chat, MemorySh
   chat.form.choice = AnswerForm::Choice::kNone;
 }
 
-// Without a template, the members that are for one alone stay unread, and are refused by name.
+// Reads a chat. Without a template, members for a template stay unread, and are refused by name.
 Chat read_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   Chat chat;
   read_chat_form(fields, model, chat, memory);
   chat.plain = read_messages(fields.raw("messages"), model.chat == nullptr, memory);
   if (model.chat == nullptr) {
-    // It goes on from the last message anyway.
+    // Without a template, the text continues the last message anyway.
     if (fields.has("continue_final_message")) fields.boolean_or("continue_final_message", true);
     if (!chat.input.tools.empty())
       chat.plain = tools_text(chat.input.tools, memory) + "\n\n" + chat.plain;
@@ -137,14 +137,14 @@ Chat read_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   return chat;
 }
 
-// Names those for whom a template runs.
+// Returns the request that a template runs for.
 JinjaCaller caller_of(const http::Request& request) {
   JinjaCaller caller{.memory = request.memory.get()};
   if (request.client_gone) caller.waits = [&request] { return !request.client_gone(); };
   return caller;
 }
 
-// Returns what `make` does; an error of the template is its own answer.
+// Returns the result of `make`; an error of the template becomes an error of its own.
 template <typename Make>
 auto by_template(const Make& make) {
   try {
@@ -175,7 +175,7 @@ std::vector<std::vector<int32_t>> prompt_of(Chat chat, const TextModel& model,
   return {checked_prompt(std::move(ids), kName, *model.config)};
 }
 
-// A chat that begins by its words.
+// Reads a chat that begins before the model is known.
 TextRequest read_opened_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   read_messages(fields.raw("messages"), false, memory);
   if (fields.has("tools") && !fields.raw("tools").empty()) refuse_while_loading();
@@ -191,7 +191,7 @@ TextRequest read_opened_chat(Fields& fields, const TextModel& model, MemoryShare
     if (fields.has(key)) most = static_cast<int>(fields.integer(key, 0, kMaxTokensAsked));
   }
   TextRequest request = read_opened(fields, std::move(words), most, memory);
-  // The first event of a stream names the prompt's ids, and comes before these.
+  // A stream's first event has the prompt's ids, which are not known yet.
   if (request.stream && request.return_token_ids) refuse_while_loading();
   finish_tolerant(fields);
   return request;
@@ -201,7 +201,7 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, const http
   MemoryShare& memory = *http.memory;
   TextRequest request;
   GenerateOptions& options = request.options;
-  // To the end of the context, as OpenAI's; "max_tokens" is the older name.
+  // To the end of the context, like OpenAI's; "max_tokens" is the older name.
   AnswerForm form;
   options.max_tokens = read_chat_prompt(fields, model, http, request, &form);
   request.to_the_end = true;
@@ -233,7 +233,7 @@ int read_chat_prompt(Fields& fields, const TextModel& model, const http::Request
   request.prompts = prompt_of(std::move(chat), model, http);
   if (form != nullptr && form->format.thinks())
     form->inside = ends_inside(model, request.prompts[0]);
-  request.options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
+  request.options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model's least
   request.skip_spaces = model.chat == nullptr;
   return model.config->context - static_cast<int>(request.prompts[0].size());
 }
@@ -272,7 +272,7 @@ http::Response apply_template(const http::Request& request, const FindModel& fin
     const auto byte = static_cast<unsigned char>(c);
     quoted += byte < 0x20 || byte == 0x7f ? 6 : byte < 0x80 && c != '"' && c != '\\' ? 1 : 3;
   }
-  request.memory->take(4 * quoted);  // while it is quoted, and put into the answer
+  request.memory->take(4 * quoted);  // for quoting it, and for the answer
   return http::Response::json(200, cat("{\"prompt\":", json_quote(prompt), "}\n"));
 }
 
@@ -283,7 +283,7 @@ std::vector<http::RequestField> message_fields() {
           {"messages", "array", "The messages, each with role and content.", true}};
 }
 
-// Members for models with a template alone.
+// Members that need a template.
 const std::vector<http::RequestField> kTemplateFields = {
     {"tools", "array", "Functions that the model may call, each with its schema."},
     {"tool_choice", "", "auto, none, required, a function, or allowed_tools."},

@@ -1,6 +1,6 @@
-// Chats: messages become a prompt by the model's own template, and the model goes on from there. A
-// model without a template goes on from the last message's content, so that a base model says
-// something; what system messages say stands before it, each with an empty line behind it.
+// Chats: messages become a prompt by the model's own template, and the model continues it. A model
+// without a template continues the last message's content, so that base models can answer; system
+// messages stand before it, each with an empty line behind it.
 #pragma once
 
 #include "http/route.h"
@@ -10,14 +10,13 @@ namespace split::serve {
 
 // POST /v1/chat/completions in OpenAI's shape.
 http::Response chat_completions(const http::Request& request, const FindModel& find);
-// {"prompt_tokens"} of the same body: what an answer to it reports.
+// Returns {"prompt_tokens"} for such a body, equal to the answer's.
 http::Response count_chat_tokens(const http::Request& request, const FindModel& find);
-// POST /apply-template as llama-server answers it: {"prompt"}.
+// POST /apply-template in llama-server's shape: {"prompt"}.
 http::Response apply_template(const http::Request& request, const FindModel& find);
 
-// Reads messages and what belongs to them into the request's prompt, and what follows of their
-// model for its text; with `form`, what its answer may have. Returns how many tokens fit behind
-// them.
+// Reads messages and their options into the request's prompt, and the model's part of its text;
+// with `form`, the answer's form. Returns how many tokens fit behind the prompt.
 int read_chat_prompt(wire::Fields& fields, const TextModel& model, const http::Request& http,
                      TextRequest& request, AnswerForm* form = nullptr);
 

@@ -10,7 +10,7 @@
 namespace split::serve {
 namespace {
 
-constexpr size_t kMostAtOnce = 32;  // of one answer
+constexpr size_t kMostAtOnce = 32;  // for one answer
 
 }  // namespace
 
@@ -95,8 +95,8 @@ bool Choices::retried(const std::function<void()>& call) {
   }
 }
 
-// Frees what this choice held. Among those that found no room the last one goes on, and the
-// others when it has ended; one that had nobody beside it waits for nothing.
+// Waits for room after a refusal. Among choices without room the last one goes on, and the others
+// when it has ended. Returns false if no other choice ran, which could free any.
 bool Choices::wait_for_others(const Beside& before) {
   std::unique_lock lock(mutex_);
   if (stopped_ || (before.running == 1 && before.begun == begun_)) return false;

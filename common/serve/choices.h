@@ -1,5 +1,5 @@
 // The choices of one answer, several at once: each on a thread of its own, as far as the server has
-// some to spare, so that their rows share steps. Knows no text.
+// spare ones, so that their rows share steps. Knows no text.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace split::serve {
 class SpareThreads {
  public:
   explicit SpareThreads(size_t count) : left_(count) {}
-  size_t take(size_t wanted);  // as many as there are
+  size_t take(size_t wanted);  // at most as many as are free
   void give_back(size_t count);
 
  private:
@@ -24,21 +24,21 @@ class SpareThreads {
 
 class Choices {
  public:
-  // `spare` may be null: then one after the other.
+  // `spare` may be null: one choice after the other.
   explicit Choices(SpareThreads* spare) : spare_(spare) {}
 
-  // One of them says at its return that it has ended; nobody wants more; or all wait until the
-  // reader has taken something.
+  // kGoOn: it has ended, the next may begin. kStop: nothing more is wanted. kPause: all wait until
+  // the reader has taken something.
   enum class Next : uint8_t { kGoOn, kStop, kPause };
   using One = std::function<Next(size_t index)>;
 
   // Calls one(index) for each of `count`, in their order, as many at once as there are threads;
-  // none begins after one that said anything but kGoOn or threw. Throws the first error once all
-  // have returned; `on_error` is called before, to end the others.
+  // none begins after one that returned anything but kGoOn or threw. Throws the first error once
+  // all have returned; calls `on_error` before, to end the others.
   void run(size_t count, const One& one, const std::function<void()>& on_error);
 
-  // Within one: calls `call`, and again each time it is refused, by Error(kBusy), what other
-  // choices of these hold and then have given back. False when those pause first: later, then.
+  // Called within one: calls `call`, and again each time Error(kBusy) refuses it room that other
+  // choices hold, once they have freed some. Returns false if those pause first: try later.
   bool retried(const std::function<void()>& call);
 
  private:
@@ -51,12 +51,12 @@ class Choices {
   bool paused();
 
   SpareThreads* const spare_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable ended_;
   size_t next_ = 0, count_ = 0;
-  size_t running_ = 0;   // that hold something
-  size_t begun_ = 0;     // how often one began to
-  size_t finished_ = 0;  // that hold nothing any more
+  size_t running_ = 0;   // choices that hold something
+  size_t begun_ = 0;     // how often a choice began to
+  size_t finished_ = 0;  // choices that hold nothing any more
   bool stopped_ = false, paused_ = false;
   std::exception_ptr error_;
 };

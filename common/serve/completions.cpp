@@ -13,7 +13,7 @@ using wire::Fields;
 constexpr size_t kMaxPrompts = 64;
 constexpr int kUsualTokens = 16;
 
-// A text on a session may begin with `messages` as well, as a chat does.
+// Reads a completion. A text on a session may begin with `messages` as well, like a chat.
 TextRequest read_completion_request(Fields& fields, TextModel& model, const http::Request& http,
                                     bool chats = false) {
   MemoryShare& memory = *http.memory;
@@ -38,13 +38,13 @@ TextRequest read_completion_request(Fields& fields, TextModel& model, const http
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
   request.echo = fields.boolean_or("echo", false);
   options.score_prompt = request.echo && options.logprobs >= 0;
-  // The likeliest are known at the end alone.
+  // The likeliest are known only at the end.
   request.best_of = static_cast<int>(fields.integer_or(
       "best_of", request.choices, request.stream ? request.choices : kMaxChoices, request.choices));
   return request;
 }
 
-// Reads what one text on a session has of its own.
+// Reads the fields of a text on a session.
 void read_session(Fields& fields, TextRequest& request) {
   if (request.prompts.size() != 1) Fields::refuse("prompt", "expected one");
   if (request.choices != 1) Fields::refuse("n", "expected 1: the session has one text");

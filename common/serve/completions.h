@@ -7,13 +7,13 @@
 
 namespace split::serve {
 
-// Answers the request: JSON, or events when it says "stream". Throws Error(kInput) for a body that
-// is wrong.
+// Answers the request: JSON, or events if it has "stream". Throws Error(kInput) for an invalid
+// body.
 http::Response completions(const http::Request& request, const FindModel& find);
 
-// Completes one text that runs on something of the client's, which has its rows when the text
-// ends: one prompt, and perhaps how many of its last ids were generated. Always says which ids the
-// prompt has, and the text. `accepted` is called before anything runs, with what the client says.
+// Completes one text on a sequence of the client's, which has its rows when the text ends: one
+// prompt, and perhaps how many of its last ids were generated. Always returns the ids of the prompt
+// and the text. Calls `accepted`, with the client's fields, before anything runs.
 struct SessionClient {
   std::optional<int> can = {};  // the lowest cut that it could take over at
   bool again = false;           // another session had these rows, and was lost

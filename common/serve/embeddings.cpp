@@ -14,7 +14,7 @@ namespace {
 
 using wire::Fields;
 
-constexpr size_t kMaxInputs = 2048;  // OpenAI's bounds of one request
+constexpr size_t kMaxInputs = 2048;  // OpenAI's bound of a request
 constexpr size_t kMaxTokens = 300'000;
 
 struct EmbeddingsRequest {
@@ -25,7 +25,7 @@ struct EmbeddingsRequest {
   size_t dimensions = 0;
 };
 
-// The ids of one text, or of its ids.
+// Returns the ids of a text, or checks given ids.
 std::vector<int32_t> sentence_ids(const Json& input, const TextModel& model,
                                   EmbeddingsRequest& request, MemoryShare& memory) {
   const Sentences& sentences = *model.sentences;
@@ -105,7 +105,7 @@ EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model
   return request;
 }
 
-// Little-endian f32, as OpenAI sends them.
+// Writes little-endian f32 in base64, like OpenAI.
 std::string base64_of(std::span<const float> values) {
   std::string text = "\"";
   Base64 base64(text);

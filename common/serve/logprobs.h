@@ -1,5 +1,5 @@
-// Tokens and their log-probabilities as OpenAI lists them: for a completion four parallel lists,
-// for a chat one list of objects.
+// Tokens and their log-probabilities in OpenAI's lists: for a completion four parallel lists, for a
+// chat one list of objects.
 #pragma once
 
 #include "base/json.h"
@@ -11,8 +11,8 @@ class LogprobLists {
  public:
   enum class Kind { kCompletion, kChat };
 
-  // `with_ids`: the most likely tokens by id as well ("top_token_ids", an extension), as texts may
-  // coincide.
+  // `with_ids`: lists the most likely tokens by id as well ("top_token_ids", an extension), since
+  // texts may coincide.
   LogprobLists(Kind kind, const Tokenizer* tokenizer, bool with_ids)
       : kind_(kind), tokenizer_(tokenizer), with_ids_(with_ids) {}
 

@@ -21,7 +21,7 @@ std::string number(double value) {
   return {text, end};
 }
 
-// In a label's quotes, or of a HELP line, where quotes stay as they are.
+// Escapes a label's text in quotes, or a HELP line, which keeps quotes.
 std::string escaped(std::string_view text, bool quotes) {
   std::string out;
   for (const char c : text) {

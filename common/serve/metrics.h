@@ -1,6 +1,6 @@
 // Counters, gauges and histograms in Prometheus' text format, once for both programs. Names follow
 // prometheus.io/docs/practices/naming: a prefix, base units, _total for what only grows. Labels
-// never say who or what was asked: no session, no key, no text.
+// never identify a client or a request: no session, no key, no text.
 #pragma once
 
 #include <atomic>
@@ -38,35 +38,35 @@ class Histogram {
  private:
   friend class Metrics;
   mutable std::mutex mutex_;
-  const std::vector<double> bounds_;  // upper ones, ascending
-  std::vector<uint64_t> counts_;      // the last one: above all
+  const std::vector<double> bounds_;  // upper bounds, ascending
+  std::vector<uint64_t> counts_;      // the last one: above all bounds
   double sum_ = 0;
 };
 
 // Seconds from 100 us to 10 s.
 std::vector<double> latency_bounds();
 
-// Any number of threads. What it hands out lives as long as it.
+// Any number of threads. The returned references live as long as it does.
 class Metrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // The one of this name and these labels, made when it is first asked for. `help` and the kind are
-  // those of the first time.
+  // Returns the series of this name and these labels, made at the first call, which gives `help`
+  // and the kind.
   Counter& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   Histogram& histogram(std::string_view name, std::string_view help, const Labels& labels = {},
                        const std::vector<double>& bounds = latency_bounds());
-  // Asked whenever the text is made, by any thread.
+  // Adds a gauge, read by any thread whenever the text is made.
   void gauge(std::string_view name, std::string_view help, std::function<double()> value,
              const Labels& labels = {});
   void counted(std::string_view name, std::string_view help, std::function<double()> value,
                const Labels& labels = {});
 
-  // Series that are always 1, and whose labels are what is to be known.
+  // Adds a series that is always 1, for its labels.
   void info(std::string_view name, std::string_view help,
             std::function<std::vector<Labels>()> series);
 
-  // Everything, in the text format 0.0.4, families in the order of their names.
+  // Returns all series, in the text format 0.0.4, families in the order of their names.
   std::string text() const;
 
  private:
@@ -80,7 +80,7 @@ class Metrics {
     std::map<Labels, Series> series;
     std::function<std::vector<Labels>()> info;
   };
-  // With the lock held.
+  // Called with the lock held.
   Family& family(std::string_view name, std::string_view help, std::string_view kind);
   Series& find(std::string_view name, std::string_view help, std::string_view kind,
                const Labels& labels);
@@ -89,7 +89,7 @@ class Metrics {
   std::map<std::string, Family, std::less<>> families_;
 };
 
-// process_*: CPU seconds, memory, descriptors, threads, start time; what /proc says of this one.
+// Adds process_*: CPU seconds, memory, descriptors, threads, start time; from /proc.
 void add_process_metrics(Metrics& metrics);
 
 }  // namespace split::serve

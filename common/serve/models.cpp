@@ -9,7 +9,7 @@
 namespace split::serve {
 namespace {
 
-constexpr size_t kNamed = 3;  // in one line
+constexpr size_t kNamed = 3;  // ids in one line
 
 std::string entry(const std::string& id) {
   return cat("{\"id\":", json_quote(id),

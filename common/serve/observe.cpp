@@ -20,14 +20,14 @@ constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt or o
 constexpr char kRows[] = "split_tokens_total";
 constexpr char kRowsHelp[] = "Rows computed.";
 constexpr char kText[] = "text/plain; charset=utf-8";
-constexpr char kNoRoute[] = "none";  // a metric's label where nothing is there or was reached
+constexpr char kNoRoute[] = "none";  // label of requests that reached no route
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// A path that no route has, as a JSON string of at most 80 bytes. A session's id, which is a
-// secret, stands in no line.
+// Writes an unknown path as a JSON string of at most 80 bytes. No line contains a session's id,
+// which is a secret.
 std::string quoted_path(std::string_view path) {
   constexpr size_t kMost = 80, kIdDigits = 32;
   std::string named;
@@ -46,8 +46,8 @@ std::string quoted_path(std::string_view path) {
   return out;
 }
 
-// The line of a request: "127.0.0.1 POST /v1/completions 200 0.041 s, 1.2 kB, key ann", or an
-// event.
+// Writes the line of a request: "127.0.0.1 POST /v1/completions 200 0.041 s, 1.2 kB, key ann", or
+// of an event.
 std::string request_line(const http::Request& request, const http::Answered& answered) {
   const std::string route =
       answered.route.empty() ? quoted_path(request.path) : std::string(answered.route);
@@ -114,8 +114,8 @@ void observe(http::Router& router, Metrics& metrics, Observed program) {
                              "From a request's last byte to its answer's last byte.",
                              {{"route", route}});
   };
-  // Before anything is asked, so that a rate has somewhere to begin, and at hand, so that nobody
-  // looks for them under a lock: the server's loop would wait for whoever has it.
+  // Made before the first request, so that rates have a start, and kept here, so that the server's
+  // loop need not wait for a lock.
   std::map<const http::Route*, std::pair<Counter*, Histogram*>> known;
   for (const http::Route& route : router.routes()) {
     known[&route] = {&requests(metrics, route.path, route.statuses.front()), &duration(route.path)};

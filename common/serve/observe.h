@@ -1,5 +1,5 @@
-// Reports to a server's operator: counters of its requests on GET /metrics, a line of log for each
-// that is news; what its steps were; and whether it is well. Once for both programs.
+// Reports to a server's operator: counts of requests on GET /metrics, a line of log for each
+// notable one, figures of steps, and health. Once for both programs.
 #pragma once
 
 #include <functional>
@@ -13,20 +13,20 @@ namespace split::serve {
 
 // The program that is observed.
 struct Observed {
-  const char* info;  // the metric that says what it is: split_build_info
+  const char* info;  // the metric that describes it: split_build_info
   std::string version;
-  // The labels `model` and `profile` of each model; none before there are some.
+  // The labels `model` and `profile` of each model; empty while there are none.
   std::function<std::vector<Metrics::Labels>()> models;
   std::function<void(std::string_view line)> write;  // a line of log, with its line feed
 };
 
-// Its info, split_http_requests_total{route,code}, split_http_request_duration_seconds {route},
-// process_*; and a line of log for each request (base/log.h): none for routes of the loop, which
-// ask how the server is, and in kText none for frequent ones that went well. All outlive the
-// router, which has its routes already.
+// Adds the info, split_http_requests_total{route,code}, split_http_request_duration_seconds
+// {route}, process_*; and a line of log for each request (base/log.h), except on the loop's own
+// routes for health, and in kText on frequent ones that succeed. All outlive the router, which has
+// its routes already.
 void observe(http::Router& router, Metrics& metrics, Observed program);
-// Beside that, of a server before run(): split_connections, split_requests_in_flight, and a line
-// and a count for each request that it refused before any route saw it.
+// Adds, for a server before run(), split_connections, split_requests_in_flight, and a line and a
+// count for each request refused before any route.
 void observe_server(http::Server& server, Metrics& metrics,
                     std::function<void(std::string_view)> write);
 
@@ -36,18 +36,18 @@ void observe_memory(Metrics& metrics, const MemoryBudget& budget);
 http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 
 enum class Health : uint8_t { kNotReady, kReady, kDraining };
-// GET /livez, and GET /readyz: 503 until it is ready, 404 while it drains, which tells a balancer
-// to leave it the sessions that it has; GET /health says the same as llama-server does. For whoever
-// starts and watches servers, without a key.
+// GET /livez, and GET /readyz: 503 until it is ready, 404 while it drains, so that a balancer sends
+// no new sessions; GET /health in llama-server's shape. For supervisors and balancers, without a
+// key.
 std::vector<http::Route> health_routes(std::function<Health()> health);
 
 // split_forward_duration_seconds{phase}, split_tokens_total{phase}, split_layer_rows_total,
-// split_fill_rows_total, split_step_depths, split_step_rows and split_step_sequences: of the
-// batchers it watches.
+// split_fill_rows_total, split_step_depths, split_step_rows and split_step_sequences, summed over
+// the watched batchers.
 class StepMetrics {
  public:
   explicit StepMetrics(Metrics& metrics);
-  // Before the batcher's first step; the metrics outlive it.
+  // Call before the batcher's first step; the metrics outlive it.
   void watch(Batcher& batcher) const;
 
  private:
@@ -63,8 +63,8 @@ class StepMetrics {
   Histogram &depths_, &step_rows_, &sequences_;
 };
 
-// split_kv_bytes, split_kv_budget_bytes and split_queue_depth of what `present` returns, which may
-// be nothing.
+// Adds split_kv_bytes, split_kv_budget_bytes and split_queue_depth for the batcher that `present`
+// returns, or null.
 void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()> present,
                      const Metrics::Labels& labels = {});
 

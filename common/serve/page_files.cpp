@@ -26,7 +26,7 @@ Bytes bytes_of(const PageFile& file) { return std::as_bytes(std::span(file.bytes
 http::Response answer(const PageFile& file, const std::string& etag, const PageRules& rules) {
   auto response =
       http::Response::bytes({bytes_of(file)}, nullptr, std::string(content_type(file.name)), etag);
-  // Asked for again at each visit and answered by 304: another build's page shows at once.
+  // Revalidated at each visit, with 304 for an answer: another build's page shows at once.
   response.headers.set("Cache-Control",
                        file.fixed ? "public, max-age=31536000, immutable" : "no-cache");
   response.headers.set("Content-Security-Policy",

@@ -14,19 +14,18 @@ namespace split::serve {
 struct PageFile {
   std::string_view name;   // index.html is the page itself
   std::string_view bytes;  // outlive the routes, as the name does
-  bool zipped = false;     // these bytes are gzip's
-  bool fixed = false;      // its name says its bytes: it is kept for good
+  bool zipped = false;     // the bytes are gzip's
+  bool fixed = false;      // its name identifies its bytes: cached for good
 };
 
 struct PageRules {
-  std::string path = "/";            // that the files are below
-  std::string scripts, connections;  // what more the policy allows: "'wasm-unsafe-eval'", an origin
+  std::string path = "/";            // the files' folder
+  std::string scripts, connections;  // additions to the policy: "'wasm-unsafe-eval'", an origin
   bool isolated = false;             // from other origins' pages (COOP, COEP)
   http::Access access = http::Access::kGuarded;
 };
 
-// GET of each file. Every answer forbids the browser anything but this origin and what the rules
-// allow.
+// GET of each file. Each answer limits the browser to this origin and to what the rules allow.
 std::vector<http::Route> page_routes(std::span<const PageFile> files, const PageRules& rules);
 
 }  // namespace split::serve

@@ -62,7 +62,7 @@ class TextAnswer {
   bool ranks() const { return request_.best_of > request_.choices; }
   GenerateOptions options_of(size_t index) const {
     GenerateOptions options = request_.options;
-    // The first choice is that of n = 1.
+    // The first choice has the seed of n = 1.
     options.sampling.seed += index % each();
     if (ranks()) options.logprobs = std::max(0, options.logprobs);
     return options;
@@ -86,7 +86,7 @@ class TextAnswer {
     return model_.tokenizer == nullptr ? "" : to_valid_utf8(model_.tokenizer->decode(prompt));
   }
 
-  // A call that was told and not cut.
+  // Returns the reason: tool_calls if a call was complete.
   std::string reason_of(const Generated& result) const {
     const bool called =
         shape_.chats && result.calls > 0 && result.finish_reason == FinishReason::kStop;
@@ -98,8 +98,8 @@ class TextAnswer {
     return text;
   }
 
-  // A prompt counts once, whatever n is; what one of its texts computed, the others did not have
-  // to.
+  // Counts a prompt once, whatever n is; rows that one of its texts computed count as cached for
+  // the others.
   void count(size_t index, const std::vector<int32_t>& prompt, size_t cached,
              const Generated& result) {
     const std::lock_guard lock(counting_);
@@ -142,11 +142,11 @@ class TextAnswer {
   std::unique_ptr<TextBackend> work_;
   std::string id_;
   int64_t created_;
-  std::mutex counting_;  // of:
+  std::mutex counting_;  // guards:
   TokenCounts tokens_;
   std::map<size_t, size_t> cached_;  // by prompt
   size_t thought_tokens_ = 0;
-  // Choices of a stream that have not ended, and what looks after its first run.
+  // A stream's unfinished choices, and the watch before its first run.
   std::vector<std::unique_ptr<Events>> events_;
   std::unique_ptr<Watch> watch_;
 };
@@ -197,7 +197,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
   return http::Response::json(200, json.dump() + "\n");
 }
 
-// The likeliest texts of each prompt, the best first; of equal ones that with the smaller seed.
+// Returns the likeliest texts of each prompt, best first; among equals the smaller seed's.
 Json TextAnswer::ranked(std::vector<Json> made, const std::vector<double>& scores) const {
   Json best = Json::array();
   std::vector<size_t> order(each());
@@ -224,7 +224,7 @@ class TextAnswer::Events {
         lists_(answer.new_lists()),
         at_start_(request_.skip_spaces) {}
 
-  // Goes on until the text's end, or until the reader has enough for now.
+  // Runs until the text's end, or until the reader has enough for now.
   Next run(Watch& watch) {
     watch_ = &watch;
     if (!open()) return Next::kStop;
@@ -238,19 +238,19 @@ class TextAnswer::Events {
                         (!at_once_ || send_all(result)) && send(nullptr, &result);
     return wanted ? Next::kGoOn : Next::kStop;
   }
-  // It has begun, and keeps what it has computed while it waits.
+  // Whether it has begun: it keeps its rows while it waits.
   bool begun() const { return text_ != nullptr; }
 
  private:
-  // Sends what comes before the text, once.
+  // Sends the events before the text, once.
   bool open() {
     if (std::exchange(opened_, true)) return true;
     if (answer_.shape_.chats && !send_words("")) return false;
     return !request_.echo || at_once_ || send_words(answer_.prompt_text(prompt_));
   }
 
-  // False when the reader has enough. A text that is begun again gives the same words again: each
-  // is told once.
+  // Makes tokens. Returns false when the reader has enough. A text that restarts gives equal words
+  // again: each is sent once.
   bool advance() {
     try {
       if (text_ == nullptr) {
@@ -297,7 +297,7 @@ class TextAnswer::Events {
     return send(&piece, nullptr);
   }
 
-  // Each event's text is made of whole characters; anything else would not be JSON.
+  // Sends an event, whose text is whole characters; other bytes would not be JSON.
   bool send(const TextPiece* piece, const Generated* ended) {
     Json choice = answer_.shape_.piece(piece, said_, first_);
     choice["index"] = index_;
@@ -322,7 +322,7 @@ class TextAnswer::Events {
                          http::sse_event(chunk.dump()));
   }
 
-  // The prompt's scores are known only at the end of its pass: all of this choice in one go.
+  // Sends the whole choice at once: the prompt's scores are known only at the end of its pass.
   bool send_all(const Generated& result) {
     add_prompt(lists_, prompt_, result);
     for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
@@ -340,9 +340,9 @@ class TextAnswer::Events {
   Said said_;
   bool opened_ = false, first_ = true;
   size_t tokens_ = 0, cached_ = 0;
-  bool at_start_;             // of a text whose first spaces are skipped
-  std::vector<int32_t> ids_;  // whose text is in the next event
-  size_t at_ = 0, told_ = 0;  // pieces of the text: given by this run of it, and by all
+  bool at_start_;             // the text's first spaces are still skipped
+  std::vector<int32_t> ids_;  // ids of the next event's text
+  size_t at_ = 0, told_ = 0;  // pieces of the text: made in this run, and sent
   Watch* watch_ = nullptr;    // while it runs
   std::unique_ptr<Text> text_;
 };
@@ -360,7 +360,7 @@ TextAnswer::TextAnswer(TextModel model, TextRequest request, const Shape& shape)
 
 TextAnswer::~TextAnswer() = default;
 
-// While there is no thread for it, its client can still be told so by a status.
+// Starts the watch before the status goes out, which can then report that no thread is free.
 void TextAnswer::expect_stream(const http::Request& http) {
   for (size_t i = 0; i < choices(); ++i) events_.push_back(std::make_unique<Events>(*this, i));
   watch_ = new_watch(http.client_gone);
@@ -371,7 +371,7 @@ std::unique_ptr<Watch> TextAnswer::new_watch(std::function<bool()> gone) {
       std::move(gone), [this] { work_->cancel(); }, model_.quiet);
 }
 
-// Runs the choices that have not ended. False when they have.
+// Runs the unfinished choices. Returns false when there are none left.
 bool TextAnswer::run_choices(Watch& watch) {
   std::vector<Next> said(events_.size(), Next::kPause);
   const auto one = [&](size_t i) { return said[i] = events_[i]->run(watch); };
@@ -382,7 +382,7 @@ bool TextAnswer::run_choices(Watch& watch) {
     if (said[i] == Next::kPause) waiting.push_back(std::move(events_[i]));
   }
   events_ = std::move(waiting);
-  // First those that hold what others may wait for.
+  // First the choices that hold memory which others may wait for.
   std::stable_partition(events_.begin(), events_.end(),
                         [](const auto& events) { return events->begun(); });
   if (!events_.empty()) return true;
@@ -395,7 +395,7 @@ bool TextAnswer::run_choices(Watch& watch) {
   return false;
 }
 
-// Between two calls it holds no thread.
+// Holds no thread between two calls.
 http::Streamed TextAnswer::stream(http::Sink& sink) {
   std::unique_ptr<Watch> watch = std::move(watch_);
   try {

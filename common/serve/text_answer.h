@@ -1,5 +1,5 @@
 // The answer to a completion or a chat: its choices, several at once, as JSON or as events, with
-// what they cost. The two differ in their words, which a Shape has (calls/shapes.h).
+// their cost. A Shape has the differences (calls/shapes.h).
 #pragma once
 
 #include "http/message.h"
@@ -8,16 +8,16 @@
 
 namespace split::serve {
 
-// Answers with JSON, or with events when the request says "stream".
+// Answers with JSON, or with events if the request has "stream".
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape);
 
-// Tokens that a text took: of the prompt, those of them that were not computed, and new ones.
+// Tokens of a text: the prompt's, those of them that were cached, and new ones.
 struct TokenCounts {
   size_t prompt = 0, cached = 0, completion = 0;
 };
-// {"prompt_tokens","prompt_tokens_details","completion_tokens","total_tokens","splitcompute"?}; for
-// texts that are only read `read_usage_of`: without what is of answers.
+// {"prompt_tokens","prompt_tokens_details","completion_tokens","total_tokens","splitcompute"?};
+// `read_usage_of`, for texts that are only read, has no members about answers.
 Json usage_of(const TextBackend& work, const TokenCounts& tokens);
 Json read_usage_of(const TextBackend& work, size_t tokens);
 

@@ -65,7 +65,7 @@ class LocalBackend : public TextBackend {
   const Tokenizer* tokenizer_;
   const OpenForward open_;
   const std::string device_;
-  mutable std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // guards:
   Forward::Spent spent_;
 };
 
@@ -77,7 +77,7 @@ void add_timing(std::string& header, std::string_view name, double ms) {
   header += cat(header.empty() ? "" : ", ", name, number);
 }
 
-// A description is a quoted string of plain characters.
+// Adds a timing, whose description is a quoted string of plain characters.
 void add_timing(std::string& header, std::string_view name, std::string_view description) {
   header += cat(header.empty() ? "" : ", ", name, ";desc=\"");
   for (const char c : description) {

@@ -1,6 +1,6 @@
-// The backend that the routes of this layer run on: a model that somebody opened, and for each
-// request its TextBackend, which computes texts and states and says at the end what they cost. The
-// cloud's runs on one machine, the edge's on two; routes see no difference.
+// The backend of this layer's routes: an open model, and for each request its TextBackend, which
+// computes texts and states and reports their cost at the end. The cloud's runs on one machine, the
+// edge's on two; routes see no difference.
 #pragma once
 
 #include <chrono>
@@ -16,39 +16,39 @@
 
 namespace split::serve {
 
-// A text of a TextBackend, begun. One thread at a time, not always the same.
+// A begun text of a TextBackend. One thread at a time, not always the same.
 class Text {
  public:
   virtual ~Text() = default;
-  // Does what Generation::next and take do.
+  // Generation's next() and take().
   virtual bool next(const OnText& on_text) = 0;
   virtual Generated take() = 0;
   // Returns the ids of a text that began by its words, as far as they are known.
   virtual std::span<const int32_t> prompt() const { return {}; }
-  // How many tokens of the prompt did not have to be computed, as far as that is known.
+  // Returns how many tokens of the prompt were cached, as far as known.
   virtual size_t cached() const { return 0; }
 };
 
-// One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
+// The backend of one request. Any number of threads. Throws Error and HttpError.
 class TextBackend {
  public:
   virtual ~TextBackend() = default;
 
-  // Its cost is counted when the text is gone; it goes before the backend.
+  // Begins a text. Its cost is counted when it is destroyed, before the backend.
   virtual std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
                                       const GenerateOptions& options) = 0;
-  // Begins a text by a prompt's own words, of which somebody else makes ids: a completion's
-  // "prompt", or a chat's "messages" and what belongs to these. With max_tokens below 0 it ends
-  // where the context does. For models without a config alone.
+  // Begins a text by a prompt's own words, which another machine encodes: a completion's "prompt",
+  // or a chat's "messages" and their options. With max_tokens below 0 it ends where the context
+  // does. Only for models without a config.
   virtual std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options);
-  // One to its end.
+  // Generates a text to its end.
   Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                      const OnText& on_text);
   // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
-  // The embeddings of texts [texts, dimensions], not scaled at the end, and how often the other
-  // machine was asked for them. Text after text, unless a backend knows better. Of pairs their
-  // scores; `seconds` as SequenceRows has them, or none.
+  // Computes the embeddings of texts [texts, dimensions], not scaled at the end, and counts the
+  // trips to the other machine. One text after another by default. For pairs, computes their
+  // scores; `seconds` is SequenceRows', or empty.
   struct Embedded {
     std::vector<float> values;
     uint64_t trips = 0;
@@ -56,44 +56,44 @@ class TextBackend {
   using Texts = std::span<const std::vector<int32_t>>;
   using Seconds = std::span<const uint32_t>;
   virtual Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences);
-  // When nobody waits for it any more: what runs ends soon, by an Error or as
-  // "cancelled", and so does what is asked for later.
+  // Call when the client has gone: running texts end soon, by an Error or as "cancelled", and so do
+  // later ones.
   virtual void cancel() noexcept {}
   // Returns the cost so far: a JSON object, or nothing, and the value of a Server-Timing header,
-  // which before anything ran says on what it will.
+  // which names the place before anything ran.
   virtual std::string receipt() const { return {}; }
   virtual std::string server_timing() const { return {}; }
 };
 
-// Everything outlives the answers, streams included. Without a config nothing else of the model is
-// known yet: its texts begin by their words alone.
+// A model. Everything outlives the answers, streams included. Without a config nothing else of the
+// model is known yet: its texts begin by their words alone.
 struct TextModel {
   std::string id;
   const ModelConfig* config = nullptr;
   const Tokenizer* tokenizer = nullptr;  // null: ids only
   std::function<std::unique_ptr<TextBackend>()> begin;
-  std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
-  // Gives the comment before a stream's next event; none where there is nothing to say.
+  std::chrono::milliseconds quiet{15000};  // a quiet stream gets a comment after it
+  // Returns the comment before a stream's next event; empty: no comment.
   std::function<std::string()> comment = {};
   SpareThreads* spare = nullptr;         // for several texts of an answer at once
-  const Sentences* sentences = nullptr;  // how texts become embeddings, where they may
-  const ChatTemplate* chat = nullptr;    // how messages become a prompt; null: the model has none
-  const AnswerFormat* format = nullptr;  // how its answers have calls and thoughts; null: not
-  bool special_in_content = false;       // special tokens in messages are these, not plain text
-  bool own_template = false;             // `chat` is not to be the model's own
+  const Sentences* sentences = nullptr;  // makes embeddings of texts; null: impossible
+  const ChatTemplate* chat = nullptr;    // makes a prompt of messages; null: no template
+  const AnswerFormat* format = nullptr;  // the form of calls and thoughts; null: none
+  bool special_in_content = false;       // recognises special tokens in messages
+  bool own_template = false;             // `chat` replaces the model's own
 };
 
-// Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
+// Finds a model by id; "": the only or first one. Throws HttpError 404 `model_not_found`.
 using FindModel = std::function<TextModel(const std::string& id)>;
 
-// Makes the sequence of a text, whose rows from `generated_from` on are generated ones.
+// Makes the sequence of a text, whose rows from `generated_from` on are generated.
 using OpenForward =
     std::function<std::unique_ptr<Forward>(size_t generated_from, const GenerateOptions& options)>;
-// A model whose texts run on sequences that `open` makes, on this device.
+// Makes a model whose texts run on sequences from `open`, on this device.
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
                         OpenForward open, std::string device = {});
 
-// The parts of a Server-Timing header, one after the other.
+// Adds a part of a Server-Timing header.
 void add_timing(std::string& header, std::string_view name, double ms);
 void add_timing(std::string& header, std::string_view name, std::string_view description);
 

@@ -16,18 +16,18 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMaxBiases = 1024;
-// Positions of all choices, each with what is listed there: bounds the time and the answer's size.
+// Positions of all choices, with their listed tokens: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
-constexpr uint64_t kEntryBytes = 256;       // of JSON values and their text, at most
-constexpr uint64_t kChoiceBytes = 8 << 10;  // of a choice, beside its logits and positions
+constexpr uint64_t kEntryBytes = 256;       // JSON values and their text, at most
+constexpr uint64_t kChoiceBytes = 8 << 10;  // a choice beside its logits and positions
 
 uint64_t draw_seed() {
   std::random_device device;
-  // 53 bits, so that a client that reads numbers as doubles can send it back.
+  // 53 bits, so that clients that read numbers as doubles can send it back.
   return (uint64_t{device()} << 32 | device()) >> 11;
 }
 
-// {"id": a number in -100..100}, as OpenAI has it.
+// Reads {"id": a number in -100..100}, like OpenAI.
 std::vector<LogitBias> read_biases(Fields& fields, MemoryShare& memory) {
   constexpr const char* kName = "logit_bias";
   std::vector<LogitBias> biases;
@@ -51,7 +51,7 @@ std::vector<LogitBias> read_biases(Fields& fields, MemoryShare& memory) {
   return biases;
 }
 
-// By transformers' name it is of the whole text, by llama.cpp's and Ollama's of its last tokens.
+// Reads a repetition penalty: transformers' is of the whole text, others' of its last tokens.
 void read_repetition(Fields& fields, SamplingOptions& sampling) {
   constexpr int kRecent = 64;
   const bool recent = fields.has("repeat_penalty");
@@ -104,7 +104,7 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
     }
     Fields more(&fields.raw("stream_options"));
     request.include_usage = more.boolean_or("include_usage", false);
-    request.continuous_usage = more.boolean_or("continuous_usage_stats", false);  // vLLM's word
+    request.continuous_usage = more.boolean_or("continuous_usage_stats", false);  // vLLM's name
     more.ignore("include_obfuscation");  // no padding is sent
     more.finish();
   }
@@ -127,12 +127,12 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory, An
   } else if (type == "json_object") {
     form.schema = "";
   } else if (type == "json_schema" && schema != nullptr) {
-    // A schema as text: its members keep their order through programs that sort them.
+    // Reads a schema as text: its members keep their order through programs that sort them.
     const Json read = schema->is_string() ? parse_json(schema->text(), AnswerForm::kMostDepth,
                                                        "the schema", &memory)
                                           : Json();
     if (schema->is_string()) schema = &read;
-    // Each choice that the cloud writes sends it along.
+    // The request of each choice that the cloud writes contains it.
     const size_t bytes = schema_in_order(*schema, &memory).size();
     if (bytes > AnswerForm::kMostBytes) {
       Fields::refuse(kName, cat("expected a schema of at most ", AnswerForm::kMostBytes,
@@ -196,7 +196,7 @@ std::vector<http::RequestField> common_fields() {
 
 namespace {
 
-// Errors about the prompt name this field.
+// Makes errors about the prompt name this field.
 template <typename Make>
 auto checked(std::string_view name, const Make& make) {
   try {
@@ -288,7 +288,7 @@ void check_cost(TextRequest& request, const ModelConfig& config, MemoryShare& me
                    cat("prompts and tokens, times n, times logprobs and 1, expected at most ",
                        kMaxEntries, ", got ", positions * choices * listed));
   }
-  // A sampler sorts pairs of a token and its logit. While a prompt is scored, many rows are held.
+  // A sampler sorts pairs of a token and its logit. Scoring a prompt holds many rows.
   const uint64_t floats =
       static_cast<uint64_t>(config.vocab) * (request.options.score_prompt ? kScoreRows + 4 : 5);
   memory.take(request.prompts.size() * choices * (floats * sizeof(float) + kChoiceBytes) +

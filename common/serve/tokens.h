@@ -1,4 +1,4 @@
-// POST /tokenize and POST /detokenize, as llama-server answers them. Once for both programs.
+// POST /tokenize and POST /detokenize in llama-server's shape. Once for both programs.
 #pragma once
 
 #include "http/route.h"
@@ -6,8 +6,8 @@
 
 namespace split::serve {
 
-// With POST /apply-template, which makes a chat's prompt. `statuses`: of every route that finds a
-// model there.
+// Adds POST /apply-template, which makes a chat's prompt. `statuses`: those of each route that
+// finds a model.
 std::vector<http::Route> token_routes(const FindModel& find, std::vector<int> statuses);
 
 }  // namespace split::serve

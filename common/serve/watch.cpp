@@ -5,7 +5,7 @@
 namespace split::serve {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};  // asking is one system call
+constexpr std::chrono::milliseconds kLook{50};  // each look is one system call
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Beside an answer while it is made: notices that its client has gone away, whatever the answer
-// waits for, and keeps a stream that has been quiet for long open with a comment. Knows no model.
+// Watches an answer while it is made: notices that its client has gone away, whatever the answer
+// waits for, and keeps a quiet stream open with a comment. Knows no model.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,22 @@ namespace split::serve {
 
 class Watch {
  public:
-  // Until it ends, `gone` is asked and, once it says true, `on_gone` called, on a thread of this
-  // object's own. Throws std::system_error when there is no thread to be had.
+  // Calls `gone` repeatedly and, once it is true, `on_gone`, on a thread of its own, until
+  // destroyed. Throws std::system_error if no thread is free.
   Watch(std::function<bool()> gone, std::function<void()> on_gone,
         std::chrono::milliseconds quiet = std::chrono::seconds(15));
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  bool gone() const { return gone_; }  // as of the last look, which is a moment ago
+  bool gone() const { return gone_; }  // by the last look, a moment ago
 
-  // Names a stream's sink, before its first write; all that it writes then goes through write(),
-  // and comments are sent while it is quiet.
+  // Sets a stream's sink, before its first write; all output then goes through write(), and
+  // comments are sent while it is quiet.
   void attach(http::Sink& sink);
-  // False when the client is gone. Any thread.
+  // Writes bytes. Returns false when the client has gone. Any thread.
   bool write(std::string_view bytes);
-  // The sink was full at the last write.
+  // Whether the sink was full at the last write.
   bool full() const { return full_; }
 
  private:
@@ -42,12 +42,12 @@ class Watch {
   const std::chrono::milliseconds quiet_;
 
   std::atomic<bool> gone_{false}, full_{false};
-  std::mutex mutex_;  // of:
+  std::mutex mutex_;  // guards:
   http::Sink* sink_ = nullptr;
   std::condition_variable end_;
   bool ended_ = false;
   Clock::time_point written_ = Clock::now();
-  std::thread thread_;  // last
+  std::thread thread_;  // last: joins first
 };
 
 }  // namespace split::serve

@@ -1,4 +1,4 @@
-// The phase of a row: it belongs to a prompt that is read, or to a text that is being generated.
+// The phase of a row: part of a prompt, or of generated text.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace split {
 
-// Both phases have the same arithmetic, except where a device has a faster one for many rows: a GPU
+// Both phases have one arithmetic, except where a device has a faster one for many rows: a GPU
 // gives prompt rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to
 // matrix units, the CPU multiplies prompt rows by quantised weights in bf16.
 enum class Phase : uint8_t { kPrompt, kGenerate };

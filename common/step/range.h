@@ -1,5 +1,5 @@
-// The stages of a model that lead from one point to another. Knows their order and names, not what
-// they are.
+// The stages of a model that lead from one point to another. Knows their order and names, not their
+// work.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@ namespace split {
 struct StageRange {
   Point from = Point::tokens(), to = Point::head();
 
-  // The blocks from this one on and what is behind them, up to a point: with the embedding, from
-  // tokens, where that is the first.
+  // The blocks from this one on and the stages behind them, up to a point: from tokens, with the
+  // embedding, if that is the first block.
   static StageRange from_block(int block, Point to);
 
   bool operator==(const StageRange&) const = default;
   bool empty() const { return to <= from; }
-  // Places of the first stage and behind the last one in a model of so many blocks.
+  // Indices of the first stage and behind the last one in a model of so many blocks.
   size_t begin(int layers) const;
   size_t end(int layers) const;
-  // How many of its stages are blocks.
+  // Number of its stages that are blocks.
   int blocks(int layers) const;
   // "block.2", "block.3", "norm", "head"
   std::vector<std::string> stage_names(int layers) const;

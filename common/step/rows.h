@@ -1,6 +1,6 @@
-// The one value that a token's way consists of: these rows of a sequence, from here to there, in
-// this phase, these of their results. The wire, sessions, the batcher and the shard hand on views
-// of it (the tokens and hidden states are their owner's) or slices.
+// The value that goes a token's whole way: rows of a sequence, the range of points, the phase, and
+// the wanted results. The wire, sessions, the batcher and the shard pass views of it (the tokens
+// and hidden states are their owner's) or slices.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace split {
 
 struct SequenceRows {
-  StageRange range = {};                 // from what the rows are to what is wanted of them
+  StageRange range = {};                 // from the rows' point to the results'
   uint32_t past = 0;                     // positions of the sequence before them
   std::span<const int32_t> tokens = {};  // [count()], or
   std::span<const float> hidden = {};    // [count(), width]
-  uint32_t width = 0;                    // of `hidden`
+  uint32_t width = 0;                    // columns of `hidden`
   Phase phase = Phase::kPrompt;
   Wanted wanted = Wanted::kLast;
   uint32_t second = 0;  // first row of a pair's second text; 0: a single text

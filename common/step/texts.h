@@ -1,6 +1,5 @@
-// Whole texts that go from one point to another together, each a sequence of its own that begins
-// and ends with that: their rows lie one after the other, without padding. A view of what its owner
-// has.
+// Whole texts that go from one point to another together, each a sequence of its own that ends with
+// the step: their rows lie one after the other, without padding. A view of its owner's memory.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +14,19 @@ namespace split {
 
 struct TextRows {
   StageRange range = {};
-  std::span<const uint32_t> lengths = {};  // of each text: rows
+  std::span<const uint32_t> lengths = {};  // rows of each text
   std::span<const int32_t> tokens = {};    // [rows], or
   std::span<const float> hidden = {};      // [rows, width]
   uint32_t width = 0;
   Wanted wanted = Wanted::kAll;
-  std::span<const uint32_t> seconds = {};  // one a text, as in SequenceRows; or empty
+  std::span<const uint32_t> seconds = {};  // for each text, SequenceRows' `second`; or empty
 
   size_t count() const { return std::accumulate(lengths.begin(), lengths.end(), size_t{0}); }
   size_t wanted_count() const {
     return std::accumulate(lengths.begin(), lengths.end(), size_t{0},
                            [&](size_t sum, uint32_t n) { return sum + wanted.count(n); });
   }
-  // One after the other, as rows of sequences.
+  // The texts, one after the other, as rows of sequences.
   std::vector<SequenceRows> split() const {
     std::vector<SequenceRows> all;
     size_t at = 0;
@@ -72,7 +71,7 @@ struct TextTokens {
   std::span<const uint32_t> seconds;
 };
 
-// How many texts from `first` on have at most so many rows together: one at least.
+// Most texts from `first` on with at most so many rows together: at least one.
 inline size_t texts_within(std::span<const uint32_t> lengths, size_t first, size_t rows) {
   size_t end = first, sum = 0;
   for (; end < lengths.size() && (end == first || sum + lengths[end] <= rows); ++end) {

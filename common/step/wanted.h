@@ -15,17 +15,17 @@ struct Wanted {
   explicit Wanted(std::vector<uint32_t> rows) : kind(kList), list(std::move(rows)) {}
   bool operator==(const Wanted&) const = default;
 
-  // How many rows they are among `rows`.
+  // Number of them among `rows`.
   size_t count(uint32_t rows) const;
-  // The place of the first one among `rows`; `rows` where there is none.
+  // Index of the first one among `rows`; `rows` if there is none.
   uint32_t first(uint32_t rows) const;
-  // Those wanted of the rows [first, first + count) among `rows`, counted from the first of them.
+  // The wanted rows of [first, first + count) among `rows`, counted from the first of them.
   Wanted slice(uint32_t rows, uint32_t first, uint32_t count) const;
   // Appends the rows among `rows`, each plus `offset`.
   void append_to(std::vector<uint32_t>& out, uint32_t rows, uint32_t offset) const;
 
   Kind kind;
-  std::vector<uint32_t> list;  // of kList
+  std::vector<uint32_t> list;  // kList's
 };
 
 }  // namespace split

@@ -1,5 +1,5 @@
-// The best moment of a course, by how well it predicts windows that it is not trained on: the
-// trained tensors as they were then, and figures, as state of the store that files of it keep too.
+// The best moment of a training run, by how well it predicts windows that it is not trained on: the
+// trained tensors then, and figures, as state of the store that its files keep too.
 #pragma once
 
 #include "train/tail.h"
@@ -11,18 +11,18 @@ class Best {
   // Adds its state to the store, which has the tail's weights. Both outlive it.
   Best(array::Store& store, const Tail& tail);
 
-  // Perplexities before the first step, of those windows and of a text that is known (0: none).
+  // Sets perplexities before the first step, for those windows and for a known text (0: none).
   void begin(double unseen, double known);
-  // Keeps what is trained now, behind so many steps, if it predicts better than any before.
+  // Keeps the trained tensors after so many steps, if they predict better than any before.
   void look(double unseen, int64_t steps);
-  // Makes what is trained the best of it.
+  // Puts the best tensors in place of the trained ones.
   void restore();
 
   float before() const { return figures()[kBefore]; }
   float known_before() const { return figures()[kKnown]; }
   float least() const { return figures()[kLeast]; }
-  int64_t steps() const { return static_cast<int64_t>(figures()[kSteps]); }  // 0: at the beginning
-  // Whether they may be those of a course of so many steps: they come from files, too.
+  int64_t steps() const { return static_cast<int64_t>(figures()[kSteps]); }  // 0: before any step
+  // Whether the figures may belong to a run of so many steps: files are untrusted.
   bool plausible(int64_t steps) const;
 
  private:

@@ -14,7 +14,7 @@ namespace split::train {
 
 struct StepOptions {
   double clip_norm = 0, clip_value = 0;  // 0: no clipping
-  int accumulate = 1;                    // losses that an update averages
+  int accumulate = 1;                    // losses averaged by an update
 };
 
 // The graph of an update by gradients, with the loss and their norm as results.
@@ -24,24 +24,24 @@ array::Graph step_graph(const Tensor& loss, std::vector<Tensor> gradients,
 class Step {
  public:
   // `loss`: [] over leaves of `store`, in which the parameters are state. Adds the optimiser's
-  // state and rates where the store has none. Throws Error(kShape).
+  // state and rates if the store lacks them. Throws Error(kShape).
   Step(array::Runtime& runtime, array::Store& store, const Tensor& loss, optim::Optimiser optimiser,
        const StepOptions& options);
 
-  // The loss of what the arguments in the store are; parameters change with the last of those that
-  // are accumulated. `factor` multiplies the groups' rates.
+  // Returns the loss for the arguments in the store; parameters change with the last accumulated
+  // loss. `factor` multiplies the groups' rates.
   float run(double factor);
   // The norm of the last update's gradients, before clipping.
   float gradient_norm() const { return last_->output("norm")[0]; }
   const array::Plan& plan() const { return *last_; }
-  // Updates so far: the state's own count.
+  // Updates so far, counted in the state.
   int64_t steps() const;
 
  private:
   array::Store& store_;
   optim::Optimiser optimiser_;
   int accumulate_, next_ = 0;
-  std::unique_ptr<array::Plan> add_, last_;  // of all but the last, of the last
+  std::unique_ptr<array::Plan> add_, last_;  // for all losses but the last, and for the last
 };
 
 }  // namespace split::train

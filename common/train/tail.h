@@ -1,6 +1,6 @@
-// The part of a model that is trained: its last blocks and the final norm, or a LoRA on the
-// matrices of the blocks; and the graphs of it over windows. Weights are leaves of a store by their
-// names in the checkpoint. Knows no file, no text and no device.
+// The trained part of a model: its last blocks and the final norm, or a LoRA on the matrices of the
+// blocks; and its graphs over windows. Weights are leaves of a store by their names in the
+// checkpoint. Knows no file, no text and no device.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace split::train {
 struct TailShape {
   int first = 0;    // the first block of the tail
   int lora = 0;     // rank; 0: the blocks themselves are trained
-  float scale = 2;  // of a LoRA: alpha / rank
+  float scale = 2;  // alpha / rank of a LoRA
 };
 
 // "h.6.attn.c_attn.weight" -> "h.6.attn.c_attn.lora_A": A [rank, inputs], B [outputs, rank].
@@ -34,13 +34,12 @@ class Tail {
   const std::vector<optim::State>& trained() const { return trained_; }
   // Weights that the graphs of stages from block `from` on (-1: the embedding) read.
   std::vector<std::string> weights(int from) const;
-  uint64_t frozen_bytes() const;  // of those that the graphs from its first block on do not read
+  uint64_t frozen_bytes() const;  // bytes of weights that only the frozen blocks read
 
-  // Hidden states at the tail's first block, of ids [rows]; and logits [rows, V] of those.
+  // Hidden states at the tail's first block, for ids [rows]; and logits [rows, V] for those states.
   Tensor head(const Windows& windows, const Tensor& ids);
   Tensor logits(const Windows& windows, const Tensor& hidden);
-  // Trained leaves in order, as the graphs have them, and the groups of an optimiser: vectors do
-  // not decay.
+  // Trained leaves in the graphs' order, in an optimiser's groups: vectors do not decay.
   std::vector<optim::Group> groups(const optim::Options& options);
 
  private:

@@ -94,7 +94,7 @@ Safetensors::Metadata read_state(const std::filesystem::path& path, array::Store
       throw Error(ErrorKind::kInput,
                   cat("[train] ", path.string(), ": '", name, "' has numbers that are not finite"));
     }
-    // In place: plans read it there.
+    // Written in place: plans read it there.
     std::memcpy(store->at(name).floats.data(), at->second.bytes.data(), at->second.bytes.size());
   }
   return parsed.metadata();

@@ -22,7 +22,7 @@ Tensor rows_lost(Tail& tail, const Windows& windows) {
   const Tensor logits = tail.logits(windows, input(kHidden, DType::kF32, hidden));
   return cross_entropy(logits, input(kTargets, DType::kI32, {rows}));
 }
-// Makes room for what its leaves read.
+// Makes room for its leaves.
 Tensor rows_lost(array::Store& store, Tail& tail, const Windows& windows) {
   store.add(kHidden, {windows.rows(), tail.model().config().channels});
   store.add_numbers(kTargets, {windows.rows()});

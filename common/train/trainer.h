@@ -1,5 +1,5 @@
-// Trains a tail on windows whose hidden states at its first block are there, and says how well it
-// predicts others. Without sockets, threads of its own and clocks, so that any host can drive it.
+// Trains a tail on windows with known hidden states at its first block, and measures how well it
+// predicts others. Has no sockets, threads of its own or clocks, so that any host can drive it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace split::train {
 
-// Windows of a text: ids [count, length + 1], of which the first `length` are what is read and the
-// last `length` what is to be predicted, and the hidden states [count, length, C] of what is read.
+// Windows of a text: ids [count, length + 1], the first `length` to read and the last `length` to
+// predict, and the hidden states [count, length, C] of those read.
 struct WindowSet {
   int64_t length = 0;
   std::vector<int32_t> ids;
@@ -23,9 +23,9 @@ struct WindowSet {
   size_t count() const { return ids.size() / static_cast<size_t>(length + 1); }
 };
 
-// The weights of a model's stages from block `from` on (-1: all) and its constants, as floats.
+// Adds the weights of a model's stages from block `from` on (-1: all) and its constants, as floats.
 // `source` has a weight by its name in the checkpoint. Trained ones become state, LoRA's matrices B
-// zeros; A is for the caller.
+// zeros; the caller fills A.
 void add_weights(array::Store& store, const Tail& tail, int from,
                  const std::function<OwnedTensor(const WeightDecl&)>& source);
 
@@ -35,7 +35,7 @@ void add_hidden(array::Runtime& runtime, array::Store& store, Tail& tail, Window
 // Bytes of the machine's memory, and of a GPU's own.
 struct Needs {
   uint64_t host = 0, gpu = 0;
-  // Weights and state, which a GPU has copies of, and what is between kernels.
+  // Adds weights and state, which a GPU has copies of, and memory between kernels.
   void add(const array::Runtime& runtime, uint64_t leaves, uint64_t plans = 0);
 };
 
@@ -45,7 +45,7 @@ class Trainer {
   Trainer(array::Runtime& runtime, array::Store& store, Tail& tail, const Windows& windows,
           const optim::Options& options, double clip_norm);
 
-  // Returns what one takes with its store, before there is any.
+  // Returns the needs of a Trainer with its store, before there is one.
   static Needs needs(const array::Runtime& runtime, Tail& tail, const Windows& windows,
                      const optim::Options& options, double clip_norm);
 
@@ -66,7 +66,7 @@ class Trainer {
   array::Store& store_;
   const Windows windows_;
   const int64_t channels_;
-  const Tensor lost_, loss_;  // of each row, and their mean
+  const Tensor lost_, loss_;  // each row's loss, and their mean
   Step step_;
   array::Plan predict_;
 };

@@ -9,7 +9,7 @@
 namespace split::train {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every machine.
+// SplitMix64 (Steele, Lea, Flood 2014): equal numbers on every machine.
 class Random {
  public:
   Random(uint64_t seed, uint64_t stream) : state_(seed * 0x9e3779b97f4a7c15u + stream) { next(); }
@@ -24,7 +24,7 @@ class Random {
  private:
   uint64_t state_;
 };
-constexpr uint64_t kLoraStream = uint64_t{1} << 32;  // behind those of passes
+constexpr uint64_t kLoraStream = uint64_t{1} << 32;  // behind the passes' streams
 
 }  // namespace
 

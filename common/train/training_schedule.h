@@ -1,5 +1,5 @@
-// A course of training as plain data: the windows of a text, which of them a step takes, the rate,
-// and how a LoRA begins. By the seed alone, so that the same course gives the same bits.
+// A training run as plain data: the windows of a text, their order by steps, the rate, and the
+// start of a LoRA. Depends on the seed alone, so that equal runs give equal bits.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace split::train {
 
-// Windows of `length` positions, each with what begins a text in front, one id shared with the
-// next; the last fifth of the ids has windows of its own, which are not trained on. What is left
-// over at an end is left out.
+// Windows of `length` positions, each with a text's begin tokens in front, one id shared with the
+// next; the last fifth of the ids has windows of its own, which are not trained on. Incomplete
+// windows are left out.
 struct TextWindows {
   WindowSet trained, unseen;
 };
@@ -32,9 +32,9 @@ struct TrainingSchedule {
 
   // Five passes over so many windows, within bounds.
   static int64_t default_steps(size_t windows);
-  // Drawn without putting back, in a new order in each pass.
+  // The step's windows, drawn without replacement, in a new order in each pass.
   std::vector<size_t> windows_of_step(int64_t step) const;
-  double factor(int64_t step) const;  // of the rate
+  double factor(int64_t step) const;  // multiplies the rate
   // Whether a pass over all windows ends with this step, or the course does.
   bool ends_pass(int64_t step) const;
 
@@ -43,7 +43,7 @@ struct TrainingSchedule {
 };
 
 optim::Options default_options(bool lora);
-// A uniform within 1 / sqrt(its inputs).
+// Fills A uniformly within 1 / sqrt(its inputs).
 void begin_lora(array::Store& store, const Tail& tail, uint64_t seed);
 
 }  // namespace split::train

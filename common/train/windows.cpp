@@ -83,7 +83,7 @@ class Rebinding {
                 cat("[train] expected hidden states or tokens, got '", node.name, "'"));
   }
 
-  // Rows of positions are the table's first; rows wanted are all.
+  // Takes the table's first rows for positions; wanted rows are all.
   Tensor gather(const Node& node) {
     const Node& index = source(node, 1);
     if (is_input(index, "out_rows")) return input_of(node, 0);
@@ -116,8 +116,8 @@ class Rebinding {
     return reshape(x, {windows_.batch, windows_.length, heads, x.dims()[1] / heads});
   }
 
-  // Pairs (a, b) of the halves of each head become (a cos - b sin, b cos + a sin). `tables`: the
-  // inputs from which on cos and sin are.
+  // Turns pairs (a, b) of the halves of each head into (a cos - b sin, b cos + a sin). `tables`:
+  // the first of the inputs cos and sin.
   Tensor rotated(const Tensor& x, const Node& node, size_t tables) {
     const int64_t size = x.dims()[3], half = size / 2;
     const auto table = [&](size_t i) {

@@ -1,7 +1,7 @@
 // A model's own stages over windows of tokens, as graphs of the tensor library: the graph that a
-// stage traces for rows of a step, with its caches gone and its attention, rotations and columns
-// made of views and products. One function for every decoder; an op that it does not know is
-// refused by name. Knows no file and no device.
+// stage traces for a step's rows, without caches and with its attention, rotations and columns made
+// of views and products. One function for every decoder; refuses an unknown op by name. Knows no
+// file and no device.
 #pragma once
 
 #include <functional>
@@ -20,14 +20,14 @@ struct Windows {
 };
 
 struct Leaves {
-  // The leaf of a weight or of a model's constant, in F32, of the shape that the checkpoint has.
+  // The leaf of a weight or of a model's constant, in F32, in the checkpoint's shape.
   std::function<Tensor(const std::string& name, const Dims& dims)> weight;
-  // An addition to the product of x [rows, K] with that matrix, or none.
+  // A term added to the product of x [rows, K] with that matrix, or none.
   std::function<std::optional<Tensor>(const std::string& matrix, const Tensor& x)> adapter = {};
 };
 
 // A stage's result. `in`: ids [rows] for a stage that takes tokens, else hidden [rows, C]. Throws
-// Error(kShape) for a window beyond the model's positions and for a graph that it does not know.
+// Error(kShape) for a window beyond the model's positions and for an unknown graph.
 Tensor over_windows(const Model& model, const Stage& stage, const Windows& windows,
                     const Tensor& in, const Leaves& leaves);
 

@@ -9,7 +9,7 @@ std::vector<RoundedSlot> bf16_temporaries(const Program& program,
   const auto slot_of = [&](int slot) -> const Slot& {
     return program.slots[static_cast<size_t>(slot)];
   };
-  // Whole steps at a time.
+  // Whether a step writes whole steps of its result at a time.
   const auto writes_steps = [&](const Step& step) {
     if (step.op == Op::k_matmul) return rounds(slot_of(step.in(inputs::matmul::w)));
     return step.op == Op::k_group || (step.op == Op::k_attention && Heads(step).dim % kBlock == 0);

@@ -1,5 +1,5 @@
-// Finds the temporaries of a Program that need not be floats: those that only products read which
-// round their rows. Their writers round them on the way.
+// Finds the temporaries of a Program that need not be floats: only products that round their rows
+// read them. The steps that write them round them on the way.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 namespace split {
 
 struct RoundedSlot {
-  int matrix = -1;   // slot of a matrix that it is multiplied by; -1: it stays floats
-  int buffer = 0;    // of kRoundedBuffers, not in use by another at that time
+  int matrix = -1;   // slot of a matrix that multiplies it; -1: it stays floats
+  int buffer = 0;    // index below kRoundedBuffers, unused by others at that time
   int64_t rows = 0;  // kRows or kOutRows
 };
 inline constexpr int kRoundedBuffers = 2;

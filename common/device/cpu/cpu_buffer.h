@@ -1,5 +1,5 @@
-// Memory of the CPU device: its own, or somebody's that is read where it lies; and a matrix in the
-// order of the kernels, made when a program first multiplies by it.
+// Memory of the CPU device: its own, or borrowed and read in place; and a matrix in the order of
+// the kernels, made when a program first multiplies by it.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class CpuBuffer : public Buffer {
       throw Error(ErrorKind::kDevice, cat("[cpu] no room for ", bytes, " bytes"));
     }
   }
-  // Somebody else's bytes, read only.
+  // Borrowed bytes, read only.
   explicit CpuBuffer(Bytes bytes)
       : size_(bytes.size()), data_(const_cast<std::byte*>(bytes.data())) {}
   ~CpuBuffer() override {
@@ -34,8 +34,8 @@ class CpuBuffer : public Buffer {
   bool borrows() const override { return mapped_ == 0 && (packed_ == nullptr || in_place_); }
   std::byte* data() const { return data_; }
 
-  // The matrix in the order of the kernels, made when first asked for: [inner, width] for matmul(),
-  // or what pack_strip() takes.
+  // The matrix in the order of the kernels, made at the first call: [inner, width] for matmul(), or
+  // for pack_strip().
   std::byte* packed(DType dtype, size_t inner, size_t width, ThreadPool& pool) {
     if (packed_ != nullptr) return packed_->data();
     check_size(dtype, inner, width);
@@ -58,7 +58,7 @@ class CpuBuffer : public Buffer {
     return packed_->data();
   }
   bool has_packed() const { return packed_ != nullptr; }
-  // Some program reads data(), packed or not.
+  // Notes that a program reads data(), packed or not.
   void read_in_place() { in_place_ = true; }
 
  private:

@@ -1,4 +1,4 @@
-// The CPU as a Device. What a step does is cpu_executable.h's.
+// The CPU as a Device. cpu_executable.h does the work of a step.
 #include <cstdlib>
 #include <cstring>
 
@@ -7,7 +7,7 @@
 namespace split {
 namespace {
 
-// Products of bf16 in an order of their own.
+// Whether products of bf16 have an order of their own.
 bool multiplies_pairs(const CpuKernels& kernels) {
   return std::string_view(kernels.name) == "avx512bf16";
 }
@@ -81,7 +81,7 @@ class CpuDevice : public Device {
     return std::make_unique<CpuWorkspace>(limits);
   }
 
-  // Loads it, alone, into a workspace that no step uses: its matrices are packed then.
+  // Loads it, alone, into a workspace that no step uses: this packs its matrices.
   void make_ready(const Program& program, const Limits& limits,
                   std::span<const Binding> bindings) override {
     ThreadPool alone(1);

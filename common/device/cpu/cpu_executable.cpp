@@ -64,7 +64,7 @@ SlotPlace CpuExecutable::place(const Slot& slot, std::span<const Binding> bindin
   if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run
   if (CpuBuffer* const buffer = bound(slot, bindings)) {
     result.base = buffer->data();
-    // Vectors were widened when they came in.
+    // Vectors were widened at upload.
     if (slot.kind == SlotKind::kWeight && slot.dims.size() == 1) result.dtype = DType::kF32;
     return result;
   }

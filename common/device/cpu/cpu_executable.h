@@ -1,5 +1,5 @@
-// A Program on the CPU: rows are a loop bound, weights are read where they are mapped, work is cut
-// over the pool's threads in ways that change no sum.
+// A Program on the CPU: rows are a loop bound, weights are read where they are mapped, work is
+// divided among the pool's threads in ways that change no sum.
 #pragma once
 
 #include <memory>
@@ -22,26 +22,26 @@ class CpuExecutable : public Executable {
   CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
                 const CpuKernels& kernels, ThreadPool& pool);
 
-  // True if the last program of a run can write straight into `batch.out_bytes`: a step's logits
+  // Whether the last program of a run can write straight into `batch.out_bytes`: a step's logits
   // are megabytes.
   bool writes_out(const RowBatch& batch) const { return out_slot(batch) < outputs_.size(); }
 
-  // `last` of a run.
+  // `last`: the last program of a run.
   void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
            StepTimes& times);
 
  private:
   // --- Loading
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const;
-  // Finds the matrix of a matmul: a transposed one of floats where it lies, another packed.
+  // Finds the matrix of a matmul: transposed floats in place, others packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const;
-  // Whether the product of step i may store the keys and values of an attention, all of which it
-  // makes: tasks have whole strips of its columns, which must be whole steps of a page.
+  // Whether the product of step i makes all keys or values of an attention and may store them:
+  // tasks have whole strips of its columns, which must be whole steps of a page.
   bool may_store_kv(size_t i) const;
-  // The output that is all of what is wanted and that no step reads, or none.
+  // The output that is all the wanted rows and that no step reads, or none.
   size_t out_slot(const RowBatch& batch) const;
 
-  // --- What a product does to its rows
+  // --- Rounding of a product's rows
   // Whether a product by this matrix rounds its rows, and to what.
   bool rounds(const Slot& matrix) const {
     return is_quantised(matrix.dtype) ||
@@ -55,9 +55,8 @@ class CpuExecutable : public Executable {
   }
   // The rounding that its matrix is packed for: one copy, whatever the phase.
   Rounding packing(const Slot& matrix) const { return rounding(matrix, Phase::kGenerate); }
-  // The type that a product multiplies by. Prompt rows are many: for them blocks become BF16 first,
-  // which is then done once for all of them. Super-blocks always do. Rows in int8 take all of them
-  // as they are.
+  // The type that a product multiplies by. Prompt rows are many: blocks become BF16 first, once for
+  // all of them. Super-blocks always do. Rows in int8 take blocks directly.
   DType multiplied(const Slot& matrix, Phase phase) const {
     const bool dequantised =
         rounding(matrix, phase) == Rounding::kBF16 &&
@@ -66,7 +65,7 @@ class CpuExecutable : public Executable {
   }
 
   // --- Steps
-  // Runs step i over some rows, which are all that it has.
+  // Runs step i over `rows`, which are all its rows.
   using Run = void (CpuExecutable::*)(size_t i, const RowBatch& batch, size_t rows);
   static const ByOp<Run> kRun;
   void run_group(size_t i, const RowBatch& batch, size_t rows);
@@ -75,8 +74,8 @@ class CpuExecutable : public Executable {
   void run_rotate(size_t i, const RowBatch& batch, size_t rows);
   void run_topk(size_t i, const RowBatch& batch, size_t rows);
 
-  // The attention whose keys and values the product of step i stores, or null. Of generated rows
-  // each has a page of its own, and nothing is gained.
+  // The attention whose keys and values the product of step i stores, or null. For generated rows,
+  // each with a page of its own, nothing is gained.
   const Step* stores_for(size_t i, const RowBatch& batch) const {
     const bool stores = batch.phase == Phase::kPrompt && stores_kv_[i];
     return stores ? &program_.steps[*program_.steps[i].attention] : nullptr;
@@ -95,7 +94,7 @@ class CpuExecutable : public Executable {
   const SlotPlace& place_of(int slot) const { return places_[static_cast<size_t>(slot)]; }
   float* floats(int slot) const { return reinterpret_cast<float*>(place_of(slot).base); }
   static size_t first_column(const Operand& rows) { return static_cast<size_t>(rows.access.first); }
-  // Row `row` of an input, which are some columns of a slot's.
+  // Row `row` of an input, which may be some columns of a slot.
   const float* row_of(const Operand& rows, size_t row) const {
     return floats(rows.slot) + row * place_of(rows.slot).columns + first_column(rows);
   }
@@ -105,15 +104,15 @@ class CpuExecutable : public Executable {
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   std::vector<SlotPlace> places_;
-  std::vector<CpuBuffer*> outputs_;   // of the slots: null, of those that are no output
-  std::vector<bool> is_read_;         // of the slots: by some step
-  std::vector<RoundedSlot> rounded_;  // of the slots
+  std::vector<CpuBuffer*> outputs_;   // by slot; null: not an output
+  std::vector<bool> is_read_;         // by slot: some step reads it
+  std::vector<RoundedSlot> rounded_;  // by slot
   std::vector<TapeRunner> tapes_;
-  std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
-  std::vector<bool> stores_kv_;             // of the steps
-  RowRuns runs_;                            // of the present step
-  std::vector<KeyRange> windowed_;          // of the present attention
-  std::vector<float> bias_;                 // by head, as spread_bias() lays it out
+  std::vector<const std::byte*> matrices_;  // the steps' matrices, for matmuls
+  std::vector<bool> stores_kv_;             // by step
+  RowRuns runs_;                            // the present step's
+  std::vector<KeyRange> windowed_;          // the present attention's
+  std::vector<float> bias_;                 // by head, in spread_bias()'s layout
   size_t bias_places_ = 0, bias_stride_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// A matrix product of a step, as its tasks see it: each has some columns, and these of some rows at
-// a time.
+// A matrix product of a step, for its tasks: each has some columns, and takes some rows at a time.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +11,10 @@ struct CpuProduct {
   const CpuKernels& kernels;
   const CpuKernels::Steps* rounded = nullptr;  // how the rows were rounded; null: they are floats
   const std::byte* x = nullptr;                // all rows
-  const std::byte* w = nullptr;                // the matrix as it is packed
-  DType stored = DType::kF32;                  // what it is packed as,
-  Rounding packing = Rounding::kBF16;          // and for which rows
-  DType dtype = DType::kF32;                   // what it is multiplied as: of blocks perhaps BF16
+  const std::byte* w = nullptr;                // the packed matrix
+  DType stored = DType::kF32;                  // its packed type,
+  Rounding packing = Rounding::kBF16;          // the rows that it is packed for
+  DType dtype = DType::kF32;                   // type that multiplies: for blocks perhaps BF16
   bool transposed = false;
   size_t inner = 0, width = 0;  // K, M
   size_t each = 0;              // columns of a task: whole strips or panels
@@ -33,7 +32,7 @@ struct CpuProduct {
   size_t scratch_floats() const {
     return kKernelFloats + (dequantises() ? strips_of(each) * strip_bytes() / sizeof(float) : 0);
   }
-  // Before a task's rows: what they share.
+  // Prepares the scratch that a task's rows share.
   void begin(size_t first, size_t columns, float* scratch) const {
     if (!dequantises()) return;
     const size_t steps = steps_of(inner);

@@ -50,7 +50,7 @@ void CpuExecutable::run_rotate(size_t i, const RowBatch& batch, size_t rows) {
   const Turn turn(step);
   const auto width = static_cast<size_t>(step.columns);
   const size_t half = turn.head_dim / 2;
-  const size_t each = std::max<size_t>(1, 4096 / width);  // rows of a task, as of a group
+  const size_t each = std::max<size_t>(1, 4096 / width);  // rows of a task, and of a group
   pool_.run((rows + each - 1) / each, [&](size_t part) {
     for (size_t row = part * each; row < std::min(rows, (part + 1) * each); ++row) {
       const size_t position = static_cast<size_t>(batch.positions[row]) * half;
@@ -101,8 +101,8 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   product.each = each;
   const size_t column_tasks = (width + each - 1) / each;
   // Rows in blocks, so that they stay in L2 while a task's strips go through them, and their
-  // product while its epilogue runs: one of them a task, or all after strips that were
-  // dequantised for them.
+  // product while its epilogue runs: one block a task, or all after strips that were dequantised
+  // for them.
   const bool enough = column_tasks >= wanted;
   const size_t block = product.rows_of_block(enough);
   const size_t most = product.dequantises() && enough ? rows : block;
@@ -149,7 +149,7 @@ RowPages CpuExecutable::pages_of(const Step& attention, const RowBatch& batch) c
           workspace_.limits().pages_per_sequence};
 }
 
-// Every row's K and V: rows of one sequence see each other.
+// Keeps every row's K and V: rows of one sequence see each other.
 void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
   const size_t width = Heads(step).kv_width();
   const RowPages pages = pages_of(step, batch);
@@ -164,7 +164,7 @@ void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
   });
 }
 
-// The tape over a product, of which keys and values go into their pages while they are in L1.
+// Runs the tape over a product, and stores keys and values into pages while they are in L1.
 // Scratch: [kPageTokens, columns], and the tape's.
 void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row,
                                     size_t rows, size_t first, size_t columns, const float* y,
@@ -210,8 +210,8 @@ std::span<const KeyRange> CpuExecutable::windowed(const RowBatch& batch, const H
   return windowed_;
 }
 
-// The bias of each head for a key so many places behind its row, bias_places_ at 0, as far as rows
-// of the step have keys.
+// Spreads the bias of each head by distance of a key behind its row, bias_places_ at 0, as far as
+// rows of the step have keys.
 void CpuExecutable::spread_bias(const Step& step, const RowBatch& batch) {
   constexpr size_t kVector = 16;
   const size_t heads = Heads(step).count,
@@ -229,7 +229,7 @@ void CpuExecutable::spread_bias(const Step& step, const RowBatch& batch) {
 
 void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
   const Step& step = program_.steps[i];
-  bool stored = false;  // by the product that made them
+  bool stored = false;  // stored by their product
   for (size_t j = 0; j < i; ++j) stored = stored || stores_for(j, batch) == &step;
   if (!stored) keep_rows(step, batch);
   const Heads heads(step);
@@ -240,7 +240,7 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   CHECK(batch.seen.size() == batch.rows);
   const std::span<const KeyRange> seen_keys = windowed(batch, heads);
   if (heads.biased) spread_bias(step, batch);
-  // Rows of one sequence at positions that follow each other share the reading of its pages.
+  // Rows of one sequence at consecutive positions share the reading of its pages.
   runs_.find(batch, [&](size_t row, size_t first) {
     const KeyRange &before = seen_keys[row - 1], &now = seen_keys[row];
     return row - first < attend_rows(heads.group()) && now.first >= before.first &&

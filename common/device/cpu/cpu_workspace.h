@@ -1,5 +1,5 @@
-// The memory that the programs of a shard share on the CPU: the arena, rows that are rounded for a
-// product, and each thread's scratch.
+// The memory that the programs of a shard share on the CPU: the arena, rounded rows for a product,
+// and each thread's scratch.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace split {
 
-// This thread's scratch, on a cache line: grows to what the largest step needs, then stays.
+// This thread's scratch, on a cache line: grows to the largest step's needs, then stays.
 inline float* thread_scratch(size_t floats) {
   struct alignas(64) Line {
     float values[16];
@@ -28,7 +28,7 @@ class CpuWorkspace : public Workspace {
   const Limits& limits() const { return limits_; }
   std::byte* arena() const { return arena_.data(); }
 
-  // Room for the rows of a product by `inner` rows of a matrix, rounded. Moves what was there.
+  // Makes room for the rows of a product by `inner` rows of a matrix, rounded. Moves old contents.
   void reserve_rounded(int buffer, size_t inner) {
     const size_t bytes = rounded_bytes((limits_.most_rows() + 15) / 16 * 16, inner, kMostRounded);
     std::unique_ptr<CpuBuffer>& rounded = rounded_[buffer];
@@ -37,7 +37,7 @@ class CpuWorkspace : public Workspace {
     }
   }
   std::byte* rounded(int buffer) const { return rounded_[buffer]->data(); }
-  static constexpr int kPresent = kRoundedBuffers;  // what is rounded for one product
+  static constexpr int kPresent = kRoundedBuffers;  // rows rounded for one product
 
  private:
   Limits limits_;

@@ -15,7 +15,7 @@ struct SlotPlace {
   std::byte* base = nullptr;
   DType dtype = DType::kF32;
   size_t columns = 0;        // elements a row
-  size_t rows_of_table = 0;  // of what is gathered from
+  size_t rows_of_table = 0;  // rows of a gather's table
   // Results are rounded on their way, for the products that alone read them.
   const CpuKernels::Steps* rounded = nullptr;
 };
@@ -60,7 +60,7 @@ class TapeRunner {
   Tape tape_;
   const CpuKernels& kernels_;
   std::vector<bool> per_row_;
-  std::vector<size_t> room_;  // of each value, in the scratch
+  std::vector<size_t> room_;  // each value's offset in the scratch
   size_t rooms_ = 0;
   int made_in_ = -1;  // the slot in which the last instruction can leave its result
 };

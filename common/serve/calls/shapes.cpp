@@ -12,8 +12,8 @@ Json function_of(std::string name, std::string arguments) {
   return {{"name", std::move(name)}, {"arguments", to_valid_utf8(arguments)}};
 }
 
-// Words and calls in their order, where words stand behind a call: what the other members of a
-// message leave open.
+// Words and calls in their order, if words stand behind a call: the other members of a message do
+// not tell it.
 Json ordered_parts(const Said& said) {
   Json parts = Json::array();
   size_t told = 0;

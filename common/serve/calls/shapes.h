@@ -1,4 +1,4 @@
-// How a completion and a chat word an answer's choice, whole and as events.
+// The shape of an answer's choice for a completion and for a chat, whole and as events.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace split::serve {
 // A call's id: nine letters and digits, which every template takes, unique in this process.
 std::string new_call_id();
 
-// All pieces of a choice, joined as a stream of them would be.
+// All pieces of a choice, joined like a stream of them.
 struct Said {
   struct Call {
     std::string id, name, arguments;
@@ -30,9 +30,9 @@ struct Shape {
   const char* object;
   const char* chunk_object;
   LogprobLists::Kind logprobs;
-  bool chats;                 // a first event without text, and calls as such
-  Json (*choice)(Said said);  // what a whole answer says of a choice
-  // And an event, of a piece that was added to `said` or of none.
+  bool chats;                 // a first event without text, and structured calls
+  Json (*choice)(Said said);  // a whole answer's choice
+  // An event's choice, for a piece that was added to `said`, or null.
   Json (*piece)(const TextPiece* piece, const Said& said, bool first);
 };
 extern const Shape kCompletionShape, kChatShape;

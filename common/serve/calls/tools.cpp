@@ -45,7 +45,7 @@ Tool tool_of(const Json& one, MemoryShare& memory) {
   return {*name, json_in_order(*parameters, &memory)};
 }
 
-// {"type":"function","function":{"name"}}, as a choice names one.
+// Reads {"type":"function","function":{"name"}}, a choice of one tool.
 const Tool& chosen(const Json& one, const std::vector<Tool>& tools) {
   const Json *type = one.find("type"), *function = one.find("function");
   const std::string* const name = function == nullptr ? nullptr : text_in(*function, "name");
@@ -85,11 +85,11 @@ void read_choice(const Json& choice, AnswerForm& form) {
   } else {
     form.tools = {chosen(choice, form.tools)};
     form.choice = Choice::kRequired;
-    form.parallel = false;  // one function that is named is called once
+    form.parallel = false;  // a named function is called once
   }
 }
 
-// A call as the prompt says that it is written.
+// Writes a call in the prompt's format.
 std::string call_text(const Json& call, const AnswerFormat& format) {
   const Json* const function = call.find("function");
   const std::string* const name = function == nullptr ? nullptr : text_in(*function, "name");
@@ -101,7 +101,7 @@ std::string call_text(const Json& call, const AnswerFormat& format) {
   return cat(format.opens, quoted.substr(1, quoted.size() - 2), format.middle, text, format.closes);
 }
 
-// Texts of content, one after the other.
+// Joins the texts of content.
 std::string words_of(const Json& message) {
   const Json* const content = message.find("content");
   if (content == nullptr || content->is_null()) return {};
@@ -118,7 +118,7 @@ Json plain_message(std::string_view role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};
 }
 
-// A call and a result as text of an assistant's and a user's message.
+// Turns a call and a result into text of an assistant's and a user's message.
 Json as_text(Json message, const AnswerFormat& format) {
   const std::string* const role = text_in(message, "role");
   const Json* const calls = message.find("tool_calls");
@@ -227,8 +227,8 @@ Json with_tools_told(Json messages, const Json& tools, const AnswerFormat& forma
     } else if (!front.empty() && !format.no_system) {
       told.push_back(plain_message("system", std::exchange(front, {})));
     }
-    // Results of several calls, and what is said behind them, are one message: many templates want
-    // users and assistants to take turns. All other messages stay as they came.
+    // Results of several calls, and the user's text behind them, become one message: many templates
+    // want users and assistants to take turns. Other messages stay as they are.
     const bool user = role != nullptr && *role == "user";
     if (user && behind_result) {
       told.back()["content"] = words_of(told.back()) + "\n" + words_of(message);

@@ -55,7 +55,7 @@ class MessageText : public ResponseAdapter {
         out += delta({{"type", "input_json_delta"}, {"partial_json", one.arguments}});
       }
     }
-    // Nothing was said yet: usage is true from the first token on.
+    // Nothing was sent yet: usage is right from the first token on.
     if (out.empty() && !begun_ && finish_.empty()) return named("ping", Json::object());
     return begin() + out;
   }
@@ -107,7 +107,7 @@ class MessageText : public ResponseAdapter {
     return stop_.is_null() ? "end_turn" : "stop_sequence";
   }
 
-  // A prompt's rows are those that were computed and those that were there.
+  // A prompt's rows are the computed and the cached ones.
   Json usage() const {
     const auto count = [&](const char* name) {
       const Json* const found = usage_.find(name);
@@ -139,7 +139,7 @@ class MessageText : public ResponseAdapter {
     return named("message_start", {{"message", message(Json::array())}});
   }
 
-  // A block begins only when there is something in it.
+  // Begins a block, once it has content.
   std::string open(const char* kind, Json block) {
     std::string out = close();
     open_ = kind;
@@ -163,7 +163,7 @@ class MessageText : public ResponseAdapter {
   const std::string id_ = "msg_" + new_call_id();
   bool begun_ = false;
   size_t blocks_ = 0;
-  std::string open_;  // the kind of the block that is
+  std::string open_;  // the open block's kind
   std::string model_, finish_;
   Json stop_, usage_ = Json::object();
 };
@@ -181,7 +181,7 @@ class CountedTokens : public ResponseAdapter {
 
 http::Response told(const http::Request& request, const http::Handler& handler, bool counts) {
   Fields fields(request.body, request.memory.get(), Fields::kDeep);
-  request.memory->take(2 * request.memory->bytes());  // for what is made of it
+  request.memory->take(2 * request.memory->bytes());  // for the chat's body
   Json body = chat_of_messages(fields, counts);
   std::shared_ptr<ResponseAdapter> retelling;
   if (counts)

@@ -19,7 +19,7 @@ using wire::Fields;
 constexpr size_t kMostMessages = 1024, kMostBlocks = 4096;
 constexpr int64_t kMostTokens = 1 << 24;
 
-// A new one comes with each request, and says nothing to a model.
+// Whether it is a header that changes with each request, and means nothing to a model.
 bool is_billing(std::string_view text) {
   if (!text.starts_with("x-anthropic-billing-header")) return false;
   static std::atomic<bool> said{false};
@@ -49,7 +49,7 @@ std::string words_of(const Json& value, const char* field, bool system = false) 
   return all;
 }
 
-// One message's blocks, as messages of a chat: results stand before the words.
+// Converts one message's blocks to messages of a chat: results stand before the words.
 class Turn {
  public:
   Turn(std::string role, size_t& blocks) : role_(std::move(role)), blocks_(blocks) {}
@@ -111,7 +111,7 @@ class Turn {
   Json::Array results_, calls_;
 };
 
-// Messages of one role in a row are one: many templates want them to take turns.
+// Joins consecutive messages of a role: many templates want roles to take turns.
 Json messages_of_turns(Fields& fields, bool& goes_on) {
   const Json given = fields.take("messages");
   if (!given.is_array() || given.empty() || given.size() > kMostMessages) {

@@ -1,4 +1,4 @@
-// The body of POST /v1/messages as a chat's.
+// Converts the body of POST /v1/messages to a chat's.
 #pragma once
 
 #include "base/json.h"
@@ -6,7 +6,7 @@
 
 namespace split::serve {
 
-// Reads all of it. `counts`: of a prompt that is only counted. Throws Error(kInput) that names the
+// Reads the whole body. `counts`: the prompt is only counted. Throws Error(kInput) that names the
 // field.
 Json chat_of_messages(wire::Fields& fields, bool counts);
 

@@ -15,16 +15,16 @@ namespace {
 using wire::Fields;
 using Name = std::pair<std::string_view, std::string_view>;
 
-constexpr int64_t kToTheEnd = 1 << 24;  // of the context, for num_predict below 0
+constexpr int64_t kToTheEnd = 1 << 24;  // to the context's end, for num_predict below 0
 constexpr std::string_view kTag = ":latest";
 
 // Fields of OpenAI's bodies and Ollama's names of them.
 constexpr Name kOllamaNames[] = {{"max_tokens", "num_predict"}, {"response_format", "format"}};
-// Options that both have by the same name.
+// Options with equal names in both.
 constexpr const char* kAlike[] = {
     "temperature",       "top_k",          "top_p",        "min_p", "presence_penalty",
     "frequency_penalty", "repeat_penalty", "repeat_last_n"};
-// Options of a machine or of memory: they change no text here.
+// Options of a machine or of memory, which change no text here.
 constexpr const char* kIgnored[] = {"num_ctx",   "num_batch",  "num_gpu",   "main_gpu",
                                     "num_keep",  "num_thread", "low_vram",  "use_mmap",
                                     "use_mlock", "numa",       "vocab_only"};
@@ -53,7 +53,7 @@ class OllamaEmbeddings : public ResponseAdapter {
   const Clock::time_point start_ = Clock::now();
 };
 
-// A model's id from its name here, with a tag or without.
+// Returns a model's id for its name here, with a tag or without.
 std::string id_of(std::string name) {
   if (name.ends_with(kTag)) name.resize(name.size() - kTag.size());
   return name;
@@ -65,12 +65,12 @@ void expect_none(Fields& fields, const char* key) {
   }
 }
 
-// Moves a value from one body into another, to be checked there.
+// Moves a value from one body into another, which checks it.
 void pass(Fields& from, const char* key, Json& to, const char* name) {
   if (from.has(key)) to[name] = from.take(key);
 }
 
-// Ollama's defaults, and what the request says of them.
+// Reads the options over Ollama's defaults.
 void read_options(Fields& fields, Json& to) {
   to["temperature"] = 0.8;
   to["top_k"] = 40;
@@ -90,7 +90,7 @@ void read_options(Fields& fields, Json& to) {
   options.finish();
 }
 
-// "json", or a schema.
+// Reads "json", or a schema.
 void read_format(Fields& fields, Json& to) {
   if (!fields.has("format") || fields.raw("format") == "") return;
   Json format = fields.take("format");
@@ -106,7 +106,7 @@ void read_format(Fields& fields, Json& to) {
   }
 }
 
-// Reads what both texts have.
+// Reads the fields that both routes of texts have.
 Json read_common(Fields& fields, const std::string& name) {
   Json to = {{"model", id_of(name)}};
   const bool stream = fields.boolean_or("stream", true);
@@ -114,7 +114,7 @@ Json read_common(Fields& fields, const std::string& name) {
   if (stream) to["stream_options"] = {{"include_usage", true}};
   read_options(fields, to);
   read_format(fields, to);
-  // A wish: whether a model thinks is its template's.
+  // Only a wish: the template decides whether a model thinks.
   if (fields.has("think")) {
     const Json& think = fields.raw("think");
     const bool known = think.is_boolean() || think == "low" || think == "medium" || think == "high";
@@ -256,7 +256,7 @@ http::Response show(const OllamaParts& parts, const http::Request& request,
   return http::Response::json(200, json.dump() + "\n");
 }
 
-// `more` completes what is said of a model.
+// Lists the models; `more` completes each entry.
 template <typename More>
 http::Response list_of(const OllamaParts& parts, const More& more) {
   Json all = Json::array();
@@ -268,7 +268,7 @@ http::Response list_of(const OllamaParts& parts, const More& more) {
   return http::Response::json(200, Json{{"models", std::move(all)}}.dump() + "\n");
 }
 
-// Adds the fields of both texts behind those that they begin with.
+// Adds the fields that both routes of texts have behind `fields`.
 std::vector<http::RequestField> with_text_fields(std::vector<http::RequestField> fields) {
   const http::RequestField common[] = {
       {"stream", "boolean", "Sends a line of JSON for each piece of the text (true)."},
@@ -315,7 +315,7 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
            json["size"] = model.bytes_here;
            json["size_vram"] = model.bytes_on_gpu;
            json["context_length"] = model.config.context;
-           json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // never, in fact
+           json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // in fact never
          });
        })},
       {.method = "POST",

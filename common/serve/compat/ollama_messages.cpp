@@ -10,7 +10,7 @@
 namespace split::serve {
 namespace {
 
-// Calls that wait for their results: names, and the ids that they are given here.
+// Calls that wait for their results: names, and the ids made for them.
 using Waiting = std::vector<std::pair<std::string, std::string>>;
 
 Json calls_with_ids(Json calls, size_t& count, Waiting& waiting) {

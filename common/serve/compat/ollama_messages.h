@@ -1,11 +1,11 @@
-// Messages of Ollama's chats as OpenAI's, where calls have ids and thoughts another name.
+// Converts messages of Ollama's chats to OpenAI's, which have ids of calls and other names.
 #pragma once
 
 #include "base/json.h"
 
 namespace split::serve {
 
-// Without what says nothing; a result is of the first call of its name that has none yet.
+// Leaves out empty members; a result belongs to the first open call of its name.
 Json ollama_messages(Json messages);
 
 }  // namespace split::serve

@@ -1,4 +1,4 @@
-// A text or a chat's answer as Ollama tells it: lines of JSON.
+// A text or a chat's answer in Ollama's format: lines of JSON.
 #pragma once
 
 #include <ctime>
@@ -45,7 +45,7 @@ class OllamaText : public ResponseAdapter {
     json["done"] = false;
     return line(json);
   }
-  // Calls are told whole, before the end.
+  // Sends calls whole, before the end.
   std::string end() override {
     std::string out;
     if (!calls_.empty()) {
@@ -60,7 +60,7 @@ class OllamaText : public ResponseAdapter {
   std::string_view type() const override { return "application/x-ndjson"; }
   bool takes_comments() const override { return false; }
 
-  // Answers where nothing was asked: the model is there.
+  // Answers an empty request: the model is loaded.
   std::string loaded() {
     Json json = said("");
     json["done"] = true;
@@ -131,7 +131,7 @@ class OllamaText : public ResponseAdapter {
     return line(json);
   }
 
-  std::string model_;  // as it was asked for, with a tag perhaps, unless another one answers
+  std::string model_;  // the name asked for, perhaps with a tag, unless another one answers
   const bool chat_;
   const Clock::time_point start_ = Clock::now();
   std::optional<Clock::time_point> first_;

@@ -9,7 +9,7 @@
 namespace split::serve {
 namespace {
 
-// Names what a request without fields is sampled with, as llama.cpp does.
+// Names the sampling defaults by llama.cpp's names.
 Json default_params() {
   const Json nothing = Json::object();
   wire::Fields fields(&nothing);

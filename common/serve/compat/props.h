@@ -1,4 +1,4 @@
-// GET /props as llama-server answers it: what its clients ask first. Once for both programs.
+// GET /props in llama-server's shape, its clients' first request. Once for both programs.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@ namespace split::serve {
 struct Props {
   std::string model;
   int context = 0;            // positions of a text
-  uint32_t slots = 1;         // whole contexts that there is room for at once
-  std::string chat_template;  // empty: none is known
+  uint32_t slots = 1;         // whole contexts that fit at once
+  std::string chat_template;  // empty: unknown
 };
 
-// Room for keys and values of so many texts, each as long as may be.
+// Number of texts of full length whose keys and values fit.
 uint32_t slots_of(const Batcher& batcher);
 
 http::Route props_route(std::string version, std::function<Props()> props);

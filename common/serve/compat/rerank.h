@@ -1,5 +1,5 @@
-// POST /v1/rerank, as Jina's and Cohere's clients ask it: how well each document answers a query,
-// by a model with a classifier of pairs (run/sentences.h).
+// POST /v1/rerank, in Jina's and Cohere's shape: how well each document answers a query, by a model
+// with a classifier of pairs (run/sentences.h).
 #pragma once
 
 #include "http/route.h"
@@ -16,10 +16,10 @@ std::vector<http::RequestField> rerank_fields();
 struct RankedPairs {
   RankedPairs(const Sentences& sentences, const Tokenizer& tokenizer, std::string_view query,
               MemoryShare* memory = nullptr);
-  // Throws InputTooLong, and as Sentences::pair().
+  // Throws InputTooLong, and the errors of Sentences::pair().
   void add(std::string_view document, bool truncate);
 
-  // Where the second texts begin; nothing where they have no type of their own.
+  // Starts of the second texts; empty if they have no type of their own.
   std::span<const uint32_t> seconds() const;
 
   std::vector<std::vector<int32_t>> ids;
@@ -32,7 +32,7 @@ struct RankedPairs {
   MemoryShare* const memory_;
   const std::vector<int32_t> query_;
 };
-// The documents' places, the best first; of equal ones the first.
+// The documents' indices, best score first; among equals the first.
 std::vector<size_t> by_score(std::span<const float> scores);
 
 }  // namespace split::serve

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDepth = 16, kArgumentsDepth = 64;
 
-// Takes a stream's events and gives the sink what is made of them.
+// Converts a stream's events for a sink.
 class Told {
  public:
   explicit Told(std::shared_ptr<ResponseAdapter> retelling)
@@ -50,7 +50,7 @@ const Json* first_choice(const Json& answer) {
   return choices == nullptr || choices->empty() ? nullptr : &choices->at(0);
 }
 
-// The message or the delta, else the choice itself.
+// Returns the message or the delta, else the choice itself.
 const Json* first_message(const Json& answer) {
   const Json* part = first_choice(answer);
   if (part == nullptr) return nullptr;
@@ -65,7 +65,7 @@ std::string told_text(const Json& json, const char* name) {
   return text != nullptr && text->is_string() ? text->text() : "";
 }
 
-// An error about a field by the name that the client knows.
+// Returns an error about a field with the client's name for it.
 Error renamed(const Error& error,
               std::span<const std::pair<std::string_view, std::string_view>> names) {
   for (const auto& [inner, outer] : names) {
@@ -150,12 +150,12 @@ Json message_of(std::string_view role, Json content) {
 http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
                       std::shared_ptr<ResponseAdapter> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names) {
-  // The bytes of the request once more, and these while they grow: values do not get longer.
+  // Copies of the request's bytes, also while they grow: values do not get longer.
   constexpr uint64_t kCopies = 4;
   request.memory->take(kCopies * request.body.size());
   http::Request inner = request;
   release(inner.body);
-  inner.body = json_in_order(body, request.memory.get());  // a schema's members have an order
+  inner.body = json_in_order(body, request.memory.get());  // keeps the order of a schema's members
   release(body);
   http::Response response;
   try {

@@ -1,5 +1,5 @@
-// An answer of one of OpenAI's routes, told in another route's words: the same texts from the same
-// code, whole or as a stream, behind another envelope. Knows no model.
+// Converts an answer of OpenAI's routes to another route's format: one code makes the texts, whole
+// or as a stream, whatever the envelope. Knows no model.
 #pragma once
 
 #include <memory>
@@ -15,44 +15,44 @@
 
 namespace split::serve {
 
-// Tells one answer. One thread at a time.
+// Converts one answer. One thread at a time.
 class ResponseAdapter {
  public:
   virtual ~ResponseAdapter() = default;
   virtual std::string whole(const Json& answer) = 0;  // the body
-  // Bytes of a stream: for one of its events, which may be {"error"}, and for its good end.
+  // The bytes for one of a stream's events, which may be {"error"}, and for its good end.
   virtual std::string event(const Json& event) = 0;
   virtual std::string end() = 0;
-  // The type of the stream. Events may have comments between them, lines of JSON may not.
+  // The stream's type. Events may have comments between them, lines of JSON may not.
   virtual std::string_view type() const = 0;
   virtual bool takes_comments() const = 0;
 };
 
 // The text of an answer's or an event's first choice, and why it ended; empty: it has not.
 std::string text_of(const Json& answer);
-// Parts of it beside words.
+// The other parts of it.
 struct ToldCall {
   size_t index;
-  std::string id, name;  // empty where the call was told before, and its arguments go on
+  std::string id, name;  // empty: the arguments of an earlier call go on
   std::string arguments;
 };
 std::string thought_of(const Json& answer);
 std::vector<ToldCall> calls_of(const Json& answer);
-// Words and calls of a whole answer in the order in which they were written.
+// Words and calls of a whole answer in their order.
 struct ToldPart {
   std::string words;
   std::optional<ToldCall> call;
 };
 std::vector<ToldPart> parts_of(const Json& answer);
-// A call's arguments where they are an object; of one that was cut, none.
+// A call's arguments if they are an object; else, when cut, none.
 Json arguments_object(const std::string& arguments);
 std::string finish_reason_of(const Json& answer);
 
-// A chat's message.
+// Makes a chat's message.
 Json message_of(std::string_view role, Json content);
 
-// Asks `handler` with another body, which is freed before, and tells its answer. `names`: fields of
-// that body and what they are called in this request's, for errors.
+// Calls `handler` with another body, which is freed first, and converts its answer. `names`: fields
+// of that body with their names in this request, for errors.
 http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
                       std::shared_ptr<ResponseAdapter> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names);

@@ -61,17 +61,17 @@ class ResponseText : public ResponseAdapter {
   bool takes_comments() const override { return true; }
 
  private:
-  // A part of the answer, in the order in which it began.
+  // A part of the answer, in the order of their begins.
   struct Item {
     enum Kind : uint8_t { kReasoning, kMessage, kCall } kind;
     std::string id, text;    // a call's arguments
-    std::string call, name;  // a call's
+    std::string call, name;  // for calls
     bool closed = false;
   };
 
   const char* status() const { return reason_ == "length" ? "incomplete" : "completed"; }
 
-  // The events are numbered in the order of the calls.
+  // Events are numbered in the order of these calls.
   std::string named(const std::string& name, Json json) {
     json["type"] = name;
     json["sequence_number"] = sequence_++;
@@ -84,7 +84,7 @@ class ResponseText : public ResponseAdapter {
     if (kind == Item::kCall) item.id += cat("-", items_.size());
     return item;
   }
-  // Where a text is: the one content of an item, or a call's arguments.
+  // The place of a text: the one content of an item, or a call's arguments.
   Json place(size_t index) const {
     Json json = {{"item_id", items_[index].id}, {"output_index", index}};
     if (items_[index].kind != Item::kCall) json["content_index"] = 0;
@@ -121,7 +121,7 @@ class ResponseText : public ResponseAdapter {
 
   std::string add(Item::Kind kind, const ToldCall* call = nullptr) {
     std::string out;
-    // Words may go on behind calls; what is thought, and a call, ends where something else begins.
+    // Words may go on behind calls; a thought or a call ends where another item begins.
     for (size_t i = 0; i < items_.size(); ++i) {
       if (items_[i].kind != Item::kMessage) out += close(i);
     }
@@ -250,7 +250,7 @@ class ResponseText : public ResponseAdapter {
   Json usage_;
 };
 
-// Parts of an answer that OpenAI's server adds where it is asked to. None of them is made here.
+// Parts of an answer that OpenAI's server adds if asked. None of them is made here.
 constexpr std::string_view kIncluded[] = {
     "code_interpreter_call.outputs", "computer_call_output.output.image_url",
     "file_search_call.results",      "message.input_image.image_url",
@@ -281,7 +281,7 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   Fields fields(request.body, request.memory.get(), Fields::kDeep);
   Asked asked;
   if (fields.has("instructions")) asked.instructions = fields.text("instructions");
-  // Pays for what is made of the input, and for copies of all that the answer repeats.
+  // Pays for the input's conversion, and for copies of all that the answer repeats.
   constexpr uint64_t kRepeats = 8;
   request.memory->take(request.memory->bytes());
   request.memory->take(kRepeats *

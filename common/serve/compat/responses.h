@@ -1,5 +1,5 @@
-// POST /v1/responses in OpenAI's shape, for text: a chat's answer in other words. Nothing is
-// stored, and what is beyond text is refused by name.
+// POST /v1/responses in OpenAI's shape, for text: a chat's answer in another format. Stores
+// nothing, and refuses content beyond text by name.
 #pragma once
 
 #include "http/route.h"

@@ -15,7 +15,7 @@ using wire::Fields;
 
 constexpr size_t kMaxItems = 1024;
 
-// A text, or a list of parts of which each is text, as a chat has them.
+// Returns a text, or a list of parts that are texts, in a chat's form.
 Json content_of(const Json& content) {
   if (content.is_string()) return content;
   if (!content.is_array()) Fields::refuse("input", "expected content as text");
@@ -48,7 +48,7 @@ Json response_messages(Json input, const Json& instructions) {
     Fields::refuse("input", cat("expected a text or a list of 1..", kMaxItems, " messages"));
   }
   Json::Array made = messages.take_array();
-  Json said;  // the assistant's, with what it thought and called
+  Json said;  // the assistant's message, with thoughts and calls
   const auto put = [&] {
     if (!said.is_null()) made.push_back(std::exchange(said, {}));
   };
@@ -98,7 +98,7 @@ Json response_messages(Json input, const Json& instructions) {
 
 namespace {
 
-// {"type":"function","name",...} as a chat has it; others are refused there.
+// Converts {"type":"function","name",...} to a chat's form; a chat refuses others.
 Json nested(const Json& flat) {
   const Json* const type = flat.find("type");
   if (type == nullptr || *type != "function") return flat;
@@ -109,15 +109,15 @@ Json nested(const Json& flat) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-// Tools that have no schema of their own, but are OpenAI's: its server runs them, or tells the
-// model how a client wants them called.
+// Tools of OpenAI without a schema: its server runs them, or explains to the model how a client
+// wants them called.
 constexpr std::string_view kOfServers[] = {
     "apply_patch", "code_interpreter", "computer_use_preview",
     "file_search", "image_generation", "local_shell",
     "mcp",         "namespace",        "shell",
     "tool_search", "web_search"};
 
-// The type of such a tool, without a version's date; empty for another one.
+// Returns the type of such a tool, without a version's date; empty for other tools.
 std::string_view server_type(const Json& tool) {
   const Json* const type = tool.find("type");
   if (type == nullptr || !type->is_string()) return {};
@@ -177,7 +177,7 @@ void read_response_tools(Fields& fields, ResponseAsked& asked, Json& to) {
   if (effort != nullptr) to["reasoning_effort"] = asked.effort = *effort;
 }
 
-// {"format": {"type", "name", "schema" ...}}, as a chat has it.
+// Converts {"format": {"type", "name", "schema" ...}} to a chat's form.
 void read_response_text(Fields& fields, ResponseAsked& asked, Json& to) {
   if (!fields.has("text")) return;
   if (!fields.raw("text").is_object()) Fields::refuse("text", "expected an object");

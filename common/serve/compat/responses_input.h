@@ -1,4 +1,4 @@
-// The body of POST /v1/responses as a chat's: its items as messages, its flat tools as nested ones.
+// Converts the body of POST /v1/responses to a chat's: items to messages, and flat tools.
 #pragma once
 
 #include "wire/fields.h"
@@ -11,15 +11,15 @@ struct ResponseAsked {
   Json format = {{"type", "text"}};
   Json tools = Json::array(), choice = "none", effort;
   bool parallel = false;
-  std::string left_out;  // types of tools that are not in `tools`: "namespace, web_search"
+  std::string left_out;  // types of dropped tools: "namespace, web_search"
 };
 
-// Messages of the input, behind what the instructions say.
+// Returns the input's messages, behind the instructions.
 Json response_messages(Json input, const Json& instructions);
-// {"format": {"type", "name", "schema" ...}}, as a chat has it.
+// Converts {"format": {"type", "name", "schema" ...}} to a chat's form.
 void read_response_text(wire::Fields& fields, ResponseAsked& asked, Json& to);
-// Functions, their choice, and whether there is to be a thought. Leaves out tools that OpenAI's
-// server would run or explain to the model; throws Error(kInput) where the choice names one.
+// Reads functions, their choice, and whether to think. Leaves out tools that OpenAI's server would
+// run or explain to the model; throws Error(kInput) if the choice names one.
 void read_response_tools(wire::Fields& fields, ResponseAsked& asked, Json& to);
 
 }  // namespace split::serve

@@ -17,7 +17,7 @@ struct Row {
 constexpr std::string_view kAny = "*";
 
 constexpr Row kUnread[] = {
-    // OpenAI's, which say who asks, what to keep, or how soon.
+    // OpenAI's fields for the user, storage or scheduling.
     {"user", kAny, "who asks"},
     {"safety_identifier", kAny, "who asks"},
     {"metadata", kAny, "notes of the client's"},
@@ -30,7 +30,7 @@ constexpr Row kUnread[] = {
     {"parallel_tool_calls", kAny, "no tool is called"},
     {"reasoning_effort", kAny, "a wish for models that have it"},
     {"verbosity", kAny, "a wish for models that have it"},
-    // OpenAI's that would change the answer.
+    // OpenAI's fields that would change the answer.
     {"tools", "[[]]", "no tool is called here"},
     {"functions", "[[]]", "no function is called here"},
     {"tool_choice", R"(["none","auto"])", "no tool is called here"},
@@ -45,7 +45,7 @@ constexpr Row kUnread[] = {
     {"max_tool_calls", kAny, "no tool is run here"},
     {"max_completion_tokens", "[]", "of /v1/chat/completions; max_tokens here"},
     {"reasoning", "[]", "of /v1/responses"},
-    // llama.cpp's and Ollama's.
+    // Fields of llama.cpp and Ollama.
     {"keep_alive", kAny, "the model stays"},
     {"cache_prompt", kAny, "what is cached changes no answer"},
     {"id_slot", kAny, "requests share the device"},
@@ -75,7 +75,7 @@ constexpr Row kUnread[] = {
     {"chat_template_kwargs", "[{}]", "not supported"},
     {"add_generation_prompt", "[true]", "an answer is the assistant's next message"},
     {"continue_final_message", "[false]", "an answer is the assistant's next message"},
-    // vLLM's.
+    // Fields of vLLM.
     {"request_id", kAny, "X-Request-Id is the header"},
     {"priority", kAny, "a key has it"},
     {"stop_token_ids", "[[]]", "stop takes texts"},

@@ -1,6 +1,6 @@
 // The fields of a completion or a chat that clients of OpenAI, llama.cpp and vLLM send and no route
-// reads: one table of what each is, for both programs. One that changes no answer is ignored; one
-// that would change it is refused by name, but where its value asks for what happens anyway.
+// reads: one table for both programs. A field that changes no answer is ignored; one that would is
+// refused by name, unless its value asks for the default.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,9 @@
 
 namespace split::serve {
 
-// Looks at the fields that nobody asked for, in place of finish(). Null is nothing. A field that is
-// not in the table is refused where it is not null. The first time that this process ignores a
-// field that has a value, one line of log names it: clients send it with each request. Throws
-// Error(kInput).
+// Checks the fields that were not read, in place of finish(). Ignores null. Refuses an unknown
+// field unless it is null. The first time that this process ignores a field with a value, it logs a
+// line: clients send it with each request. Throws Error(kInput).
 void finish_tolerant(const wire::Fields& fields);
 
 }  // namespace split::serve

@@ -1,8 +1,8 @@
 // Attention of some rows of one head over the pages of their sequence, in floats or halves. For
 // kernels.cpp only, which is compiled once for each instruction set.
 //
-// A key or value is widened once for all rows. Each score is 16 chains and a tree; a split's result
-// is one chain over its keys; splits are merged in order: the same for any number of rows.
+// Widens a key or value once for all rows. Each score is 16 chains and a tree; a split's result is
+// one chain over its keys; splits are merged in order: equal for any number of rows.
 #pragma once
 
 #include "device/cpu/kernels/fold16.h"
@@ -13,7 +13,7 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-constexpr size_t kRowsOfValues = 4;  // whose sums the registers hold
+constexpr size_t kRowsOfValues = 4;  // rows with sums in registers
 
 // The scores of one query and sixteen keys.
 template <DType dtype>
@@ -79,11 +79,11 @@ inline void add_bias(const AttendTask& task, size_t first, const SeenSplit& seen
   });
 }
 
-// The result of one row: of a split, or of those so far, scaled to the largest score.
+// The result of one row: a split's, or all splits' so far, scaled to the largest score.
 struct Merged {
   float largest, sum;
 };
-// Scores [begin, end), whole Vecs of a split: cap * tanh(scale * score / cap).
+// Caps the scores [begin, end), whole Vecs of a split: cap * tanh(scale * score / cap).
 inline void cap_scores(float* scores, size_t begin, size_t end, float scale, float cap) {
   float small[kSplitKeys], bounded[kSplitKeys];
   const float factor = scale / cap;
@@ -92,10 +92,10 @@ inline void cap_scores(float* scores, size_t begin, size_t end, float scale, flo
   for (size_t key = begin; key < end; ++key) scores[key] = bounded[key] * cap;
 }
 
-// The weights of the scores of a split that a row sees. Writes whole Vecs.
+// Makes the weights of the scores of a split that a row sees. Writes whole Vecs.
 inline void weigh(float* scores, float* weights, const SeenKeys& seen, float cap, Merged& split) {
   const size_t count = seen.to - seen.from;
-  // Keys that are not seen are not summed.
+  // Unseen keys are not summed.
   const size_t begin = seen.from / kKeysAtOnce * kKeysAtOnce;
   const size_t end = (seen.to + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
   if (cap > 0) cap_scores(scores, begin, end, 1.0f, cap);
@@ -133,8 +133,8 @@ struct Lanes {
   float *keys, *q, *part, *total, *scores, *weights;
 };
 
-// Calls each(key, count, head, keys or values of these) for those of a split that are seen, and
-// asks for what comes next; behind the last for what is read `then`.
+// Calls each(key, count, head, keys or values) for the seen ones of a split, and prefetches the
+// next; behind the last, `then`.
 template <DType dtype>
 [[gnu::always_inline]] inline void each_page(const AttendTask& task, size_t first,
                                              const SeenSplit& seen, size_t head_bytes,
@@ -184,8 +184,8 @@ template <DType dtype>
   }
 }
 
-// Joins a split to those before it, of the lanes that see it. `out` has its sums: `total` where it
-// is the first of all lanes.
+// Joins a split to those before it, for the lanes that see it. `out` has its sums, or `total` if it
+// is the first split of all lanes.
 [[gnu::always_inline]] inline void join_split(const Lanes& lanes, const SeenSplit& seen,
                                               const Merged* split, const float* out,
                                               Merged* merged) {
@@ -202,8 +202,8 @@ template <DType dtype>
   }
 }
 
-// Heads by rows by their groups at most kAttendRows; a page's heads one after another: it is read
-// as it lies. Known: the head size, or 0.
+// Heads by rows by their groups at most kAttendRows; a page's heads one after another, in its
+// order. Known: the head size, or 0.
 template <DType dtype, size_t Known>
 void attend_typed(const AttendTask& task) {
   const size_t head_size = Known > 0 ? Known : task.head_size;
@@ -217,7 +217,7 @@ void attend_typed(const AttendTask& task) {
   });
   const size_t end = task.seen[task.rows - 1].end;
   const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
-  // One row reads floats where they lie.
+  // One row reads floats in place.
   const bool alone = rows == 1 && head_size == padded;
   size_t first = task.seen[0].first / kSplitKeys * kSplitKeys;
   for (; first < end; first += kSplitKeys) {
@@ -268,7 +268,7 @@ void attend_typed(const AttendTask& task) {
 
 template <DType dtype>
 void attend_of(const AttendTask& task) {
-  // 64: the most usual size.
+  // 64 is the most usual size.
   task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
 }
 

@@ -1,5 +1,5 @@
-// The two products of attention over the pages of a split by the tiles of AMX, with the bits that
-// attention_bf16_matmul.h has by fused multiply-adds. For kernels.cpp only.
+// The two products of attention over the pages of a split by the tiles of AMX, with the bits of
+// attention_bf16_matmul.h's fused multiply-adds. For kernels.cpp only.
 #pragma once
 
 #include "device/cpu/kernels/attention_bf16_matmul.h"
@@ -116,7 +116,7 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
   }
 };
 
-// A step of all pages at a time: its numbers become pairs of bf16 first.
+// Takes a step of all pages at a time: its numbers become pairs of bf16 first.
 template <>
 struct ByTiles<DType::kQ8_0> : TilesOfPages {
   static constexpr DType kType = DType::kQ8_0;

@@ -1,6 +1,6 @@
-// The two products of attention over the pages of a split, whose keys and values lie as these read
-// them (kernels.h), by fused multiply-adds or by pairs. For kernels.cpp only, which is compiled
-// once for each instruction set.
+// The two products of attention over the pages of a split, whose keys and values lie in their order
+// (kernels.h), by fused multiply-adds or by pairs. For kernels.cpp only, which is compiled once for
+// each instruction set.
 #pragma once
 
 #include <type_traits>
@@ -15,13 +15,13 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// The memory that a split's two products read. The bytes of the first of some heads, which lie side
-// by side.
+// The memory that a split's two products read: the first bytes of some heads, which lie side by
+// side.
 struct SplitPages {
   const std::byte* keys[kPagesOfSplit];
   const std::byte* values[kPagesOfSplit];
-  size_t from, to;    // of the split's keys, those that some row sees
-  size_t begin, end;  // the pages that hold them
+  size_t from, to;    // the split's keys that some row sees
+  size_t begin, end;  // the pages of these keys
   size_t heads;
   size_t head_size;
   size_t head_bytes;
@@ -50,8 +50,8 @@ inline const std::byte* some_values(const std::byte* values, size_t from, size_t
   return out;
 }
 
-// A page's weights of a row times the values' scales of a step; zeros where nothing is seen,
-// whatever lies there.
+// A page's weights of a row times the values' scales of a step; zeros for unseen tokens, whatever
+// lies there.
 #if defined(__AVX512F__)
 inline Vec scaled(Vec weights, Vec scales) {
   const __mmask16 seen = _mm512_cmp_ps_mask(weights.v, zero().v, _CMP_NEQ_UQ);
@@ -67,8 +67,7 @@ inline Vec scaled(Vec weights, Vec scales) {
 #endif
 
 // The type that queries and weights are rounded to, how many rows are multiplied together, and how:
-// y [Rows, 16] += x [Rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
-// are.
+// y [Rows, 16] += x [Rows, 2 Pairs] times numbers [2 Pairs, 16], and times any scales.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 using Rounded = uint16_t;
 constexpr size_t kPageRows = 16;
@@ -90,7 +89,7 @@ inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* nu
 #else
 using Rounded = float;
 #if defined(__AVX512F__)
-constexpr size_t kPageRows = 8;  // of two chains, in 32 registers
+constexpr size_t kPageRows = 8;  // two chains each, in 32 registers
 #else
 constexpr size_t kPageRows = 2;
 #endif
@@ -116,21 +115,21 @@ void add_pairs(const Rounded* x, size_t x_stride, const std::byte* numbers, cons
   }
 }
 
-// Weights of a block of keys of a lane, as they are.
+// Puts a lane's weights of a block of keys, unchanged.
 inline void put_floats(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
   float* const at = reinterpret_cast<float*>(to) + lane * kSplitKeys + key;
   store(at, weights[0]);
   store(at + 16, weights[1]);
 }
 
-// The two products of a split: scores [heads, rows, kSplitKeys] of q [heads, rows, head_size],
-// which round() made, and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys], which
-// put_weights() made of blocks of keys.
+// The two products of a split: scores [heads, rows, kSplitKeys] of q [heads, rows, head_size], made
+// by round(), and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys], made by
+// put_weights() from blocks of keys.
 template <DType dtype>
 struct ByRows {
   static constexpr DType kType = dtype;
   static constexpr size_t kStep = page_step_bytes(dtype), kScales = page_scales(dtype);
-  // Weights are as put_weights() leaves them: times scales, weights are not rounded yet.
+  // put_weights()'s output: with scales, weights are not rounded yet.
   using Weight = std::conditional_t<(kScales > 0), float, Rounded>;
 
   explicit ByRows(size_t /*rows*/) {}

@@ -15,8 +15,8 @@
 namespace split {
 namespace {
 
-// A set that differs from another in its products of int8 rows. Unused where the build has the
-// scalar set alone, as the fuzz targets' has.
+// A set that differs from another in its products of int8 rows. Unused if the build has only the
+// scalar set, like the fuzz targets' build.
 [[maybe_unused]] CpuKernels with_int8(CpuKernels set, const char* name,
                                       const CpuKernels::Steps& int8) {
   set.name = name;
@@ -40,15 +40,15 @@ bool dots_of_bytes() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
 }
 
-// Whether the processor has bf16 tiles, with what all such have beside them, and the kernel lets
-// this process have their registers.
+// Whether the processor has bf16 tiles, with the features that come with them, and the kernel lets
+// this process use their registers.
 bool tiles_granted() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kBf16Tiles = 1u << 22, kHalves = 1u << 23, kTiles = 1u << 24, kBytes = 1u << 1;
   constexpr unsigned kAll = kBf16Tiles | kHalves | kTiles;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   if ((d & kAll) != kAll || (c & kBytes) == 0) return false;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl's
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
@@ -56,7 +56,7 @@ bool tiles_granted() {
 }  // namespace
 
 const CpuKernels& choose_kernels(std::string_view limit) {
-  // Each allows those before it.
+  // Each limit allows the sets before it.
   constexpr std::string_view kLimits[] = {"scalar",     "avx2", "avxvnni", "avx512",  "vnni",
                                           "avx512bf16", "amx",  "neon",    "dotprod", ""};
   const auto rank = [&](std::string_view set) {

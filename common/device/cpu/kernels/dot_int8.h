@@ -1,4 +1,4 @@
-// Sixteen int32, each the sum of products of int8, four at a time, as vec.h has the floats. For
+// Sixteen int32, each the sum of products of int8, four at a time, like vec.h's floats. For
 // kernels.cpp and rounded.cpp only.
 #pragma once
 
@@ -13,11 +13,11 @@
 namespace split::SPLIT_ISA {
 
 // For sixteen columns: Ints are their sums, Fours four numbers of each, plus kOffset<dtype>.
-// add_fours() adds up these times four numbers of a row, which it has read as one word: products,
-// of kFoursTogether<dtype> at most, before add_products() adds them to a sum.
+// add_fours() adds these times four numbers of a row, read as one word: products,
+// kFoursTogether<dtype> at most, before add_products() adds them to a sum.
 template <DType dtype>
 constexpr bool kNibbles = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
-// The excess of numbers, as packed, over their values: they have a sign in Q8_0 alone.
+// The excess of packed numbers over their values: only Q8_0's have a sign.
 template <DType dtype>
 constexpr int32_t kPackedOffset = dtype == DType::kQ4_0   ? 8
                                   : dtype == DType::kQ6_K ? 32
@@ -64,7 +64,7 @@ struct Ints {
 struct Fours {
   Reg v[kRegs];
 };
-// x[0] first + x[1] second, in all.
+// x[0] first + x[1] second, for all lanes.
 inline Ints all_of_pair(const int16_t (&x)[2], int32_t first, int32_t second) {
   int32_t pair = 0;
   __builtin_memcpy(&pair, x, sizeof pair);
@@ -76,7 +76,7 @@ inline Ints add(Ints x, Ints y) {
   for (size_t i = 0; i < kRegs; ++i) x.v[i] = add_ints(x.v[i], y.v[i]);
   return x;
 }
-// Keeps them in their registers, as hold() of vec.h.
+// Keeps them in their registers, like hold() of vec.h.
 inline void hold(Ints& x) {
   for (Reg& v : x.v) asm("" : "+v"(v));
 }
@@ -110,8 +110,8 @@ inline Ints add_fours(Ints products, Fours w, int32_t x) {
 #else
 template <DType dtype>
 constexpr int32_t kOffset = kPackedOffset<dtype>;
-// Two products of bytes at a time become 16 bits: of Q8_0 2 * 128 * 127 at most, of Q6_K
-// 2 * 63 * 127, of nibbles 2 * 15 * 127.
+// Two products of bytes at a time become 16 bits: Q8_0's 2 * 128 * 127 at most, Q6_K's 2 * 63 *
+// 127, nibbles' 2 * 15 * 127.
 template <DType dtype>
 constexpr size_t kFoursTogether = kNibbles<dtype>         ? 8
                                   : dtype == DType::kQ6_K ? 2

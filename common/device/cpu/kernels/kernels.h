@@ -1,7 +1,7 @@
-// The CPU's inner loops, compiled once for each instruction set (kernels.cpp; rounded.cpp where a
-// set differs from another in these alone) and chosen at run time. Every set sums in the same order
-// with the same fused multiply-adds, so that all of them give the same bits (but for the products
-// in bf16 of one set: StepTask).
+// The CPU's inner loops, compiled once for each instruction set (kernels.cpp; rounded.cpp if a set
+// differs from another in these alone) and chosen at run time. Every set sums in one order with
+// fused multiply-adds, so that all of them give the same bits (but for the products in bf16 of one
+// set: StepTask).
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
 // 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
@@ -18,7 +18,7 @@
 namespace split {
 
 // y [rows, columns] = x [rows, K] times columns [first, first + columns) of a matrix. matmul()
-// reads a packed one (below), matmul_transposed() one as it lies.
+// reads a packed one (below), matmul_transposed() one in place.
 struct MatmulTask {
   const float* x = nullptr;  // [rows, inner], dense
   size_t rows = 0;
@@ -26,7 +26,7 @@ struct MatmulTask {
   DType dtype = DType::kF32;     // F32, F16 or BF16
   size_t inner = 0;              // K
   size_t width = 0;              // M: all columns of the matrix
-  size_t first = 0;              // of a panel
+  size_t first = 0;              // a panel's first column
   size_t columns = 0;            // at most kTaskColumns
   float* y = nullptr;            // its rows have room for whole panels
   size_t y_stride = 0;           // floats from one row to the next
@@ -37,58 +37,57 @@ inline constexpr size_t kPanelDepth = 256;   // K of a widened panel: 48 KiB, a 
 inline constexpr size_t kPanelFloats = kPanelColumns * kPanelDepth;
 inline constexpr size_t kTaskColumns = 2 * kPanelColumns;
 
-// A matrix [K, M] in the order in which matmul() reads it: panels of kPanelColumns columns, one
-// after another, each [K, columns of the panel] and dense; the last may be narrower. Same type,
-// same size. One call does rows [first, last) of K.
+// Packs a matrix [K, M] in matmul()'s order: panels of kPanelColumns columns, one after another,
+// each [K, columns of the panel] and dense; the last may be narrower. Type and size stay. One call
+// does rows [first, last) of K.
 void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
                  size_t last, std::byte* packed);
 
-// A product of rows rounded to bf16 (to nearest even) by a matrix in BF16, Q8_0 or Q4_0,
-// which is packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums
-// two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
-// computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
-// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86; in rows of a
-// product by blocks what is below 2^-60 counts as zero, and from 2^48 on as infinite. The set
-// "avx512bf16" has an order of its own, which VDPBF16PS computes in half the time: one chain over
-// all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero, of rows
-// without those bounds. What pays for bits of its own, on Zen 4 (commit 5e37fd9): a prompt in bf16
-// 873 -> 1,761 tokens/s, 32 sequences 575 -> 1,038. On a Xeon with AMX it is slower than "vnni",
-// and never chosen.
+// A product of rows rounded to bf16 (to nearest even) by a matrix in BF16, Q8_0 or Q4_0, which is
+// packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums two
+// chains from zero, over its even and its odd k, and adds the two, like TDPBF16PS of AMX. For BF16
+// the result is the chain of these sums; for blocks a chain of fused multiply-adds: each sum times
+// its block's scale. Denormals count as zeros on x86; in rows of a product by blocks, values below
+// 2^-60 count as zero, and from 2^48 on as infinite. The set "avx512bf16" has an order of its own,
+// which VDPBF16PS computes in half the time: one chain over all pairs, the odd k of each first; for
+// blocks a step's sum is such a chain, from zero, of rows without those bounds. Its own bits pay on
+// Zen 4 (commit 5e37fd9): a prompt in bf16 873 -> 1,761 tokens/s, 32 sequences 575 -> 1,038. On a
+// Xeon with AMX it is slower than "vnni", and never chosen.
 //
-// Or of rows rounded to blocks of int8 (RowStep), of a matrix in blocks or super-blocks. A step
-// sums whole numbers, exactly; the result is a chain of fused multiply-adds: each sum times the
-// product of the matrix's and the row's scale. Of Q6_K a sum is s times that of each half, which a
-// float holds exactly; of Q4_K a second multiply-add takes dmin m times the sum of the row's
-// numbers away.
+// Or a product of rows rounded to blocks of int8 (RowStep), by a matrix in blocks or super-blocks.
+// A step sums whole numbers, exactly; the result is a chain of fused multiply-adds: each sum times
+// the product of the matrix's and the row's scale. For Q6_K a sum is s times that of each half,
+// which a float holds exactly; for Q4_K a second multiply-add subtracts dmin m times the sum of the
+// row's numbers.
 enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
-  const std::byte* x = nullptr;  // as RoundedKernels::Steps::round made it
+  const std::byte* x = nullptr;  // from RoundedKernels::Steps::round
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
   DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0; for rows in int8 Q4_K or Q6_K too
-  bool cached = false;           // it was just written: nothing of it need be fetched ahead
+  bool cached = false;           // just written: no prefetch needed
   size_t inner = 0;              // K
-  size_t first = 0;              // of a strip
+  size_t first = 0;              // a strip's first column
   size_t columns = 0;            // at most kTaskColumns
   float* y = nullptr;            // its rows have room for whole strips
   size_t y_stride = 0;           // floats from one row to the next
   std::byte* scratch = nullptr;  // kStepScratch bytes, on a cache line
 };
-// Some columns of one row, made ready for the product. The first column is a multiple of kBlock,
-// and so is the count, unless it reaches the row's end; the rest is padded with zeros.
+// Rounds some columns of one row for the product. The first column is a multiple of kBlock, and so
+// is the count, unless it reaches the row's end; the rest is padded with zeros.
 struct RoundTask {
   const float* from = nullptr;  // column `first`
   size_t inner = 0;             // K
   size_t row = 0;
   size_t first = 0;
   size_t count = 0;
-  std::byte* x = nullptr;  // of all rows, which begin at rounded_bytes()
+  std::byte* x = nullptr;  // all rows, which begin at rounded_bytes()
 };
 inline constexpr size_t kStripColumns = 32;
 inline constexpr size_t kStepScratch = 32 << 10;
 constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
-// Bytes of one step of a strip, and of the scales before its numbers: of Q4_K halves d and dmin,
-// bytes s and m [kStripColumns] each; of Q6_K halves d and twice signed bytes s.
+// Bytes of the scales before the numbers in a strip's step, and of the whole step: Q4_K has halves
+// d and dmin, bytes s and m [kStripColumns] each; Q6_K halves d and twice signed bytes s.
 constexpr size_t step_scales(DType dtype) {
   return dtype == DType::kBF16   ? 0
          : dtype == DType::kQ4_K ? kStripColumns * 6
@@ -106,42 +105,42 @@ inline constexpr size_t kStepSums = 2;
 struct RowStep {
   int8_t numbers[kBlock];
   float scale;
-  int16_t sums[kStepSums];  // of the numbers' halves
+  int16_t sums[kStepSums];  // sums of the numbers' halves
 };
 // Bytes before row `rows`, a multiple of 16, of rows rounded, `step` bytes each step.
 constexpr size_t rounded_bytes(size_t rows, size_t inner, size_t step) {
   return rows * steps_of(inner) * step;
 }
-inline constexpr size_t kMostRounded = kBlock * sizeof(float);  // of a step
+inline constexpr size_t kMostRounded = kBlock * sizeof(float);  // bytes of a step
 constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / kStripColumns; }
 
-// Strip `strip` of a matrix of `width` columns: one step after another, each the scales
+// Packs strip `strip` of a matrix of `width` columns: one step after another, each the scales
 // [kStripColumns] and then, for each sixteen columns,
 //   BF16  [kBlock / 2][16] pairs: k = 2 p, then 2 p + 1
 //   Q8_0  [kBlock][16] bytes
 //   Q4_0  [kBlock / 8][16] words; word g has k = 8 g + 2 p at bit 4 p, 8 g + 2 p + 1 at 16 + 4 p
-// and for rows in int8, fours of k together,
+// for rows in int8, fours of k together,
 //   Q8_0  [kBlock / 4][16][4] bytes; of Q6_K 32 more than a number is
 //   Q4_0  [kBlock / 8][16][4] bytes; those of group g have k = 8 g + i below, 8 g + 4 + i above
-// Super-blocks have their numbers as these two.
-// The last strip is filled up with zeros. A matrix in blocks has the columns as its rows, one in
-// BF16 does where it is `transposed`.
+// Super-blocks have their numbers like these two.
+// The last strip is filled up with zeros. A matrix in blocks has the columns as its rows, and so
+// has one in BF16 if `transposed`.
 void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transposed, size_t inner,
                 size_t width, size_t strip, std::byte* packed);
 
-// Keys and values in BF16 lie as a tile reads them: a page of keys is [channels / 2] rows of
-// sixteen pairs, one a token: channels 2 p and 2 p + 1. A page of values is, for each sixteen
-// channels, [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. In Q8_0
-// each step of channels has the scales of its sixteen tokens and then bytes, of keys [kBlock][16]
-// tokens, of values for each sixteen channels [kPageTokens][16]. A head has whole steps of channels
-// and takes the same bytes of both. Of other types a page is [heads, kPageTokens, head_size].
+// Keys and values in BF16 lie in a tile's order: a page of keys is [channels / 2] rows of sixteen
+// pairs, one a token: channels 2 p and 2 p + 1. A page of values is, for each sixteen channels,
+// [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. In Q8_0 each step
+// of channels has the scales of its sixteen tokens and then bytes, keys' [kBlock][16] tokens,
+// values' for each sixteen channels [kPageTokens][16]. A head has whole steps of channels and takes
+// as many bytes of both. Of other types a page is [heads, kPageTokens, head_size].
 //
 // Keys, or values, of some rows of one page: whole heads, or whole steps where steps lie together.
 struct StoreKvTask {
   const float* from = nullptr;  // [rows, channels], `stride` floats apart
   size_t stride = 0;
   size_t rows = 0;
-  size_t slot = 0;  // of the first row: 0 .. kPageTokens - 1
+  size_t slot = 0;  // the first row's: 0 .. kPageTokens - 1
   size_t channels = 0;
   size_t head_size = 0;
   DType dtype = DType::kF32;
@@ -149,12 +148,11 @@ struct StoreKvTask {
   std::byte* page = nullptr;  // from the first of the channels on
 };
 
-// Some rows of some heads of one sequence: row r sees the keys [first, end) of seen[r], in splits
-// that begin at multiples of kSplitKeys. No row's range begins or ends before that of the row
-// before it. Over keys and values in BF16 or Q8_0 queries and weights are rounded to bf16 too, and
-// summed as StepTask has it: scores in steps of 32 channels, values in steps of a page
-// ("avx512bf16" sums a step as one of blocks). The scales of values are in the weights before they
-// are rounded.
+// Attends some rows of some heads of one sequence: row r sees the keys [first, end) of seen[r], in
+// splits that begin at multiples of kSplitKeys. Ranges begin and end in the rows' order. Over keys
+// and values in BF16 or Q8_0, queries and weights are rounded to bf16 too, and summed like
+// StepTask: scores in steps of 32 channels, values in steps of a page ("avx512bf16" sums a step
+// like one of blocks). The scales of values are in the weights before they are rounded.
 struct AttendTask {
   const float* q = nullptr;  // [rows, heads, group, head_size], q_stride floats from row to row
   size_t q_stride = 0;
@@ -163,16 +161,16 @@ struct AttendTask {
   const std::byte* keys = nullptr;  // all pages
   const std::byte* values = nullptr;
   DType dtype = DType::kF32;        // F32, F16, BF16 or Q8_0
-  const uint32_t* pages = nullptr;  // of the sequence
-  size_t kv_width = 0;              // of a key, over all heads
-  size_t heads = 1;                 // of keys and values,
-  size_t group = 1;                 // and as many queries of a row share each
-  size_t head_offset = 0;           // of the first: h * head_size
+  const uint32_t* pages = nullptr;  // the sequence's
+  size_t kv_width = 0;              // channels of a key, over all heads
+  size_t heads = 1;                 // heads of keys and values,
+  size_t group = 1;                 // each shared by as many queries of a row
+  size_t head_offset = 0;           // the first head's: h * head_size
   size_t head_size = 0;
   float scale = 0;
-  float cap = 0;  // scores, scaled, become cap * tanh(score / cap); 0: they stay
-  // Added to the scores of a head of queries: that of row r and key k is bias[k - r], the next
-  // head's bias_stride floats on. Or null. Vectors of sixteen keys are read whole.
+  float cap = 0;  // scaled scores become cap * tanh(score / cap); 0: unchanged
+  // Bias of a head of queries, added to scores: row r and key k have bias[k - r], the next head's
+  // is bias_stride floats on. Null: none. Vectors of sixteen keys are read whole.
   const float* bias = nullptr;
   size_t bias_stride = 0;
   float* out = nullptr;  // [rows, heads, group, head_size], out_stride floats from row to row
@@ -181,7 +179,7 @@ struct AttendTask {
 };
 inline constexpr size_t kAttendRows = 16;
 constexpr size_t attend_rows(size_t group) { return group < kAttendRows ? kAttendRows / group : 1; }
-constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }  // of floats, halves
+constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }  // floats, halves
 // Bytes of `n` channels of a key or value, whole blocks of them.
 constexpr size_t kv_bytes(DType dtype, size_t n) {
   return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * size_of(dtype);
@@ -191,7 +189,7 @@ constexpr size_t attend_scratch(size_t head_size) {
   return (kPageTokens + 3 * kAttendRows) * padded + 2 * kAttendRows * kSplitKeys;
 }
 
-// One row's heads, each normed where there is a weight, then turned by the tables' row: y may be x.
+// Turns one row's heads by the tables' row, each normed first if there is a weight: y may be x.
 struct RotateTask {
   const float* x = nullptr;  // [heads, head_size]
   float* y = nullptr;
@@ -201,34 +199,34 @@ struct RotateTask {
   size_t head_size = 0;
   const float* weight = nullptr;  // [head_size], or null
   float eps = 0;
-  float plus = 0;            // to each weight
+  float plus = 0;            // added to each weight
   float* scratch = nullptr;  // [head_size]
 };
 
-// The kernels of rows that are rounded, and of keys and values: what an instruction set with dot
-// products of bf16 or of bytes has of its own.
+// The kernels of rounded rows, and of keys and values: an instruction set with dot products of bf16
+// or of bytes has its own.
 struct RoundedKernels {
-  // Rows rounded where the product looks for them; and the product.
+  // Rounds rows into the product's order; and the product.
   struct Steps {
     void (*round)(const RoundTask& task);
     void (*matmul)(const StepTask& task);
     size_t step;  // bytes of a rounded step of a row
-    size_t part;  // steps of K that it takes all rows and columns through at a time; 0: all
+    size_t part;  // steps of K for all rows and columns at a time; 0: all
   };
-  // By fused multiply-adds; and by tiles, with the same bits, or by pairs, from some rows on (0:
-  // never).
+  // `few`: by fused multiply-adds; `many`, from many_from rows on (0: never): by tiles, with equal
+  // bits, or by pairs.
   struct ByRows {
     Steps few, many;
     size_t many_from;
   };
-  ByRows bf16, blocks;  // of Rounding::kBF16, by what the matrix is
-  Steps int8;           // of Rounding::kInt8
+  ByRows bf16, blocks;  // Rounding::kBF16, by the matrix's type
+  Steps int8;           // Rounding::kInt8
   const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
     if (rounding == Rounding::kInt8) return int8;
     const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
     return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
-  // A strip in blocks as one of BF16: each number times its scale, rounded to nearest even. Dearer
+  // Turns a strip in blocks into BF16: each number times its scale, rounded to nearest even. Dearer
   // for a weight than a product in blocks, cheaper for a row. `packing`: the rows it is packed for.
   void (*dequantise)(const std::byte* strip, DType dtype, Rounding packing, size_t steps,
                      std::byte* to);
@@ -244,10 +242,10 @@ struct CpuKernels : RoundedKernels {
   using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
   // y [rows] of rows of n numbers, `stride` apart.
   using Reduce = void (*)(const float* x, size_t stride, size_t rows, size_t n, float* y);
-  // Null where the op is of another kind.
+  // Null for ops of another kind.
   ByOp<Unary> unary;
   ByOp<Binary> binary;
-  ByOp<BinaryBy> binary_by;  // the same by one number
+  ByOp<BinaryBy> binary_by;  // by one number
   ByOp<Reduce> reduce;
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
@@ -257,7 +255,7 @@ struct CpuKernels : RoundedKernels {
   }
   void (*attend_floats)(const AttendTask& task);
   void (*rotate)(const RotateTask& task);
-  int (*relative_bucket)(int places);  // as ops.def has it
+  int (*relative_bucket)(int places);  // as in ops.def
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);
@@ -266,10 +264,10 @@ struct CpuKernels : RoundedKernels {
 extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
-extern const RoundedKernels::Steps kInt8AvxVnni;  // with what kKernelsAvx2 has
+extern const RoundedKernels::Steps kInt8AvxVnni;  // joins kKernelsAvx2
 extern const CpuKernels kKernelsAvx512;
-extern const RoundedKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
-// With what kKernelsAvx512 has.
+extern const RoundedKernels::Steps kInt8Vnni;  // joins kKernelsAvx512
+// Joins kKernelsAvx512.
 extern const RoundedKernels kRoundedAvx512bf16;
 extern const RoundedKernels kRoundedAmx;
 #endif
@@ -278,7 +276,7 @@ extern const CpuKernels kKernelsWasm;  // with relaxed-simd or without, as the p
 #endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
-extern const RoundedKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has
+extern const RoundedKernels::Steps kInt8Dotprod;  // joins kKernelsNeon
 #endif
 
 // The best set that this processor has and `limit` allows: "scalar", "avx2", "avxvnni", "avx512",

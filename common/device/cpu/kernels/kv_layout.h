@@ -1,6 +1,6 @@
-// Keys and values in BF16 or Q8_0 as their pages hold them, which is as the products of
-// attention_bf16_matmul.h read them (kernels.h). For kernels.cpp only, which is compiled once for
-// each instruction set.
+// Keys and values in BF16 or Q8_0 in their pages, in the order of the products of
+// attention_bf16_matmul.h (kernels.h). For kernels.cpp only, which is compiled once for each
+// instruction set.
 #pragma once
 
 #include "device/cpu/kernels/attention.h"
@@ -21,7 +21,7 @@ constexpr size_t page_scales(DType dtype) {
   return dtype == DType::kQ8_0 ? kPageTokens * sizeof(uint16_t) : 0;
 }
 
-// One row of values as halves of pairs: every second of them.
+// Stores one row of values as halves of pairs: every second of them.
 inline void store_kv_half(const float* v, size_t channels, size_t slot, std::byte* page) {
   std::byte* to = page + slot / 2 * 64 + slot % 2 * sizeof(uint16_t);
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
@@ -31,7 +31,7 @@ inline void store_kv_half(const float* v, size_t channels, size_t slot, std::byt
     }
   }
 }
-// Two rows, of which the first has an even slot.
+// Stores two rows, of which the first has an even slot.
 inline void store_kv_pair(const float* v, size_t stride, size_t channels, size_t slot,
                           std::byte* page) {
   std::byte* to = page + slot / 2 * 64;
@@ -47,7 +47,7 @@ inline void store_kv_pair(const float* v, size_t stride, size_t channels, size_t
 #endif
   }
 }
-// One row of keys as a column of pairs.
+// Stores one row of keys as a column of pairs.
 inline void store_kv_column(const float* k, size_t channels, std::byte* to) {
   for (size_t c = 0; c < channels; c += kBlock) {
     uint32_t words[kPairs];
@@ -58,7 +58,7 @@ inline void store_kv_column(const float* k, size_t channels, std::byte* to) {
   }
 }
 
-// Sixteen rows of keys, a whole page of them: its columns side by side.
+// Stores sixteen rows of keys, a whole page: its columns side by side.
 inline void store_kv_columns(const float* k, size_t stride, size_t channels, std::byte* to) {
   using Line = uint32_t __attribute__((vector_size(64)));
   for (size_t c = 0; c < channels; c += kBlock, to += kPairs * 64) {

@@ -1,7 +1,7 @@
 // The products of matmul_bf16_fma.h by the tiles of AMX, bit for bit. For kernels.cpp only.
 //
 // Eight tiles of 16 rows of 64 bytes: 0 to 3 are the sums of two by two blocks of 16 rows and 16
-// columns, 4 and 5 the two blocks of rows, 6 and 7 those of columns.
+// columns, 4 and 5 the two blocks of rows, 6 and 7 the blocks of columns.
 #pragma once
 
 #include "device/cpu/kernels/rounding.h"
@@ -14,7 +14,7 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// The shapes of this thread's tiles: those of rows are as high as the rows are many.
+// The shapes of this thread's tiles: tiles of rows are as high as the number of rows.
 class TileShapes {
  public:
   TileShapes() = default;
@@ -45,15 +45,15 @@ struct TileBlock {
   size_t steps;
   float* y;
   size_t y_stride;               // floats
-  bool first;                    // y is not there yet
-  const std::byte* x_then = {};  // of many rows in BF16: those after these
+  bool first;                    // y is not set yet
+  const std::byte* x_then = {};  // the rows after these, for many rows in BF16
 };
 
 inline void fetch_tile(const std::byte* tile) {
   for (size_t line = 0; line < kTileBytes; line += 64) __builtin_prefetch(tile + line);
 }
 
-// y += x w of up to 32 rows, whole chains in the tiles. Of many rows those of the next steps come
+// y += x w of up to 32 rows, whole chains in the tiles. With many rows, the next steps' rows come
 // to L1 meanwhile.
 template <bool two, bool many>
 inline void chain_tiles(const TileBlock& b) {
@@ -88,8 +88,8 @@ inline void chain_tiles(const TileBlock& b) {
   if constexpr (two) tile_store<2>(lower, stride), tile_store<3>(lower + 16, stride);
 }
 
-// Steps of K that many rows take through all strips before the next ones: of 512 rows those are
-// 768 KiB, which stay in L2.
+// Steps of K that many rows take through all strips before the next ones: 768 KiB of 512 rows,
+// which stay in L2.
 constexpr size_t kPartSteps = 24;
 
 // Strips in BF16: kAtOnce steps of one, 16 KiB, which stay in L1, by all rows, then the next ones.
@@ -113,7 +113,7 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   };
   for (Place at, then; at.from < steps; at = then) {
     then = after(at);
-    const bool last = then.from >= steps;  // behind a task's strips are another's
+    const bool last = then.from >= steps;  // another task's strips follow
     const std::byte* w_then = last ? weights(task.columns, 0) : weights(then.column, then.from);
     const std::byte* const x_then = task.x + (last ? 0 : then.from) * kTileBytes;
     const size_t count = end(at) - at.from < kAtOnce ? end(at) - at.from : kAtOnce;
@@ -148,16 +148,15 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   }
 }
 
-// The factor that takes the scales of rows and of numbers from a block's sums.
+// The factor that removes the scales of rows and of numbers from a block's sums.
 constexpr float unscaled(DType dtype) {
   return (dtype == DType::kQ8_0 ? __builtin_ldexpf(1.0f, kScaledDown) : 1.0f) / kRowScale;
 }
 
 // y = x w of up to 32 rows by a strip in blocks: the sums of each step times its scales. While a
 // step is multiplied the next one's numbers are expanded and the last one's sums are added, in
-// parts between the instructions of tiles: a processor does no more side by side than it looks
-// ahead, which is less than a step. Nothing is read right after it was written, for which a tile
-// would wait.
+// parts between the instructions of tiles: a processor overlaps no more than it looks ahead, which
+// is less than a step. Nothing is read right after it was written, which a tile would wait for.
 template <DType dtype, bool two>
 inline void scaled_tiles(const TileBlock& b, std::byte* scratch) {
   constexpr size_t kBytes = step_bytes(dtype), kScales = step_scales(dtype);
@@ -168,7 +167,7 @@ inline void scaled_tiles(const TileBlock& b, std::byte* scratch) {
   for (size_t r = 0; r < b.rows; ++r) {
     for (size_t v = 0; v < kVecsOfStrip; ++v) store(b.y + r * b.y_stride + 16 * v, zero());
   }
-  // Sixteen columns of the upper rows, the others, then the same of the lower ones.
+  // Sixteen columns of the upper rows, the others, then both for the lower rows.
   const auto add = [&](size_t s, size_t tile) __attribute__((always_inline)) {
     const bool upper = tile < 2;
     const size_t rows = !upper ? b.rows - kTileHeight : two ? kTileHeight : b.rows;
@@ -228,7 +227,7 @@ template <DType dtype>
 inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
   constexpr size_t kRows = 2 * kTileHeight;
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
-  // New shapes take long: of more rows all tiles are whole, and what is no row is not added.
+  // New shapes take long: with more rows all tiles are whole, and missing rows are not added.
   const size_t height = task.rows < kTileHeight ? task.rows : kTileHeight;
   shapes.set(height, height);
   for (size_t row = 0; row < task.rows; row += kRows) {

@@ -1,6 +1,5 @@
-// Products of rows that were rounded to bf16 by matrices in BF16 or in blocks: what a tile of AMX
-// computes, here by fused multiply-adds. For kernels.cpp only, which is compiled once for each
-// instruction set.
+// Products of rows rounded to bf16 by matrices in BF16 or in blocks: a tile of AMX's result, here
+// by fused multiply-adds. For kernels.cpp only, which is compiled once for each instruction set.
 #pragma once
 
 #include "device/cpu/kernels/kernels.h"
@@ -30,7 +29,7 @@ class FlushDenormals {
 #endif
 };
 
-// Units of their own add where there are such, beside those that multiply.
+// Adds by units of their own, beside those that multiply, if there are any.
 #if defined(__AVX512F__)
 inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 #elif defined(__AVX2__)
@@ -78,8 +77,8 @@ inline Pair pair_of_bf16(const std::byte* at) {
   };
   return {{even(words.a), even(words.b)}, {odd(words.a), odd(words.b)}};
 }
-// A nibble where it lies in the bits of a number's fraction, at a power of two for which its last
-// bit is one: that is taken away.
+// Puts a nibble into the bits of a number's fraction, at a power of two for which its last bit is
+// one, and subtracts that.
 inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
   const Words words = load_words(at);
   const int power = (127 + 23 - static_cast<int>(shift)) << 23;
@@ -137,8 +136,8 @@ inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
   }
 }
 
-// y [Rows, 16 Vecs] += one step, times the scales where there are. (Asked at run time, GCC would
-// put off what only one answer needs until it is known, and keep all weights on the stack.)
+// y [Rows, 16 Vecs] += one step, times any scales. (With a condition at run time, GCC would delay
+// work for one case until it is known, and keep all weights on the stack.)
 template <DType dtype, bool scaled, size_t Rows, size_t Vecs, size_t Pairs = kPairs>
 inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, size_t vec,
                      const std::byte* scales, float* y, size_t y_stride) {
@@ -168,15 +167,15 @@ inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, 
 }
 
 // Rows and Vecs whose two chains the registers hold beside the weights, and the rows up to which
-// each tile makes floats of these anew: of more, some steps are widened once.
+// each tile makes floats of these anew: for more, some steps are widened once.
 #if defined(__AVX512F__)
-constexpr size_t kStepRows = 4, kStepVecs = 2;  // of 32 registers
+constexpr size_t kStepRows = 4, kStepVecs = 2;  // 32 registers
 constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 8; }
 #elif defined(__AVX2__)
-constexpr size_t kStepRows = 2, kStepVecs = 1;  // of 8: a Vec is two of 16
+constexpr size_t kStepRows = 2, kStepVecs = 1;  // 8: a Vec is two of 16
 constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 4; }
 #elif defined(SPLIT_WASM_KERNELS)
-constexpr size_t kStepRows = 1, kStepVecs = 1;  // of 4: a Vec is four of 16
+constexpr size_t kStepRows = 1, kStepVecs = 1;  // 4: a Vec is four of 16
 constexpr size_t rows_unwidened(DType) { return 2; }
 #else
 constexpr size_t kStepRows = 2, kStepVecs = 1;
@@ -184,22 +183,21 @@ constexpr size_t rows_unwidened(DType) { return 2; }
 #endif
 static_assert(kVecsOfStrip % kStepVecs == 0);
 
-// kStepRows rows, or what is left of them, by some steps of a strip.
+// kStepRows rows, or the rest of them, by some steps of a strip.
 struct StepPart {
   const float* x;  // [steps][kStepRows][kBlock]
   const std::byte* w;
   size_t w_stride;  // bytes from a step's numbers to the next's
   const std::byte* scales;
   size_t steps;
-  // Prefetches what is multiplied next: of `groups` of rows, each asks for a part
-  // of its lines.
+  // Prefetches the next part: each of `groups` of rows asks for a part of its lines.
   const std::byte* next;
   size_t group, groups;
   float* y;
   size_t y_stride;  // floats
 };
 
-// `dtype` is the matrix's, `read` what its numbers are read as.
+// `dtype` is the matrix's type, `read` the type of the numbers read.
 template <DType dtype, DType read, size_t Rows = kStepRows>
 void add_steps(const StepPart& part, size_t rows) {
   if constexpr (Rows > 1) {
@@ -219,7 +217,7 @@ void add_steps(const StepPart& part, size_t rows) {
   }
 }
 
-// A step as pair_at<DType::kF32>() reads it.
+// Widens a step into pair_at<DType::kF32>()'s order.
 template <DType dtype>
 void widen_step(const std::byte* numbers, float* to) {
   for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {

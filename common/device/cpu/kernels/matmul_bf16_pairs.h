@@ -1,5 +1,5 @@
-// The products of matmul_bf16_fma.h where VDPBF16PS multiplies two k at a time: twice what fused
-// multiply-adds do, in an order of its own (kernels.h). For kernels.cpp only.
+// The products of matmul_bf16_fma.h by VDPBF16PS, which multiplies two k at a time: twice as fast
+// as fused multiply-adds, in an order of its own (kernels.h). For kernels.cpp only.
 #pragma once
 
 #include "device/cpu/kernels/rounding.h"
@@ -7,7 +7,7 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Pairs of a step as it is stored. A step of blocks that expand_step made pairs of is one of BF16.
+// Pairs of a step as stored. A step of blocks that expand_step turned into pairs is BF16.
 template <DType dtype>
 inline __m512bh pairs_at(const std::byte* numbers, size_t vec, size_t p) {
   if constexpr (dtype == DType::kBF16) {
@@ -43,7 +43,7 @@ inline void multiply_pairs(const std::byte* x, size_t x_stride, const std::byte*
   }
 }
 
-// Rows as round_to_tiles makes them, from some step on.
+// Rows in round_to_tiles's layout, from some step on.
 struct TiledRows {
   const std::byte* x;
   size_t stride;  // bytes from sixteen rows to the next
@@ -59,13 +59,13 @@ struct PairPart {
   const std::byte* w;
   size_t w_stride;  // bytes from a strip to the next
   size_t steps;
-  bool first;  // y is not there yet
+  bool first;  // y is not set yet
   float* y;
   size_t y_stride;  // floats
 };
 
-// y [Rows, Strips * kStripColumns] += x w of rows from `row` on, which are of one tile. A result is
-// one chain over all steps.
+// y [Rows, Strips * kStripColumns] += x w for rows from `row` on, all in one tile. A result is one
+// chain over all steps.
 template <size_t Rows, size_t Strips>
 inline void chain_pairs(const PairPart& part, size_t row) {
   constexpr size_t kVecs = Strips * kVecsOfStrip, kBytes = step_bytes(DType::kBF16);
@@ -80,7 +80,7 @@ inline void chain_pairs(const PairPart& part, size_t row) {
     }
   }
   for (size_t s = 0; s < part.steps; ++s, x += kTileBytes, w += kBytes) {
-    // Prefetches what is multiplied next. To L2: L1 has too few requests to it.
+    // Prefetches the next part. To L2: L1 has too few requests to it.
     for (size_t line = 0; row == 0 && line < Strips * kBytes; line += 64) {
       const std::byte* const next = w + part.steps * kBytes + line / kBytes * part.w_stride;
       __builtin_prefetch(next + line % kBytes, 0, 2);
@@ -94,7 +94,7 @@ inline void chain_pairs(const PairPart& part, size_t row) {
   }
 }
 
-// Rows from `row` on, as many at a time as registers hold sums of.
+// Takes rows from `row` on, as many at a time as the registers have sums for.
 template <size_t Rows, size_t Strips>
 void rows_by_pairs(const PairPart& part, size_t rows, size_t row) {
   for (; rows - row >= Rows; row += Rows) chain_pairs<Rows, Strips>(part, row);
@@ -130,12 +130,12 @@ struct BlockPart {
   const std::byte* scales;
   size_t scales_stride;
   size_t steps;
-  bool first;  // y is not there yet
+  bool first;  // y is not set yet
   float* y;
   size_t y_stride;  // floats
 };
 
-// y [Rows, kStripColumns] += x w of rows from `row` on, which are of one tile, or of fewer.
+// y [Rows, kStripColumns] += x w for rows from `row` on, all in one tile, or for fewer.
 template <DType dtype, size_t Rows>
 inline void blocks_by_pairs(const BlockPart& part, size_t rows, size_t row) {
   if constexpr (Rows > 1) {
@@ -162,7 +162,7 @@ inline void blocks_by_pairs(const BlockPart& part, size_t rows, size_t row) {
   }
 }
 
-// One strip of blocks. Of more rows than are multiplied together, numbers are expanded once.
+// One strip of blocks. For more rows than are multiplied together, numbers are expanded once.
 template <DType dtype>
 void strip_of_blocks(const StepTask& task, const std::byte* w, float* y) {
   constexpr size_t kRows = 8, kBytes = step_bytes(dtype), kPairBytes = step_bytes(DType::kBF16);
@@ -205,7 +205,7 @@ void matmul_blocks_by_pairs(const StepTask& task) {
   }
 }
 
-// x as round_to_tiles makes it.
+// x in round_to_tiles's layout.
 void matmul_pairs(const StepTask& task) {
   if (task.dtype == DType::kQ8_0) return matmul_blocks_by_pairs<DType::kQ8_0>(task);
   if (task.dtype == DType::kQ4_0) return matmul_blocks_by_pairs<DType::kQ4_0>(task);

@@ -1,4 +1,4 @@
-// The matrix products, of packed matrices and of transposed ones as they lie. For kernels.cpp only,
+// The matrix products, by packed matrices and by transposed ones in place. For kernels.cpp only,
 // which is compiled once for each instruction set; Vec (vec.h) is what differs between them.
 #pragma once
 
@@ -11,19 +11,19 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile; those
-// of dot products, which hold a Vec of each row too, and at most so many columns at once. Up to
-// some tiles of rows each tile widens weights anew.
+// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile; dot
+// products hold a Vec of each row too, and at most so many columns at once. Up to some tiles of
+// rows each tile widens weights anew.
 #if defined(__AVX512F__)
-constexpr size_t kSums = 24, kTileRows = 8;  // of 32 registers
+constexpr size_t kSums = 24, kTileRows = 8;  // 32 registers
 constexpr size_t kDotSums = 24, kDotRows = 8, kDotColumns = 4;
 constexpr size_t kTilesUnwidened = 4;
 #elif defined(__AVX2__)
-constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
+constexpr size_t kSums = 6, kTileRows = 6;  // 8: a Vec is two of 16
 constexpr size_t kDotSums = 4, kDotRows = 2, kDotColumns = 4;
 constexpr size_t kTilesUnwidened = 4;
 #elif defined(SPLIT_WASM_KERNELS)
-constexpr size_t kSums = 3, kTileRows = 2;  // of 4: a Vec is four of 16
+constexpr size_t kSums = 3, kTileRows = 2;  // 4: a Vec is four of 16
 constexpr size_t kDotSums = 2, kDotRows = 2, kDotColumns = 1;
 constexpr size_t kTilesUnwidened = 1;
 #else
@@ -43,8 +43,8 @@ struct Part {
   float* y;
   size_t y_stride;
   bool accumulate;
-  // Where there are several passes, the next part comes from memory during all of them: each k asks
-  // for `next_step` bytes of it. Where there is one (0), a part comes from memory as it is read.
+  // With several passes, the next part comes from memory during all of them: each k asks for
+  // `next_step` bytes of it. With one (0), a part comes from memory as it is read.
   const std::byte* next;
   size_t next_step;
 };
@@ -64,7 +64,7 @@ constexpr size_t passes_of(size_t rows, size_t vecs) {
   return passes;
 }
 
-// `Rows` rows of it from `row` on, one chain of k for each result.
+// `Rows` rows of a part from `row` on, one chain of k for each result.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void tile(Part& part, size_t row, size_t column) {
   const float* x = part.x + row * part.x_stride;
@@ -86,7 +86,7 @@ inline void tile(Part& part, size_t row, size_t column) {
     for (size_t line = 0; line < part.next_step; line += 64) {
       __builtin_prefetch(part.next + line, 0, 2);
     }
-    if constexpr (Rows == 1) {  // weights are not kept, where registers are few
+    if constexpr (Rows == 1) {  // few registers: weights are not kept
       const Vec factor = broadcast(x[k]);
       for (size_t v = 0; v < Vecs; ++v) {
         sums[0][v] = fma(factor, load_as<dtype>(w + v * 16 * size_of(dtype)), sums[0][v]);
@@ -124,7 +124,7 @@ void all_rows(Part& part, size_t row = 0) {
   }
 }
 
-// [depth, columns], dense, as floats, `to` columns of them: zeros behind `columns`.
+// Widens [depth, columns], dense, to floats, `to` columns of them: zeros behind `columns`.
 template <DType dtype>
 void widen_panel(const std::byte* w, size_t depth, size_t columns, float* panel, size_t to) {
   for (size_t k = 0; k < depth; ++k, w += columns * size_of(dtype), panel += to) {
@@ -183,7 +183,7 @@ void matmul_typed(const MatmulTask& task) {
   }
 }
 
-// f(0), ..., f(N - 1), each a constant: what these index can lie in registers.
+// f(0), ..., f(N - 1), each a constant: arrays indexed by these can lie in registers.
 template <size_t N, typename F>
 inline void each_of(const F& f) {
   [&]<size_t... I>(std::index_sequence<I...>) { (f(std::integral_constant<size_t, I>()), ...); }
@@ -226,8 +226,8 @@ void dot_tile(const MatmulTask& task, size_t row, size_t column) {
       [&](auto r, auto c) { task.y[(row + r) * task.y_stride + column + c] = sum(sums[r][c]); });
 }
 
-// All rows from `row` on, in tiles of Rows and then of half as many. Some tiles read a few columns
-// one after another, while L1 has these.
+// Takes all rows from `row` on, in tiles of Rows and then of half as many. Some tiles read a few
+// columns one after another, while L1 has these.
 template <DType dtype, size_t Rows = kDotRows>
 void dot_rows(const MatmulTask& task, size_t row = 0) {
   constexpr size_t kColumns = kDotSums / Rows < kDotColumns ? kDotSums / Rows : kDotColumns;

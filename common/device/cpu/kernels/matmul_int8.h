@@ -12,7 +12,7 @@ namespace {
 
 // The largest magnitude of a block; a NaN is the largest.
 inline float largest_magnitude(const float* from) {
-  int largest = 0;  // whose bits have the order of whole numbers
+  int largest = 0;  // float bits, ordered like whole numbers
   for (size_t i = 0; i < kBlock; ++i) {
     const int bits = glsl::floatBitsToInt(from[i]) & 0x7fffffff;
     largest = largest < bits ? bits : largest;
@@ -25,7 +25,7 @@ inline void round_numbers(const float* from, float scale, int8_t* numbers) {
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   for (size_t i = 0; i < kBlock; ++i) {
     const float q = glsl::min(127.0f, glsl::max(-127.0f, from[i] * inverse));  // a NaN: -127
-    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
+    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: sums with it become whole
     numbers[i] = static_cast<int8_t>(static_cast<int>(q + kWhole - kWhole));
   }
 }
@@ -46,7 +46,7 @@ inline void quantise_block(const float* from, std::byte* to) {
   __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
 }
 
-// x [rows][steps]. What is not finite makes the scale so, and with it the products.
+// x [rows][steps]. Values that are not finite spoil the scale, and with it the products.
 void round_to_int8(const RoundTask& task) {
   auto* to =
       reinterpret_cast<RowStep*>(task.x) + task.row * steps_of(task.inner) + task.first / kBlock;
@@ -68,16 +68,16 @@ void round_to_int8(const RoundTask& task) {
   }
 }
 
-// Sums that a step of a row has, each times its own scale.
+// Sums of a row's step, each times its own scale.
 template <DType dtype>
 constexpr size_t kParts = dtype == DType::kQ6_K ? kStepSums : 1;
 
-// sums = those of part `part` of one step.
+// sums = part `part` of one step.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void sum_numbers(const RowStep* x, size_t x_stride, const std::byte* numbers, size_t vec,
                         size_t part, Ints (&sums)[Rows][Vecs]) {
   constexpr size_t kLoad = kNibbles<dtype> ? 2 : 1;     // fours of 64 bytes
-  constexpr size_t kBytes = kNibbles<dtype> ? 32 : 64;  // of a four
+  constexpr size_t kBytes = kNibbles<dtype> ? 32 : 64;  // bytes of a four
   constexpr size_t kFours = kBlock / 4, kCount = kFours / kParts<dtype>;
   Ints products[Rows][Vecs];
   numbers += (vec * kFours + part * kCount) * kBytes;
@@ -111,9 +111,8 @@ inline void sum_numbers(const RowStep* x, size_t x_stride, const std::byte* numb
   }
 }
 
-// Factors of sixteen columns' sums in a strip's step, each exact in a float: d, of Q4_K d s
-// and of Q6_K d and s of both parts; and of Q4_K dmin m, which the sum of a row's numbers is
-// multiplied by.
+// Factors of sixteen columns' sums in a strip's step, each exact in a float: d; Q4_K's d s; Q6_K's
+// d, and s of both parts; and Q4_K's dmin m, which the sum of a row's numbers is multiplied by.
 template <DType dtype>
 struct Scales {
   Scales(const std::byte* step, size_t vec) : d(load_f16(step + 32 * vec)) {
@@ -144,7 +143,7 @@ inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, siz
     for (size_t part = 0; part < kParts<dtype>; ++part) {
       sum_numbers<dtype>(x, x_stride, w + step_scales(dtype), vec, part, sums[part]);
     }
-    float numbers[Rows];  // of Q4_K: what dmin m is taken away times
+    float numbers[Rows];  // Q4_K: factors of dmin m, subtracted
     for (size_t r = 0; r < Rows && dtype == DType::kQ4_K; ++r) {
       const RowStep& row = x[r * x_stride];
       numbers[r] = -row.scale * static_cast<float>(row.sums[0] + row.sums[1]);
@@ -168,14 +167,14 @@ inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, siz
 
 // Rows whose sums the registers hold beside the weights, and Vecs of so many rows.
 #if defined(__AVX512F__)
-constexpr size_t kInt8Rows = 6, kInt8Sums = 12;  // of 32 registers
+constexpr size_t kInt8Rows = 6, kInt8Sums = 12;  // 32 registers
 #elif defined(SPLIT_WASM_KERNELS)
 constexpr size_t kInt8Rows = 2, kInt8Sums = 2;
 #else
 constexpr size_t kInt8Rows = 4, kInt8Sums = 2;
 #endif
 constexpr size_t int8_vecs(size_t rows) { return 2 * rows <= kInt8Sums ? 2 : 1; }
-constexpr size_t kInt8Steps = 8;  // of many rows: 8 KiB, a part of L1
+constexpr size_t kInt8Steps = 8;  // for many rows: 8 KiB, a part of L1
 
 // All rows from `row` on, in tiles of Rows and then of fewer, by some steps.
 template <DType dtype, size_t Rows = kInt8Rows>
@@ -223,7 +222,7 @@ void matmul_int8(const StepTask& task) {
   }
 }
 
-// The numbers of a step that is packed for rows in int8, as those for rows in bf16 lie.
+// Puts the numbers of a step packed for rows in int8 into the order for rows in bf16.
 inline void put_in_order(const std::byte* fours, DType dtype, std::byte* to) {
   using Words = uint32_t __attribute__((vector_size(64)));
   using Bytes = uint8_t __attribute__((vector_size(16)));

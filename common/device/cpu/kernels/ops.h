@@ -1,5 +1,5 @@
-// The rows of the op table as loops, for the sets of kernels alone, each of which is compiled for
-// its own instruction set.
+// The rows of the op table as loops, for the sets of kernels alone, each compiled for its own
+// instruction set.
 #pragma once
 
 #include "device/cpu/kernels/glsl_shim.h"

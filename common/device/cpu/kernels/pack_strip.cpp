@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kLanes = 16;  // columns of a tile
 
-// One step of one column: its numbers, k = 0 .. kBlock - 1, where the kernels look for them.
+// Places one step of one column: its numbers, k = 0 .. kBlock - 1, in the kernels' order.
 void place_bf16(const uint16_t* q, size_t column, std::byte* numbers) {
   std::byte* const at =
       numbers + column / kLanes * kLanes * kBlock * sizeof *q + column % kLanes * 2 * sizeof *q;
@@ -87,7 +87,7 @@ void pack_blocks(const std::byte* blocks, size_t stride, size_t columns, DType d
   for (size_t c = 0; c < columns; ++c) place(first + c * stride, c, numbers);
 }
 
-// A step of a strip in super-blocks: group `s % 8` of those of its columns, `stride` bytes apart.
+// Packs a step of a strip in super-blocks: their group `s % 8`, `stride` bytes apart.
 void pack_k_step(const std::byte* w, size_t stride, size_t s, size_t columns, DType dtype,
                  bool fours, std::byte* to) {
   constexpr size_t kGroups = kSuperBlock / kBlock, kHalves = kStripColumns * sizeof(uint16_t);

@@ -1,6 +1,6 @@
-// Attention over keys and values in BF16 or Q8_0, which lie in their pages as its products read
-// them (attention_bf16_matmul.h). For kernels.cpp only, which is compiled once for each instruction
-// set.
+// Attention over keys and values in BF16 or Q8_0, which lie in their pages in the order of the
+// products (attention_bf16_matmul.h). For kernels.cpp only, which is compiled once for each
+// instruction set.
 #pragma once
 
 #include "device/cpu/kernels/attention.h"
@@ -12,7 +12,7 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// The values of the tokens [from, to) of a page in BF16.
+// Whether the values of the tokens [from, to) of a page in BF16 are finite.
 inline bool all_finite(const std::byte* values, size_t bytes, size_t from, size_t to,
                        std::byte* scratch) {
   constexpr size_t kStep = page_step_bytes(DType::kBF16);
@@ -33,12 +33,11 @@ inline bool all_finite(const std::byte* values, size_t bytes, size_t from, size_
   return found == 0;
 }
 
-// e^x for x <= 0: 2^k e^r with |r| <= ln 2 / 2, to 4e-6, far below the rounding to bf16 that
-// follows. Below -87 what e^-87 is, 1.6e-38.
+// e^x for x <= 0: 2^k e^r with |r| <= ln 2 / 2, to 4e-6, far below the later rounding to bf16.
+// Below -87 it is e^-87, 1.6e-38.
 inline Vec weights_of(Vec x) {
-  const Vec whole =
-      broadcast(12583039.0f);               // 1.5 * 2^23 + 127: of the sum the low bits are k + 127
-  const Vec c = max(broadcast(-87.0f), x);  // a NaN stays
+  const Vec whole = broadcast(12583039.0f);  // 1.5 * 2^23 + 127: the sum's low bits are k + 127
+  const Vec c = max(broadcast(-87.0f), x);   // a NaN stays
   const Vec shifted = fma(c, broadcast(1.442695041f), whole);
   const Vec r = fma(add(shifted, broadcast(-12583039.0f)), broadcast(-0.6931471806f), c);
   Vec p = fma(r, broadcast(8.333333333e-3f), broadcast(4.166666667e-2f));
@@ -49,7 +48,7 @@ inline Vec weights_of(Vec x) {
   return mul(p, low_bits_as_exponent(shifted));
 }
 
-// For each lane, a query of a head: of a split, or of those so far.
+// For each lane, a query of a head: a split's figures, or all splits' so far.
 struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };
@@ -58,14 +57,14 @@ struct MergedLanes {
 inline constexpr float kOnesBetween[48] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-// The weights of the scores of a split that each lane sees, zeros for the others of its pages,
-// where and as the product reads them. All lanes at a time: each alone would wait for its own
+// Makes the weights of the scores of a split that each lane sees, zeros for the others of its
+// pages, in the product's layout. Takes all lanes at a time: each alone would wait for its own
 // maximum and sum.
 template <typename Products>
 void weigh_pages(float* scores, std::byte* weights, float scale, float cap, const SeenSplit& seen,
                  size_t head_rows, size_t lanes, const SplitPages& pages, MergedLanes& split) {
   static_assert(kAttendRows == 16);
-  const float left = cap > 0 ? 1.0f : scale;  // of the scale, for scores that are not capped
+  const float left = cap > 0 ? 1.0f : scale;  // the scale that uncapped scores still need
   Vec rows[kAttendRows];
   for (Vec& row : rows) row = zero();
   for (size_t lane = 0; lane < lanes; ++lane) {
@@ -95,7 +94,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, float cap, cons
         some[half] = zero();
         if (skipped >= 16 || count == 0) continue;
         some[half] = weights_of(fma(load(from + first), factor, top));
-        // Outside of what is seen scores are -inf, whose weights are numbers where the row's are.
+        // Unseen scores are -inf, whose weights are numbers if the row's are.
         if (skipped > 0) some[half] = mul(some[half], load(kOnesBetween + 16 - skipped));
         if (count < 16) some[half] = mul(some[half], load(kOnesBetween + 32 - count));
       }
@@ -116,7 +115,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, float cap, cons
   store(split.sum, sums(rows));
 }
 
-// Joins a split to those before it, of the lanes that see it: total [lanes, n] += part [lanes, n].
+// Joins a split to those before it, for the lanes that see it: total [lanes, n] += part [lanes, n].
 inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t head_rows,
                         const float* part, size_t n, size_t lanes, float* total, MergedLanes& all) {
   const Vec largest[2] = {load(all.largest), load(split.largest)};
@@ -145,8 +144,7 @@ inline const std::byte* heads_of(const AttendTask& task, const std::byte* all, s
                               kv_bytes(kType, task.head_offset));
 }
 
-// Whether a row may hide what it does not see by a weight of zero: values that only some rows see
-// are numbers.
+// Whether a weight of zero can hide unseen tokens: values that only some rows see are numbers.
 template <typename Products>
 inline bool hides_by_zero(const AttendTask& task, size_t head_bytes, std::byte* scratch) {
   const KeyRange& earliest = task.seen[0];
@@ -166,7 +164,7 @@ inline bool hides_by_zero(const AttendTask& task, size_t head_bytes, std::byte* 
          (are_numbers(earliest.first, latest.first) && are_numbers(earliest.end, latest.end));
 }
 
-// Heads by rows by their groups at most kAttendRows.
+// Takes heads by rows by their groups at most kAttendRows.
 template <typename Products>
 void attend_pages(const AttendTask& task) {
   const KeyRange& earliest = task.seen[0];
@@ -219,7 +217,7 @@ void attend_pages(const AttendTask& task) {
     if (task.bias != nullptr) add_bias(task, first, seen, task.scale, scores);
     weigh_pages<Products>(scores, weights, task.bias != nullptr ? 1.0f : task.scale, task.cap, seen,
                           rows, lanes, pages, split);
-    // Scores have been read: their room is scratch.
+    // Scores have been read: their memory is scratch.
     auto* const scratch = reinterpret_cast<std::byte*>(scores);
     if (seen.first_of_all()) {
       products.add(weights, rows, pages, scratch, total);
@@ -231,15 +229,14 @@ void attend_pages(const AttendTask& task) {
   }
   for_each_lane(task, [&](size_t lane, size_t, size_t to) {
     const float* const from = total + lane * head_size;
-    // A sum that underflowed is a zero, whose sign may have come from pages that only other rows
-    // see.
+    // A sum that underflowed is a zero, whose sign may come from pages that only other rows see.
     const float inverse = 1.0f / merged.sum[lane];
     for (size_t d = 0; d < head_size; ++d) task.out[to + d] = from[d] * inverse + 0.0f;
   });
 }
 
-// Calls attend(task) for at most `most` heads at a time, with kAttendRows queries at most: of a
-// group of more some.
+// Calls attend(task) for at most `most` heads at a time, with kAttendRows queries at most: a larger
+// group is cut.
 template <typename Attend>
 void attend_heads(const AttendTask& task, size_t most, const Attend& attend) {
   const size_t group = task.group < kAttendRows ? task.group : kAttendRows;
@@ -263,10 +260,10 @@ template <DType dtype>
 void attend_rounded_of(const AttendTask& task) {
   [[maybe_unused]] const FlushDenormals flush;
 #if defined(__AMX_BF16__)
-  constexpr size_t kRowsOfTiles = 3;  // fewer are not worth the setting up
+  constexpr size_t kRowsOfTiles = 3;  // fewer do not pay for the set-up
   if (queries_of(task) >= kRowsOfTiles) return attend_heads(task, 1, attend_pages<ByTiles<dtype>>);
 #endif
-  // A page's heads one after another: it is read as it lies.
+  // A page's heads one after another, in its order.
   attend_heads(task, kAttendRows, attend_pages<ByRows<dtype>>);
 }
 

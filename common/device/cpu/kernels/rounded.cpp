@@ -1,4 +1,4 @@
-// The kernels of rounded rows alone, or of these the products of int8 rows (SPLIT_ONLY_INT8), for
+// The kernels of rounded rows alone, or only their products of int8 rows (SPLIT_ONLY_INT8), for
 // instruction sets that differ from another in nothing else.
 #ifdef SPLIT_ONLY_INT8
 #include "device/cpu/kernels/matmul_int8.h"

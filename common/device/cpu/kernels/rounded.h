@@ -1,6 +1,5 @@
-// The kernels of rows that are rounded: products in bf16 and in int8, and keys and values that are
-// stored. For kernels.cpp and rounded.cpp only, which are compiled once for each
-// instruction set.
+// The kernels of rounded rows: products in bf16 and in int8, and stored keys and values. For
+// kernels.cpp and rounded.cpp only, which are compiled once for each instruction set.
 #pragma once
 
 #include "device/cpu/kernels/kernels.h"
@@ -39,7 +38,7 @@ void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
 void store_kv(const StoreKvTask& task) {
   if (task.dtype == DType::kBF16) return store_kv_pairs(task);
   if (task.dtype == DType::kQ8_0) return store_kv_blocks(task);
-  const size_t bytes = kv_bytes(task.dtype, task.head_size);  // of a token in a head
+  const size_t bytes = kv_bytes(task.dtype, task.head_size);  // a token in a head
   for (size_t r = 0; r < task.rows; ++r) {
     size_t at = (task.slot + r) * bytes;
     for (size_t c = 0; c < task.channels; c += task.head_size, at += kPageTokens * bytes) {

@@ -1,6 +1,5 @@
-// To bf16: rows and strips of blocks, as the products of matmul_bf16_fma.h, matmul_amx.h and
-// matmul_bf16_pairs.h read them. For kernels.cpp only, which is compiled once for each instruction
-// set.
+// Rounds rows and strips of blocks to bf16, in the layouts of matmul_bf16_fma.h, matmul_amx.h and
+// matmul_bf16_pairs.h. For kernels.cpp only, which is compiled once for each instruction set.
 #pragma once
 
 #include "device/cpu/kernels/matmul_bf16_fma.h"
@@ -9,8 +8,8 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Sixteen pairs as bf16, to nearest even. Where no instruction does it, NaNs and denormals may not
-// be among them.
+// Stores sixteen pairs as bf16, to nearest even. Without an instruction for it, NaNs and denormals
+// may not be among them.
 inline void store_rounded(const Pair& pair, std::byte* to) {
 #if defined(__AVX512BF16__)
   alignas(64) static constexpr uint16_t kSideBySide[32] = {
@@ -124,7 +123,7 @@ void dequantise(const std::byte* strip, DType dtype, Rounding packing, size_t st
   }
 }
 
-// To nearest even; a NaN stays one, a denormal becomes a zero: as VCVTNEPS2BF16 has it.
+// Rounds to nearest even; a NaN stays one, a denormal becomes a zero, like VCVTNEPS2BF16.
 inline uint32_t bf16_bits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t magnitude = bits & 0x7fffffff;
@@ -139,7 +138,7 @@ inline void store_halves(const Vec (&from)[2], std::byte* to) {
   __builtin_memcpy(to, &both, sizeof both);
 }
 #endif
-// n of them, the upper halves side by side.
+// Rounds n of them, the upper halves side by side.
 inline void round_halves(const float* from, size_t n, std::byte* to) {
   size_t i = 0;
 #if defined(__AVX512BF16__)
@@ -161,7 +160,7 @@ inline void round_floats(const float* from, size_t n, float* to) {
   for (size_t i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, bf16_bits(from[i]));
 }
 
-// A row's number for a product by blocks, within what tiles, which scale both, have room for.
+// Limits of a row's number in a product by blocks, within the range of tiles, which scale both.
 constexpr uint32_t kLeastOfRow = 0x21800000, kInfiniteInRow = 0x57800000;  // 2^-60, 2^48
 inline float in_range(float value) {
   const uint32_t magnitude = __builtin_bit_cast(uint32_t, value) & 0x7fffffff;
@@ -254,8 +253,8 @@ inline __m512i scaled_bf16_of_bytes(const std::byte* numbers) {
 }
 
 // A quarter of one step of a strip of blocks as pairs of bf16; all of it, two tiles. Every number
-// of a block is exact, of bytes `scaled` or not. What comes next is fetched ahead, to L1 or L2 as
-// `locality` says (3, 2).
+// of a block is exact, `scaled` bytes too. The next numbers are prefetched to L1 or L2 by
+// `locality` (3, 2).
 template <DType dtype, int locality, bool scaled = false>
 __attribute__((always_inline)) inline void expand_quarter(const std::byte* numbers, size_t quarter,
                                                           std::byte* to) {

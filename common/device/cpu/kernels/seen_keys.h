@@ -9,12 +9,12 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Keys of a split, counted from its first: [from, to), none where both are 0.
+// Keys of a split, counted from its first: [from, to); both 0: none.
 struct SeenKeys {
   size_t from = 0, to = 0;
 };
 
-// The queries of a head of keys: of each row a group.
+// The queries of a head of keys: a group for each row.
 inline size_t queries_of(const AttendTask& task) { return task.rows * task.group; }
 // Calls each(lane, offset of its query in task.q, offset of its result in task.out) for the queries
 // of all heads, a head's side by side.
