@@ -26,11 +26,12 @@ class Watch {
 
   bool gone() const { return gone_; }  // as of the last look, which is a moment ago
 
-  // Names a stream's sink, before its first write; all that it writes then goes through write(),
+  // Names a stream's sink, before its first write; all that it gets then goes through tell(),
   // and comments are sent while it is quiet.
   void attach(http::Sink& sink);
   // False when the client is gone. Any thread.
-  bool write(std::string_view bytes);
+  bool tell(const http::Events& events, std::string_view comment = {});
+  void done();
   // The sink was full at the last write.
   bool full() const { return full_; }
 

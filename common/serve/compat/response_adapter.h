@@ -20,9 +20,9 @@ class ResponseAdapter {
  public:
   virtual ~ResponseAdapter() = default;
   virtual std::string whole(const Json& answer) = 0;  // the body
-  // Bytes of a stream: for one of its events, which may be {"error"}, and for its good end.
-  virtual std::string event(const Json& event) = 0;
-  virtual std::string end() = 0;
+  // Events for one of its events, which may be {"error"}, and for its good end.
+  virtual http::Events event(const Json& event) = 0;
+  virtual http::Events end() = 0;
   // The type of the stream. Events may have comments between them, lines of JSON may not.
   virtual std::string_view type() const = 0;
   virtual bool takes_comments() const = 0;
