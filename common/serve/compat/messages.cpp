@@ -67,7 +67,6 @@ class MessageText : public ResponseAdapter {
   }
 
   std::string_view type() const override { return "text/event-stream"; }
-  bool takes_comments() const override { return true; }
 
  private:
   static http::Events named(const std::string& name, Json json) {
@@ -173,10 +172,6 @@ class CountedTokens : public ResponseAdapter {
   std::string whole(const Json& answer) override {
     return Json{{"input_tokens", answer["prompt_tokens"]}}.dump() + "\n";
   }
-  http::Events event(const Json&) override { return {}; }
-  http::Events end() override { return {}; }
-  std::string_view type() const override { return {}; }
-  bool takes_comments() const override { return false; }
 };
 
 http::Response told(const http::Request& request, const http::Handler& handler, bool counts) {

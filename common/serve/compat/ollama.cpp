@@ -43,10 +43,6 @@ class OllamaEmbeddings : public ResponseAdapter {
                        {"prompt_eval_count", answer["usage"]["prompt_tokens"]}};
     return json.dump() + "\n";
   }
-  http::Events event(const Json&) override { return {}; }
-  http::Events end() override { return {}; }
-  std::string_view type() const override { return {}; }
-  bool takes_comments() const override { return false; }
 
  private:
   const std::string model_;

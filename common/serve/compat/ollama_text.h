@@ -58,7 +58,6 @@ class OllamaText : public ResponseAdapter {
     return out + line(last(""));
   }
   std::string_view type() const override { return "application/x-ndjson"; }
-  bool takes_comments() const override { return false; }
 
   // Answers where nothing was asked: the model is there.
   std::string loaded() {

@@ -19,7 +19,7 @@ class ToldSink : public http::Sink {
     for (const http::Event& one : events) {
       told += retelling_.event(parse_json(one.json, kDepth, "an event"));
     }
-    return sink_.tell(told, retelling_.takes_comments() ? comment : "");
+    return sink_.tell(told, retelling_.type() == "text/event-stream" ? comment : "");
   }
   bool done() override { return sink_.tell(retelling_.end()); }
   bool write(std::string_view bytes) override { return sink_.write(bytes); }

@@ -21,11 +21,9 @@ class ResponseAdapter {
   virtual ~ResponseAdapter() = default;
   virtual std::string whole(const Json& answer) = 0;  // the body
   // Events for one of its events, which may be {"error"}, and for its good end.
-  virtual http::Events event(const Json& event) = 0;
-  virtual http::Events end() = 0;
-  // The type of the stream. Events may have comments between them, lines of JSON may not.
-  virtual std::string_view type() const = 0;
-  virtual bool takes_comments() const = 0;
+  virtual http::Events event(const Json&) { return {}; }
+  virtual http::Events end() { return {}; }
+  virtual std::string_view type() const { return {}; }  // of the stream
 };
 
 // The text of an answer's or an event's first choice, and why it ended; empty: it has not.

@@ -57,7 +57,6 @@ class ResponseText : public ResponseAdapter {
   }
 
   std::string_view type() const override { return "text/event-stream"; }
-  bool takes_comments() const override { return true; }
 
  private:
   // A part of the answer, in the order in which it began.
