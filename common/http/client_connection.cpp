@@ -34,19 +34,16 @@ bool in_time(ClientExchange& exchange, Waited waited, const char* late = "timed 
 }  // namespace
 
 std::unique_ptr<Transport> system_transport(const UrlParts& url, const Client::Options& options) {
-  return std::make_unique<ClientConnection>(url, options);
+  return std::make_unique<ClientConnection>(parse_url(url.origin), url.path, options);
 }
 
-ClientConnection::ClientConnection(const UrlParts& parts, const Client::Options& options)
-    : ClientConnection(parts, parse_url(parts.origin), options) {}
-
-ClientConnection::ClientConnection(const UrlParts& parts, const Url& url,
+ClientConnection::ClientConnection(const Url& url, const std::string& prefix,
                                    const Client::Options& options)
-    : Transport(origin_of(url.tls, url.host, url.port) + parts.path),
+    : Transport(origin_of(url.tls, url.host, url.port) + prefix),
       options_(options),
       url_(url),
       // A proxy needs the origin of a plain request; through TLS it sees none.
-      target_(options.proxy && !url.tls ? origin() : parts.path),
+      target_(options.proxy && !url.tls ? origin() : prefix),
       cancelled_(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")) {
   if (url.tls) tls_ = tls_client_context(options.ca_cert_file);
   if (url.tls && options.any_certificate) tls_trust_anybody(tls_);

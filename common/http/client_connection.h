@@ -22,8 +22,8 @@ enum class Waited : uint8_t { kReady, kLate, kEnded };
 // One thread at a time, except cancel().
 class ClientConnection : public Transport {
  public:
-  // The options outlive it.
-  ClientConnection(const UrlParts& parts, const Client::Options& options);
+  // `prefix`: of each path. The options outlive it.
+  ClientConnection(const Url& url, const std::string& prefix, const Client::Options& options);
   ~ClientConnection() override { close(); }
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
@@ -39,8 +39,6 @@ class ClientConnection : public Transport {
   uint64_t connections() const override { return made_; }
 
  private:
-  ClientConnection(const UrlParts& parts, const Url& url, const Client::Options& options);
-
   std::string head_of(std::string_view method, std::string_view path, const Headers& fields,
                       size_t bytes) const;
   bool is_alive() const;  // kept, without unexpected bytes

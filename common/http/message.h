@@ -63,10 +63,29 @@ struct Request {
   std::optional<std::string> query(std::string_view name) const;
 };
 
+// An event of a stream: its JSON, and its name where the route's events have names. Of a stream of
+// lines, the JSON alone.
+struct Event {
+  std::string json, name = {};
+  bool line = false;
+};
+struct Events : std::vector<Event> {
+  using vector::vector;
+  Events& operator+=(Events more) {
+    insert(end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
+    return *this;
+  }
+  friend Events operator+(Events first, Events more) { return first += std::move(more); }
+};
+
 // The output of a streamed answer. One thread at a time.
 class Sink {
  public:
   virtual ~Sink() = default;
+  // Sends events, perhaps behind a comment, and the end of OpenAI's streams. As text (sse.h), where
+  // the client gets no values. Return as write() does.
+  virtual bool tell(const Events& events, std::string_view comment = {});
+  virtual bool done();
   // Sends what the client takes at once and keeps the rest; never blocks. Returns false from then
   // on once the client is gone or has taken nothing for long.
   virtual bool write(std::string_view bytes) = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "http/message.h"
 
 namespace split::http {
 
@@ -26,6 +27,17 @@ std::string sse_comment(std::string_view text) {
                [](char c) { return c != '\n' && c != '\r'; });
   return out + "\n\n";
 }
+
+bool Sink::tell(const Events& events, std::string_view comment) {
+  std::string text = comment.empty() ? "" : sse_comment(comment);
+  for (const Event& event : events) {
+    if (!event.name.empty()) text += cat("event: ", event.name, "\n");
+    text += event.line ? event.json + "\n" : sse_event(event.json);
+  }
+  return write(text);
+}
+
+bool Sink::done() { return write(sse_done()); }
 
 bool SseParser::feed(std::string_view bytes) {
   for (const char c : bytes) {

@@ -1,7 +1,5 @@
-// The way of a Client to its server: sends one request after the other and reads their replies,
-// within the options' timeouts. There are two in the programs, sockets (client_connection.h) and a
-// page's fetch (web/fetch.cpp), and one in tests. Knows no key, no check value and no limit of a
-// body.
+// The way of a Client to its server, within the options' timeouts: sockets (client_connection.h), a
+// page's fetch (web/fetch.cpp), or a test's. Knows no key, no check value and no limit of a body.
 #pragma once
 
 #include <chrono>
@@ -33,7 +31,6 @@ struct ClientExchange {
   std::string failure = {};  // the first failure, as part of a line
   NoReply::Why why = NoReply::Why::kLost;
 
-  // Returns false, always.
   bool fail(const std::string& what, NoReply::Why because = NoReply::Why::kLost) {
     if (failure.empty()) {
       failure = what;

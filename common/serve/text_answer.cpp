@@ -10,7 +10,6 @@
 #include <random>
 
 #include "base/json.h"
-#include "http/sse.h"
 #include "serve/watch.h"
 #include "text/utf8.h"
 
@@ -317,9 +316,7 @@ class TextAnswer::Events {
     } else if (request_.include_usage) {
       chunk["usage"] = nullptr;
     }
-    const std::string comment = answer_.model_.comment ? answer_.model_.comment() : "";
-    return watch_->write((comment.empty() ? "" : http::sse_comment(comment)) +
-                         http::sse_event(chunk.dump()));
+    return watch_->tell({{chunk.dump()}}, answer_.model_.comment ? answer_.model_.comment() : "");
   }
 
   // Sends the whole choice at once: the prompt's scores are known only at the end of its pass.
@@ -389,9 +386,9 @@ bool TextAnswer::run_choices(Watch& watch) {
   if (request_.include_usage) {
     Json chunk = envelope(shape_.chunk_object, Json::array());
     chunk["usage"] = usage();
-    watch.write(http::sse_event(chunk.dump()));
+    watch.tell({{chunk.dump()}});
   }
-  watch.write(http::sse_done());
+  watch.done();
   return false;
 }
 
@@ -407,7 +404,7 @@ http::Streamed TextAnswer::stream(http::Sink& sink) {
     std::string error = http::error_response(http::current_exception_as_error()).body;
     error.erase(error.find_last_not_of('\n') + 1);
     watch.reset();
-    sink.write(http::sse_event(error));
+    sink.tell({{std::move(error)}});
   }
   return http::Streamed::kDone;
 }

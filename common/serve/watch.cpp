@@ -1,7 +1,5 @@
 #include "serve/watch.h"
 
-#include "http/sse.h"
-
 namespace split::serve {
 namespace {
 
@@ -35,7 +33,7 @@ void Watch::look() {
       return;
     }
     if (sink_ == nullptr || Clock::now() - written_ < quiet_) continue;
-    sink_->write(http::sse_comment("working"));
+    sink_->tell({}, "working");
     written_ = Clock::now();
   }
 }
@@ -45,12 +43,17 @@ void Watch::attach(http::Sink& sink) {
   sink_ = &sink;
 }
 
-bool Watch::write(std::string_view bytes) {
+bool Watch::tell(const http::Events& events, std::string_view comment) {
   const std::lock_guard lock(mutex_);
   written_ = Clock::now();
-  const bool taken = sink_->write(bytes);
+  const bool taken = sink_->tell(events, comment);
   full_ = sink_->full();
   return taken;
+}
+
+void Watch::done() {
+  const std::lock_guard lock(mutex_);
+  sink_->done();
 }
 
 }  // namespace split::serve

@@ -26,11 +26,12 @@ class Watch {
 
   bool gone() const { return gone_; }  // by the last look, a moment ago
 
-  // Sets a stream's sink, before its first write; all output then goes through write(), and
+  // Sets a stream's sink, before its first write; all output then goes through tell(), and
   // comments are sent while it is quiet.
   void attach(http::Sink& sink);
-  // Writes bytes. Returns false when the client has gone. Any thread.
-  bool write(std::string_view bytes);
+  // Writes events. Returns false when the client has gone. Any thread.
+  bool tell(const http::Events& events, std::string_view comment = {});
+  void done();
   // Whether the sink was full at the last write.
   bool full() const { return full_; }
 

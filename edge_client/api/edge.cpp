@@ -11,15 +11,12 @@
 #include "base/resources/granted.h"
 #include "base/resources/threads.h"
 #include "edge_client/server/routes.h"
-#include "http/sse.h"
 #include "serve/observe.h"
 #include "wire/codes.h"
 
 namespace split::edge {
 namespace {
 
-constexpr std::string_view kEvents = "text/event-stream";
-constexpr size_t kMostEvent = 64 << 20;     // bytes
 constexpr size_t kStreamBytes = 256 << 10;  // bytes of a stream that are made before they are read
 constexpr std::chrono::milliseconds kLook{20};
 
@@ -152,22 +149,21 @@ class ApiAnswer::Waits : public Waiter {
   const ApiAnswer& asked_;
 };
 
-// A stream of events or lines of JSON, kept until they are read. Made on a thread of its own, as a
+// A stream's events, kept until they are read. Made on a thread of its own, as a
 // server's is, since the cloud's stream drives it.
 class ApiAnswer::Events : public http::Sink {
  public:
-  Events(const ApiAnswer& asked, http::Producer stream, bool lines)
-      : asked_(asked),
-        stream_(std::move(stream)),
-        lines_(lines),
-        thread_(started([this] { make(); })) {}
+  Events(const ApiAnswer& asked, http::Producer stream)
+      : asked_(asked), stream_(std::move(stream)), thread_(started([this] { make(); })) {}
   ~Events() override { thread_.join(); }
 
-  bool write(std::string_view bytes) override {
+  bool tell(const http::Events& events, std::string_view) override {
     if (asked_.cancelled_) return false;
-    lines_ ? take_lines(bytes) : static_cast<void>(parser_.feed(bytes));
+    for (const http::Event& event : events) add(event.json);
     return true;
   }
+  bool done() override { return !asked_.cancelled_; }
+  bool write(std::string_view bytes) override { return tell({{std::string(bytes)}}, {}); }
   bool full() const override {
     const std::lock_guard lock(mutex_);
     return kept_ >= kStreamBytes;
@@ -209,25 +205,9 @@ class ApiAnswer::Events : public http::Sink {
     ready_.push_back(std::move(text));
     changed_.notify_all();
   }
-  void take_lines(std::string_view bytes) {
-    for (const char c : bytes) {
-      if (c != '\n') {
-        line_ += c;
-      } else if (!line_.empty()) {
-        add(std::exchange(line_, {}));
-      }
-    }
-  }
 
   const ApiAnswer& asked_;
   http::Producer stream_;
-  const bool lines_;
-  std::string line_;
-  http::SseParser parser_{[this](std::string_view text) {
-                            if (text != "[DONE]") add(std::string(text));
-                            return true;
-                          },
-                          kMostEvent};
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::string> ready_;
@@ -301,8 +281,7 @@ void ApiAnswer::begin() {
   release(request_.body);
   answered_.status = response_.status;
   if (response_.stream) {
-    events_ = std::make_unique<Events>(*this, std::exchange(response_.stream, nullptr),
-                                       !response_.content_type.starts_with(kEvents));
+    events_ = std::make_unique<Events>(*this, std::exchange(response_.stream, nullptr));
     return;
   }
   for (const Bytes piece : response_.pieces) response_.body += as_text(piece);

@@ -21,7 +21,6 @@ add_compile_options(-include ${CMAKE_SOURCE_DIR}/common/base/web/fibres.h)  # th
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
 
 set(split_not_in_a_tab
-  # Twins of these are in the layers' folders web.
   common/base/file.cpp common/base/resources/granted.cpp
   common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/part_file.cpp common/base/system/process.cpp
   common/base/system/sha256.cpp

@@ -99,6 +99,21 @@ class Running {
     return port_;
   }
   std::string http() { return cat("http://127.0.0.1:", port()); }
+  // Answers a request that another server got.
+  http::Response answer(http::Request request) {
+    const http::Router& router = server_.router();
+    const std::vector<std::string> segments = http::split_pattern(request.path);
+    http::Answered answered;
+    http::Response response;
+    try {
+      response = router.answer(request, segments, false, answered);
+    } catch (...) {
+      response = router.render(http::current_exception_as_error(), segments, request.id);
+    }
+    answered.status = response.status;
+    router.tell(request, answered);
+    return response;
+  }
 
  private:
   http::Server server_{http::Server::Options{}};
@@ -150,9 +165,19 @@ class GatedCloud {
   }
 
   cloud::ServedModel& model() { return *cloud.models[0]; }
-  // Answers the request by the real routes, or by those there.
+  // Answers the request by the real routes, or by those there; with the body in one piece.
   http::Response real(const http::Request& request, const std::string& url = {}) {
-    Client client(url.empty() ? behind_->url() : url);
+    if (url.empty()) {
+      http::Response response = passed(request);
+      if (!response.owner) return response;
+      const InProcess::Body body = InProcess::body_of(request, response);
+      response.status = body.status;
+      for (const Bytes piece : body.pieces) response.body += as_text(piece);
+      response.pieces.clear();
+      response.owner = nullptr;
+      return response;
+    }
+    Client client(url);
     http::Headers headers;
     for (const char* name : {"Accept", "Range"}) {
       if (const auto value = request.headers.get(name)) headers.add(name, std::string(*value));
@@ -162,15 +187,12 @@ class GatedCloud {
     for (const auto& [name, value] : request.query_params) {
       path += cat(path == request.path ? "?" : "&", name, "=", value);
     }
-    const http::Reply reply = client.request(request.method, path, request.body, type, headers);
+    http::Reply reply = client.request(request.method, path, request.body, type, headers);
     http::Response response;
     response.status = reply.status;
     response.content_type = reply.headers.get("Content-Type").value_or("");
-    for (const char* name : {"Server-Timing", "Split-Load"}) {
-      if (const auto value = reply.headers.get(name))
-        response.headers.set(name, std::string(*value));
-    }
-    response.body = reply.body;
+    response.headers = told(reply.headers);
+    response.body = std::move(reply.body);
     return response;
   }
   // New gates; the old ones are used no more, nor what they refer to.
@@ -235,7 +257,20 @@ class GatedCloud {
     if (gate) {
       if (auto response = gate(request, n)) return std::move(*response);
     }
-    return real(request);
+    return passed(request);
+  }
+  http::Response passed(const http::Request& request) {
+    http::Response response = behind_->answer(request);
+    response.headers = told(response.headers);
+    return response;
+  }
+  // The headers that are handed on.
+  static http::Headers told(const http::Headers& headers) {
+    http::Headers some;
+    for (const char* name : {"Server-Timing", "Split-Load"}) {
+      if (const auto value = headers.get(name)) some.set(name, std::string(*value));
+    }
+    return some;
   }
   std::mutex mutex_;
   std::condition_variable idle_;

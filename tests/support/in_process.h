@@ -46,6 +46,33 @@ class InProcess {
     return std::make_unique<Way>(url);
   }
 
+  // The bytes of a body in pieces that a request selects; else the size of the other one.
+  struct Body {
+    int status;
+    uint64_t size;
+    std::vector<Bytes> pieces = {};
+  };
+  static Body body_of(const http::Request& request, const http::Response& response) {
+    Body body{response.status, response.body.size()};
+    if (!response.owner) return body;
+    for (const Bytes piece : response.pieces) body.size += piece.size();
+    const http::Selection part =
+        response.status == 200
+            ? http::select_bytes(request.method, request.headers, response.etag, body.size)
+            : http::Selection{response.status, 0, body.size};
+    body.status = part.status;
+    body.size = part.length;
+    uint64_t skip = part.first, left = part.length;
+    for (const Bytes piece : response.pieces) {
+      const uint64_t from = std::min<uint64_t>(skip, piece.size());
+      const Bytes wanted = piece.subspan(from).first(std::min<uint64_t>(left, piece.size() - from));
+      skip -= from;
+      left -= wanted.size();
+      if (!wanted.empty()) body.pieces.push_back(wanted);
+    }
+    return body;
+  }
+
   std::atomic<bool> lost{false};  // nobody answers
   std::atomic<int> asked{0};      // requests that were answered
 
@@ -68,7 +95,9 @@ class InProcess {
     std::atomic<bool> gone{false};  // nobody waits for the answer any more
     // Guarded by line->mutex.
     std::optional<http::ReplyHead> head;
-    std::string body;  // not taken yet
+    std::string body;           // not taken yet
+    std::vector<Bytes> pieces;  // a body that `owner` keeps
+    std::shared_ptr<const void> owner;
     bool ended = false, broken = false;
 
     // Changes what is guarded.
@@ -146,7 +175,7 @@ class InProcess {
   }
 
   void answer(Asked& asked);
-  // Says what an answer's head would, and adds a whole body.
+  // Says what an answer's head would, and gives a whole body.
   static void begin_reply(Asked& asked, http::Response& response);
 
   const http::Router& router_;
@@ -236,6 +265,7 @@ inline bool InProcess::Way::receive(http::ClientExchange& exchange, Asked& asked
   std::optional<http::Pace> pace;
   for (;;) {
     std::string bytes;
+    std::vector<Bytes> pieces;
     std::optional<http::ReplyHead> head;
     bool ended = false;
     {
@@ -259,6 +289,7 @@ inline bool InProcess::Way::receive(http::ClientExchange& exchange, Asked& asked
       if (line_->cancelled) return exchange.fail("cancelled");
       if (!exchange.head) head = asked.head;
       bytes = std::exchange(asked.body, {});
+      pieces = std::exchange(asked.pieces, {});
       ended = asked.ended;
       line_->changed.notify_all();  // there is room again
     }
@@ -271,9 +302,10 @@ inline bool InProcess::Way::receive(http::ClientExchange& exchange, Asked& asked
       if (status == 204 || status == 304 || exchange.method == "HEAD") return true;
       if (!exchange.on_head(*exchange.head)) return false;
     }
-    if (!bytes.empty()) {
-      if (!pace->take(Clock::now(), bytes)) return exchange.fail(pace->missed());
-      if (!exchange.on_body(bytes)) return false;
+    if (!bytes.empty()) pieces.insert(pieces.begin(), as_bytes_of(bytes));
+    for (const Bytes piece : pieces) {
+      if (!pace->take(Clock::now(), as_text(piece))) return exchange.fail(pace->missed());
+      if (!exchange.on_body(as_text(piece))) return false;
     }
     if (!ended) continue;
     return asked.broken ? exchange.fail("connection lost") : true;
@@ -281,35 +313,20 @@ inline bool InProcess::Way::receive(http::ClientExchange& exchange, Asked& asked
 }
 
 inline void InProcess::begin_reply(Asked& asked, http::Response& response) {
-  uint64_t size = response.body.size();
-  for (const Bytes piece : response.pieces) size += piece.size();
-  http::Selection part{response.status, 0, size};
-  if (response.owner && response.status == 200) {
-    part = http::select_bytes(asked.request.method, asked.request.headers, response.etag, size);
-  }
+  Body body = body_of(asked.request, response);
   http::ReplyHead head;
-  head.status = part.status;
+  head.status = body.status;
   head.headers = response.headers;
   head.headers.set("X-Request-Id", asked.request.id);
   if (!response.content_type.empty()) head.headers.set("Content-Type", response.content_type);
   if (!response.etag.empty()) head.headers.set("ETag", response.etag);
   head.chunked = response.stream != nullptr;
-  if (!head.chunked) head.content_length = response.owner ? part.length : size;
-  std::string body = std::move(response.body);
-  uint64_t skip = part.first, left = part.length;
-  for (const Bytes piece : response.pieces) {
-    if (skip >= piece.size()) {
-      skip -= piece.size();
-      continue;
-    }
-    const Bytes wanted = piece.subspan(skip).first(std::min<uint64_t>(left, piece.size() - skip));
-    body += as_text(wanted);
-    left -= wanted.size();
-    skip = 0;
-  }
+  if (!head.chunked) head.content_length = body.size;
   asked.tell([&] {
     asked.head = std::move(head);
-    asked.body = std::move(body);
+    asked.body = std::move(response.body);
+    asked.pieces = std::move(body.pieces);
+    asked.owner = std::move(response.owner);
   });
 }
 

@@ -42,13 +42,8 @@ struct Fetched {
   Fetched& operator=(const Fetched&) = delete;
 
   Headers headers() const {
-    std::string text(1 << 10, '\0');
-    const size_t size = net_headers(id, text.data(), text.size());
-    if (size > text.size()) {
-      text.resize(size);
-      net_headers(id, text.data(), text.size());
-    }
-    text.resize(size);
+    std::string text(net_headers(id, nullptr, 0), '\0');
+    net_headers(id, text.data(), text.size());
     Headers headers;
     for (size_t at = 0; at < text.size();) {
       const size_t end = std::min(text.find('\n', at), text.size());
@@ -89,7 +84,7 @@ class Fetch : public Transport {
         std::min(exchange.deadline, Clock::now() + options.connect_timeout + options.read_timeout);
     int status = kNone;
     while (!cancelled_ && (status = net_status(reply.id)) == kNone) {
-      if (!wait(exchange, end, [] { return "no answer in time"; })) return false;
+      if (!wait(exchange, end, "no answer in time")) return false;
     }
     if (cancelled_) return exchange.fail("cancelled");
     if (status < 0) return exchange.fail("cannot connect, or the answer may not be read here");
@@ -106,8 +101,7 @@ class Fetch : public Transport {
       if (n == kWait) {
         const Time end =
             std::min({exchange.deadline, pace.due(), Clock::now() + exchange.options.read_timeout});
-        const auto missed = [&] { return end == pace.due() ? pace.missed() : "silence"; };
-        if (!wait(exchange, end, missed)) return false;
+        if (!wait(exchange, end, end == pace.due() ? pace.missed() : "silence")) return false;
         continue;
       }
       if (n < 0) return exchange.fail("the connection was lost");
@@ -117,13 +111,11 @@ class Fetch : public Transport {
     }
     return true;
   }
-  // Returns true once something has come, or the request was cancelled. At `end` fails as `missed`
-  // says.
-  template <typename Missed>
-  bool wait(ClientExchange& exchange, Time end, const Missed& missed) {
+  // Returns true once something has come, or the request was cancelled. Fails at `end`.
+  bool wait(ClientExchange& exchange, Time end, const std::string& missed) {
     for (;;) {
       const Time now = Clock::now();
-      if (now >= end) return exchange.fail(missed());
+      if (now >= end) return exchange.fail(missed);
       const Time look = exchange.is_lost ? std::min(end, now + Client::kSilence) : end;
       if (fibres::block(this, look == Time::max() ? fibres::kForever : fibres::ms_of(look))) {
         return true;
@@ -139,10 +131,7 @@ class Fetch : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> system_transport(const UrlParts& url, const Client::Options&) {
-  parse_url(url.origin);
-  const std::string_view origin = url.origin;
-  return std::make_unique<Fetch>(
-      cat(origin.substr(0, origin.size() - (origin.ends_with('/') ? 1 : 0)), url.path));
+  return std::make_unique<Fetch>(url.origin + url.path);
 }
 
 // The browser uses its own proxies.

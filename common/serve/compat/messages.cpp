@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "http/sse.h"
 #include "serve/calls/shapes.h"
 #include "serve/compat/messages_input.h"
 #include "serve/compat/response_adapter.h"
@@ -33,7 +32,7 @@ class MessageText : public ResponseAdapter {
     return json.dump() + "\n";
   }
 
-  std::string event(const Json& event) override {
+  http::Events event(const Json& event) override {
     if (const Json* const error = event.find("error")) {
       const Json* const message = error->find("message");
       return named(
@@ -42,7 +41,7 @@ class MessageText : public ResponseAdapter {
             {{"type", "api_error"}, {"message", message == nullptr ? Json("") : *message}}}});
     }
     take(event);
-    std::string out;
+    http::Events out;
     if (const std::string thought = thought_of(event); !thought.empty()) {
       out += piece("thinking", "thinking_delta", "thinking", thought);
     }
@@ -60,20 +59,19 @@ class MessageText : public ResponseAdapter {
     return begin() + out;
   }
 
-  std::string end() override {
-    std::string out = begin() + close();
+  http::Events end() override {
+    http::Events out = begin() + close();
     out += named("message_delta", {{"delta", {{"stop_reason", reason()}, {"stop_sequence", stop_}}},
                                    {"usage", usage()}});
     return out + named("message_stop", Json::object());
   }
 
   std::string_view type() const override { return "text/event-stream"; }
-  bool takes_comments() const override { return true; }
 
  private:
-  static std::string named(const std::string& name, Json json) {
+  static http::Events named(const std::string& name, Json json) {
     json["type"] = name;
-    return cat("event: ", name, "\n", http::sse_event(json.dump()));
+    return {{json.dump(), name}};
   }
 
   static Json block(const char* type, const std::string& text) {
@@ -134,28 +132,29 @@ class MessageText : public ResponseAdapter {
             {"usage", usage()}};
   }
 
-  std::string begin() {
+  http::Events begin() {
     if (std::exchange(begun_, true)) return {};
     return named("message_start", {{"message", message(Json::array())}});
   }
 
   // Begins a block, once it has content.
-  std::string open(const char* kind, Json block) {
-    std::string out = close();
+  http::Events open(const char* kind, Json block) {
+    http::Events out = close();
     open_ = kind;
     return out +
            named("content_block_start", {{"index", blocks_}, {"content_block", std::move(block)}});
   }
-  std::string close() {
+  http::Events close() {
     if (open_.empty()) return {};
     open_.clear();
     return named("content_block_stop", {{"index", blocks_++}});
   }
-  std::string delta(Json delta) const {
+  http::Events delta(Json delta) const {
     return named("content_block_delta", {{"index", blocks_}, {"delta", std::move(delta)}});
   }
-  std::string piece(const char* kind, const char* type, const char* name, const std::string& text) {
-    std::string out;
+  http::Events piece(const char* kind, const char* type, const char* name,
+                     const std::string& text) {
+    http::Events out;
     if (open_ != kind) out = open(kind, block(kind, ""));
     return out + delta({{"type", type}, {name, text}});
   }
@@ -173,10 +172,6 @@ class CountedTokens : public ResponseAdapter {
   std::string whole(const Json& answer) override {
     return Json{{"input_tokens", answer["prompt_tokens"]}}.dump() + "\n";
   }
-  std::string event(const Json&) override { return {}; }
-  std::string end() override { return {}; }
-  std::string_view type() const override { return {}; }
-  bool takes_comments() const override { return false; }
 };
 
 http::Response told(const http::Request& request, const http::Handler& handler, bool counts) {

@@ -43,10 +43,6 @@ class OllamaEmbeddings : public ResponseAdapter {
                        {"prompt_eval_count", answer["usage"]["prompt_tokens"]}};
     return json.dump() + "\n";
   }
-  std::string event(const Json&) override { return {}; }
-  std::string end() override { return {}; }
-  std::string_view type() const override { return {}; }
-  bool takes_comments() const override { return false; }
 
  private:
   const std::string model_;

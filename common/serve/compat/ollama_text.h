@@ -31,9 +31,9 @@ class OllamaText : public ResponseAdapter {
 
   std::string whole(const Json& answer) override {
     take(answer);
-    return last(text_of(answer), thought_of(answer));
+    return last(text_of(answer), thought_of(answer)).dump() + "\n";
   }
-  std::string event(const Json& event) override {
+  http::Events event(const Json& event) override {
     if (const Json* const error = event.find("error")) {
       return line({{"error", error->at("message")}});
     }
@@ -46,8 +46,8 @@ class OllamaText : public ResponseAdapter {
     return line(json);
   }
   // Sends calls whole, before the end.
-  std::string end() override {
-    std::string out;
+  http::Events end() override {
+    http::Events out;
     if (!calls_.empty()) {
       Json json = said("");
       json["message"]["tool_calls"] = called();
@@ -55,21 +55,20 @@ class OllamaText : public ResponseAdapter {
       out = line(json);
       calls_.clear();
     }
-    return out + last("");
+    return out + line(last(""));
   }
   std::string_view type() const override { return "application/x-ndjson"; }
-  bool takes_comments() const override { return false; }
 
   // Answers an empty request: the model is loaded.
   std::string loaded() {
     Json json = said("");
     json["done"] = true;
     json["done_reason"] = "load";
-    return line(json);
+    return json.dump() + "\n";
   }
 
  private:
-  static std::string line(const Json& json) { return json.dump() + "\n"; }
+  static http::Events line(const Json& json) { return {{json.dump(), {}, true}}; }
 
   Json said(const std::string& text, const std::string& thought = {}) const {
     Json json = {{"model", model_}, {"created_at", now()}};
@@ -112,7 +111,7 @@ class OllamaText : public ResponseAdapter {
     return list;
   }
 
-  std::string last(const std::string& text, const std::string& thought = {}) const {
+  Json last(const std::string& text, const std::string& thought = {}) const {
     const auto count = [&](const char* name) -> Json {
       const Json* const found = usage_.find(name);
       return found == nullptr ? Json(0) : *found;
@@ -128,7 +127,7 @@ class OllamaText : public ResponseAdapter {
     json["prompt_eval_duration"] = ns(first - start_);
     json["eval_count"] = count("completion_tokens");
     json["eval_duration"] = ns(end - first);
-    return line(json);
+    return json;
   }
 
   std::string model_;  // the name asked for, perhaps with a tag, unless another one answers

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/release.h"
 #include "base/resources/memory_budget.h"
-#include "http/sse.h"
 #include "text/json/in_order.h"
 
 namespace split::serve {
@@ -12,36 +11,23 @@ namespace {
 constexpr int kDepth = 16, kArgumentsDepth = 64;
 
 // Converts a stream's events for a sink.
-class Told {
- public:
-  explicit Told(std::shared_ptr<ResponseAdapter> retelling)
-      : retelling_(std::move(retelling)), parser_([this](std::string_view data) {
-          out_ += data == "[DONE]" ? retelling_->end()
-                                   : retelling_->event(parse_json(data, kDepth, "an event"));
-          return true;
-        }) {}
-
-  std::string take(std::string_view bytes) {
-    if (retelling_->takes_comments() && bytes.starts_with(':')) return std::string(bytes);
-    parser_.feed(bytes);
-    return std::exchange(out_, {});
-  }
-
- private:
-  const std::shared_ptr<ResponseAdapter> retelling_;
-  http::SseParser parser_;
-  std::string out_;
-};
-
 class ToldSink : public http::Sink {
  public:
-  ToldSink(Told& told, http::Sink& sink) : told_(told), sink_(sink) {}
-  bool write(std::string_view bytes) override { return sink_.write(told_.take(bytes)); }
+  ToldSink(ResponseAdapter& retelling, http::Sink& sink) : retelling_(retelling), sink_(sink) {}
+  bool tell(const http::Events& events, std::string_view comment) override {
+    http::Events told;
+    for (const http::Event& one : events) {
+      told += retelling_.event(parse_json(one.json, kDepth, "an event"));
+    }
+    return sink_.tell(told, retelling_.type() == "text/event-stream" ? comment : "");
+  }
+  bool done() override { return sink_.tell(retelling_.end()); }
+  bool write(std::string_view bytes) override { return sink_.write(bytes); }
   bool full() const override { return sink_.full(); }
   bool client_gone() override { return sink_.client_gone(); }
 
  private:
-  Told& told_;
+  ResponseAdapter& retelling_;
   http::Sink& sink_;
 };
 
@@ -169,9 +155,9 @@ http::Response retold(const http::Request& request, const http::Handler& handler
     return response;
   }
   response.content_type = retelling->type();
-  const auto told = std::make_shared<Told>(std::move(retelling));
-  response.stream = [told, stream = std::move(response.stream)](http::Sink& sink) {
-    ToldSink to(*told, sink);
+  response.stream = [retelling = std::move(retelling),
+                     stream = std::move(response.stream)](http::Sink& sink) {
+    ToldSink to(*retelling, sink);
     return stream(to);
   };
   return response;

@@ -20,12 +20,10 @@ class ResponseAdapter {
  public:
   virtual ~ResponseAdapter() = default;
   virtual std::string whole(const Json& answer) = 0;  // the body
-  // The bytes for one of a stream's events, which may be {"error"}, and for its good end.
-  virtual std::string event(const Json& event) = 0;
-  virtual std::string end() = 0;
-  // The stream's type. Events may have comments between them, lines of JSON may not.
-  virtual std::string_view type() const = 0;
-  virtual bool takes_comments() const = 0;
+  // The events for one of a stream's events, which may be {"error"}, and for its good end.
+  virtual http::Events event(const Json&) { return {}; }
+  virtual http::Events end() { return {}; }
+  virtual std::string_view type() const { return {}; }  // the stream's
 };
 
 // The text of an answer's or an event's first choice, and why it ended; empty: it has not.

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "http/sse.h"
 #include "serve/compat/response_adapter.h"
 #include "serve/compat/responses_input.h"
 #include "serve/compat/unread_fields.h"
@@ -44,24 +43,23 @@ class ResponseText : public ResponseAdapter {
     return response(status(), output()).dump() + "\n";
   }
 
-  std::string event(const Json& event) override {
+  http::Events event(const Json& event) override {
     if (const Json* const error = event.find("error")) return failed(*error);
-    std::string out = opened_ ? "" : open(event);
+    http::Events out = opened_ ? http::Events() : open(event);
     return out + take(event);
   }
 
-  std::string end() override {
-    std::string out;
+  http::Events end() override {
+    http::Events out;
     if (items_.empty()) out += add(Item::kMessage);
     for (size_t i = 0; i < items_.size(); ++i) out += close(i);
     return out + named(cat("response.", status()), {{"response", response(status(), output())}});
   }
 
   std::string_view type() const override { return "text/event-stream"; }
-  bool takes_comments() const override { return true; }
 
  private:
-  // A part of the answer, in the order of their begins.
+  // A part of the answer, in the order in which they began.
   struct Item {
     enum Kind : uint8_t { kReasoning, kMessage, kCall } kind;
     std::string id, text;    // a call's arguments
@@ -72,10 +70,10 @@ class ResponseText : public ResponseAdapter {
   const char* status() const { return reason_ == "length" ? "incomplete" : "completed"; }
 
   // Events are numbered in the order of these calls.
-  std::string named(const std::string& name, Json json) {
+  http::Events named(const std::string& name, Json json) {
     json["type"] = name;
     json["sequence_number"] = sequence_++;
-    return cat("event: ", name, "\n", http::sse_event(json.dump()));
+    return {{json.dump(), name}};
   }
 
   Item new_item(Item::Kind kind) const {
@@ -119,8 +117,8 @@ class ResponseText : public ResponseAdapter {
     return list;
   }
 
-  std::string add(Item::Kind kind, const ToldCall* call = nullptr) {
-    std::string out;
+  http::Events add(Item::Kind kind, const ToldCall* call = nullptr) {
+    http::Events out;
     // Words may go on behind calls; a thought or a call ends where another item begins.
     for (size_t i = 0; i < items_.size(); ++i) {
       if (items_[i].kind != Item::kMessage) out += close(i);
@@ -137,14 +135,14 @@ class ResponseText : public ResponseAdapter {
     return out + named("response.content_part.added", std::move(part));
   }
 
-  std::string close(size_t index) {
+  http::Events close(size_t index) {
     Item& item = items_[index];
     if (std::exchange(item.closed, true)) return {};
     Json text = place(index), done = {{"output_index", index}};
     text[item.kind == Item::kCall ? "arguments" : "text"] = item.text;
     if (item.kind == Item::kMessage) text["logprobs"] = Json::array();
     if (item.kind == Item::kCall) text["name"] = item.name;
-    std::string out = named(kEvents[item.kind] + ".done", std::move(text));
+    http::Events out = named(kEvents[item.kind] + ".done", std::move(text));
     if (item.kind != Item::kCall) {
       Json part = place(index);
       part["part"] = content(item);
@@ -154,8 +152,8 @@ class ResponseText : public ResponseAdapter {
     return out + named("response.output_item.done", std::move(done));
   }
 
-  std::string put(Item::Kind kind, const std::string& text, const ToldCall* call = nullptr) {
-    std::string out;
+  http::Events put(Item::Kind kind, const std::string& text, const ToldCall* call = nullptr) {
+    http::Events out;
     size_t at = items_.size();
     while (at > 0 && items_[at - 1].kind != kind) --at;
     const bool begins = kind == Item::kCall ? !call->name.empty() : at == 0;
@@ -209,9 +207,9 @@ class ResponseText : public ResponseAdapter {
             {"usage", usage()}};
   }
 
-  std::string take(const Json& answer) {
+  http::Events take(const Json& answer) {
     model_ = answer["model"].text();
-    std::string out;
+    http::Events out;
     const std::string thought = thought_of(answer), words = text_of(answer);
     if (!thought.empty()) out += put(Item::kReasoning, thought);
     if (!words.empty()) out += put(Item::kMessage, words);
@@ -223,16 +221,16 @@ class ResponseText : public ResponseAdapter {
     return out;
   }
 
-  std::string open(const Json& event) {
+  http::Events open(const Json& event) {
     opened_ = true;
     model_ = event["model"].text();
     const Json begun = response("in_progress", Json::array());
-    std::string out = named("response.created", {{"response", begun}});
+    http::Events out = named("response.created", {{"response", begun}});
     return out + named("response.in_progress", {{"response", begun}});
   }
 
   // No response.completed follows.
-  std::string failed(const Json& error) {
+  http::Events failed(const Json& error) {
     Json json = error;
     json["error"] = error;  // clients look for it here
     return named("error", std::move(json));

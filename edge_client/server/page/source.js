@@ -2,6 +2,7 @@
 // answers them (edge.js). Errors are one Error with a sentence for a person.
 
 import {ask, gone} from './edge.js';
+import {events_of} from './events.js';
 
 async function failure(response) {
   const error = new Error(`${response.status} ${response.statusText}`);
@@ -44,24 +45,9 @@ async function stream(request, on_event, signal, ready) {
   const response = await send('POST', chats ? 'v1/chat/completions' : 'v1/completions',
     {...request, ...(ready ? candidates : {}), stream: true,
       stream_options: {include_usage: true, continuous_usage_stats: true}}, signal);
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  for (;;) {
-    const {value, done} = await reader.read().catch((error) => {
-      if (error.name === 'AbortError') throw error;
-      throw new Error('The edge went away in the middle of the answer.');
-    });
-    if (done) throw new Error('The answer broke off before its end.');
-    const events = (rest + value).split('\n\n');
-    rest = events.pop();
-    for (const event of events) {
-      if (!event.startsWith('data: ')) continue;  // a comment that keeps the connection alive
-      const data = event.slice('data: '.length);
-      if (data === '[DONE]') return;
-      const parsed = JSON.parse(data);
-      if (parsed.error) throw new Error(parsed.error.message);
-      on_event(chats ? as_completion(parsed) : parsed);
-    }
+  for await (const event of events_of(response)) {
+    if (event.error) throw new Error(event.error.message);
+    on_event(chats ? as_completion(event) : event);
   }
 }
 

@@ -1,26 +1,9 @@
 // An edge in a tab of any page: import {connect} from 'https://SERVER/app/splitcompute.js'.
 // splitcompute.d.ts says what it gives.
+import {events_of} from './events.js';
 import {modules} from './modules.js';
 import {missing} from './start.js';
 import {startEdge} from './tab.js';
-
-// The texts in a stream of completions, one by one.
-async function* textsOf(response) {
-  let rest = '';
-  for (const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();;) {
-    const {value, done} = await reader.read();
-    if (done) throw new Error('The answer broke off before its end.');
-    const events = (rest + value).split('\n\n');
-    rest = events.pop();
-    for (const event of events) {
-      if (!event.startsWith('data: ')) continue;
-      if (event === 'data: [DONE]') return;
-      const {error, choices} = JSON.parse(event.slice('data: '.length));
-      if (error) throw new Error(error.message);
-      if (choices?.[0]?.text) yield choices[0].text;
-    }
-  }
-}
 
 export async function connect(url, {key, on, ...flags} = {}) {
   const server = new URL(url, location.href).href.replace(/\/$/, '');
@@ -50,7 +33,10 @@ export async function connect(url, {key, on, ...flags} = {}) {
       const response = await edgeFetch(`${server}/v1/completions`,
         {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({prompt, ...more, stream: true}), signal});
       if (!response.ok) throw new Error((await response.json()).error.message);
-      yield* textsOf(response);
+      for await (const {error, choices} of events_of(response)) {
+        if (error) throw new Error(error.message);
+        if (choices?.[0]?.text) yield choices[0].text;
+      }
     },
     status: async () => (await edgeFetch(`${server}/split/status`)).json(),
     close: () => edge && edge.close(),

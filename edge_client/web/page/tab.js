@@ -25,10 +25,10 @@ class Told {
   #lengths = new Map();
   #known = new Map();  // texts of these that will come again
   again() { this.#known = new Map(this.#lengths); }
-  // The event without what was told before; null where that is all of it.
+  // The event without what was told before, and its JSON; null where that is all of it.
   rest(json) {
     const event = JSON.parse(json), again = this.#known.size > 0;
-    let fresh = !again;
+    let fresh = !again || 'error' in event;
     for (const choice of event.choices ?? []) {
       const [holder, field] = 'text' in choice ? [choice, 'text'] : [choice.delta ?? {}, 'content'];
       const text = holder[field] ?? '', known = this.#known.get(choice.index) ?? 0, skip = Math.min(known, text.length);
@@ -37,8 +37,29 @@ class Told {
       this.#lengths.set(choice.index, (this.#lengths.get(choice.index) ?? 0) + text.length - skip);
       fresh ||= text.length > skip || choice.finish_reason != null;
     }
-    return fresh ? (again ? JSON.stringify(event) : json) : null;
+    return fresh ? {event, json: again ? JSON.stringify(event) : json} : null;
   }
+}
+
+// The Response of a stream of {event, json}: text, whose JSON `lines` ends. A stream of events has them as `events` too, for
+// who reads values (events.js).
+function responseOf(told, status, streams, lines) {
+  let reader, broken = false;
+  const made = (chunk, end) => new ReadableStream({
+    async pull(controller) {
+      const {value, done} = await (reader ??= told.getReader()).read();
+      if (!done) {
+        broken = value.json.startsWith('{"error"');
+        return controller.enqueue(chunk(value));
+      }
+      if (end && !broken) controller.enqueue(end);
+      controller.close();
+    },
+    cancel: (reason) => (reader ?? told).cancel(reason),
+  }, {highWaterMark: 0});  // takes nothing before it is read
+  const body = made(({json}) => encoder.encode(streams ? `data: ${json}\n\n` : json + lines), streams && encoder.encode('data: [DONE]\n\n'));
+  const response = new Response(body, {status, headers: {'Content-Type': streams ? 'text/event-stream' : 'application/json'}});
+  return streams ? Object.assign(response, {events: made(({event}) => event)}) : response;
 }
 
 // Starts the worker. `modules`: URLs of the two WebAssembly files, of which it takes one (start.js);
@@ -81,7 +102,7 @@ export function startEdge({modules, options, on = () => {}}) {
       if (failure) return reject(failure);
       if (signal?.aborted) return reject(signal.reason);
       const told = new Told();
-      let port, stream, good, broken = false;
+      let port, stream, good;
       const end = () => {
         running.delete(request);
         signal?.removeEventListener('abort', abort);
@@ -109,15 +130,11 @@ export function startEdge({modules, options, on = () => {}}) {
                   end();
                 },
               });
-              resolve(new Response(answer, {status: data.status,
-                headers: {'Content-Type': streams && good ? 'text/event-stream' : 'application/json'}}));
+              resolve(responseOf(answer, data.status, streams && good, lines));
             } else if (data.json !== undefined) {
-              broken = data.json.startsWith('{"error"');
-              if (!streams || !good) return stream.enqueue(encoder.encode(data.json + lines));
-              const json = told.rest(data.json);
-              if (json !== null) stream.enqueue(encoder.encode(`data: ${json}\n\n`));
+              const fresh = streams && good ? told.rest(data.json) : data;
+              if (fresh !== null) stream.enqueue(fresh);
             } else if (data.ended) {
-              if (streams && good && !broken) stream.enqueue(encoder.encode('data: [DONE]\n\n'));
               end();
               stream.close();
             }
