@@ -69,12 +69,12 @@ class Pipelines {
   std::filesystem::path path_;  // empty when there is no cache directory
   Handle<VkPipelineCache> cache_;
   size_t saved_ = 0;       // pipelines when the cache was last looked at
-  size_t kept_bytes_ = 0;  // of the driver's cache in the file
+  size_t kept_bytes_ = 0;  // bytes of the driver's cache in the file
   std::map<uint32_t, Layout> layouts_;
   std::unordered_map<std::string, Handle<VkShaderModule>> modules_;  // by text, null until needed
   std::map<PipelineKey, Made> pipelines_;
 
-  std::mutex mutex_;  // of what follows, and of what a Made is when it is done
+  std::mutex mutex_;  // guards all below, and each Made when it is done
   std::condition_variable done_;
   std::deque<std::pair<const PipelineKey, Made>*> queue_;
   size_t unfinished_ = 0;  // queued or in work

@@ -57,9 +57,9 @@ class VulkanBuffer final : public Buffer {
   // Before weight(): the rows of other weights of its type will follow its own, and they have no
   // memory themselves. Until it is made they stay.
   void lay_before(std::vector<VulkanBuffer*> others);
-  const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
+  const Allocation& scales() const;  // a quantised weight's, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
-  uint64_t last_fill() const { return last_fill_; }  // of Memory's, that its weight takes
+  uint64_t last_fill() const { return last_fill_; }  // Memory's fill of its weight
   // Sizes of what it has, or is a sketch of, in device memory.
   std::vector<size_t> parts() const;
 
@@ -83,7 +83,7 @@ class VulkanBuffer final : public Buffer {
   std::optional<TensorView> view_;
   std::vector<VulkanBuffer*> behind_;  // weights that lie behind this one
   bool laid_ = false;                  // it lies behind another, which has been made
-  uint64_t last_fill_ = 0;             // of Memory's, that reads the view
+  uint64_t last_fill_ = 0;             // Memory's fill that reads the view
 };
 
 // A result that a step leaves for the host: made visible to it or, where it cannot read fast,
@@ -91,13 +91,13 @@ class VulkanBuffer final : public Buffer {
 struct CopyOut {
   VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
   size_t from_offset = 0, to_offset = 0, bytes = 0;
-  uint64_t staging = 0;  // which `to` it is: a handle may come again
+  uint64_t staging = 0;  // number of `to`: a handle may come again
   void record(VkCommandBuffer commands) const;
   auto operator<=>(const CopyOut&) const = default;
 };
 
-inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // of rows and heads
-inline constexpr size_t kScratchBytes = size_t{64} << 20;  // that partial results take at most
+inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // for rows and heads
+inline constexpr size_t kScratchBytes = size_t{64} << 20;  // partial results' limit
 
 class VulkanWorkspace final : public Workspace {
  public:
@@ -106,7 +106,7 @@ class VulkanWorkspace final : public Workspace {
 
   const Limits& limits() const { return limits_; }
   uint32_t capacity() const { return capacity_; }  // rows, a multiple of 8
-  uint32_t splits() const;                         // of attention, that the longest sequence has
+  uint32_t splits() const;                         // attention's, for the longest sequence
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
   // Returns memory of at least this size behind kCountBytes that are 0 between steps, shared by
@@ -137,9 +137,9 @@ class VulkanWorkspace final : public Workspace {
   Allocation arena_, symbols_;
   std::shared_ptr<Allocation> scratch_;
   Copy in_, out_;
-  CopyOut copy_;           // of the current step
-  CopyOut apart_;          // that out_ has recorded
-  uint64_t stagings_ = 0;  // that out_ has had
+  CopyOut copy_;           // the current step's
+  CopyOut apart_;          // out_'s recorded one
+  uint64_t stagings_ = 0;  // number of out_'s stagings
 };
 
 }  // namespace split::vulkan

@@ -86,7 +86,7 @@ class Memory {
   uint64_t fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
                 WeightWriter::Cut cut = {});
   bool filled(uint64_t fill) const { return writer_.done(fill); }
-  void wait_filled(uint64_t fill);  // and those before it
+  void wait_filled(uint64_t fill);  // waits for earlier ones too
   void wait_filled();               // all
   // Goes on with them, and says whether all are filled, without a wait.
   bool all_filled();
@@ -142,7 +142,7 @@ class Memory {
   std::optional<ThreadPool> pool_;               // made when first needed
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   std::deque<Piece> pieces_;  // in the order of their jobs and places in the ring
-  size_t ring_end_ = 0;       // of the last piece
+  size_t ring_end_ = 0;       // end of the last piece
   std::map<uint64_t, VkCommandBuffer> copying_;  // by the queue's number
   std::vector<VkCommandBuffer> copied_;          // to be used again
   bool lost_ = false;                            // what was to be copied
