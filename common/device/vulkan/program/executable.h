@@ -27,11 +27,11 @@ inline constexpr size_t kVariants = kFewCoopMatrix + 1;
 
 class VulkanExecutable final : public Executable {
  public:
-  // Throws Error(kDevice) for what this device cannot run.
+  // Throws Error(kDevice) for a program that this device cannot run.
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
-  // The memory that loading the program will take, found without what it is bound to.
+  // The memory that loading the program will take, computed without its bindings.
   struct Needs {
     struct Room {
       size_t slot = 0;            // a weight or a cache
@@ -49,23 +49,23 @@ class VulkanExecutable final : public Executable {
     std::vector<VkDeviceAddress> addresses;  // or their addresses
     PushConstants push;
     std::array<uint32_t, 3> groups{1, 1, 1};
-    size_t row_axis = 0;  // groups[row_axis] is for the rows
+    size_t row_axis = 0;  // index into groups for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
-    bool scratch = false;    // uses memory that the workspace lends to all steps
+    bool scratch = false;    // uses the workspace's shared memory
     uint32_t part_keys = 0;  // groups[1] is for an attention's parts, of so many keys; 0: it is not
-    bool waits = true;       // for what comes before it
+    bool waits = true;       // waits for the commands before it
     uint64_t weights = 0;    // elements of its matrix
     bool units = false;      // its products are by matrix units
-    std::string what;        // for people
-    // A product whose layout has yet to be tuned, and the layout that it has for now.
+    std::string what;        // for messages
+    // A product whose layout has yet to be tuned, and its present layout.
     std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
 
-  uint64_t id() const { return id_; }                // no other of this device has it, ever
+  uint64_t id() const { return id_; }                // unique on this device, for good
   uint64_t last_fill() const { return last_fill_; }  // Memory's last fill that it reads from
   uint32_t most_rows(size_t variant) const;          // most rows of a variant
-  // Rows that a batch has for this program.
+  // A batch's rows for this program.
   uint64_t rows(const RowBatch& batch) const {
     return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
   }
@@ -73,16 +73,16 @@ class VulkanExecutable final : public Executable {
   // bound buffer has too few rows, or for a token past its table.
   size_t prepare(const RowBatch& batch);
   const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
-  // Command i of a variant; `waits` for what comes before it.
+  // Records command i of a variant; `waits` for the commands before it.
   void record(VkCommandBuffer commands, size_t variant, size_t i, bool waits) const;
 
-  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, where the
-  // device tells the time. After they ran.
+  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, if the
+  // device has a clock. Call after they ran.
   std::string times() const;
 
-  // Layouts that the products have whose questions are open; 0 when none is.
+  // Number of layouts of the products with open questions; 0 if there are none.
   size_t layouts() const { return layouts_; }
-  // Tells the tuner what those took in the last run.
+  // Tells the tuner the products' times in the last run.
   void report(Tuner& tuner) const;
 
  private:
@@ -94,7 +94,7 @@ class VulkanExecutable final : public Executable {
   static Range part(const Allocation& of, size_t offset, size_t bytes) {
     return {of.buffer(), of.offset() + offset, bytes};
   }
-  // Bound to nothing yet.
+  // Binds nothing yet.
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace);
   void bind(std::span<const Binding> bindings);
   // A command before there are pipelines and sets.
@@ -154,7 +154,7 @@ class VulkanExecutable final : public Executable {
   int64_t columns_of_siblings(const Step& matmul) const;  // its own too
   int64_t product_columns(const Step& matmul) const;      // by one kernel
   UnitProduct unit_product(const Step& matmul) const;
-  // Step i puts keys or values that it makes into their pages, as the others that make some do.
+  // Whether step i puts its keys or values into their pages, as the attention's others do.
   bool puts(size_t i, size_t variant);
   bool is_taken(size_t i, size_t variant) const;  // by a matmul, as its twin or its rotation
 
@@ -224,7 +224,7 @@ class VulkanExecutable final : public Executable {
   uint64_t last_fill_ = 0;
   Halves halves_;  // when there are variants that use matrix units, else empty
   const Halves no_halves_;
-  // A VkDispatchIndirectCommand for each command of kWide and of those after it.
+  // A VkDispatchIndirectCommand for each command of kWide and later variants.
   std::array<Allocation, kVariants - kWide> counts_;
 };
 

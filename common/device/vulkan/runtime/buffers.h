@@ -24,15 +24,15 @@ struct Core {
   Pipelines pipelines;
   Kernels kernels;
   Tuner tuner;
-  uint64_t executables = 0;  // ever made
+  uint64_t executables = 0;  // in total
 };
 using CorePtr = std::shared_ptr<Core>;
-CorePtr core_of(const Device& device);  // null for one that is not Vulkan's
+CorePtr core_of(const Device& device);  // null for a device other than Vulkan's
 
 // Bytes of K or V of one layer.
 size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
 
-// How a weight lies in device memory.
+// A weight's layout in device memory.
 enum class WeightLayout : uint8_t {
   kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
              // quantised one the numbers, apart from the scales, in LaneOrder
@@ -42,9 +42,9 @@ enum class WeightLayout : uint8_t {
 class VulkanBuffer final : public Buffer {
  public:
   VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use = MemoryUse::kDevice);
-  // A weight. Its layout follows from its first use, until when it stays in the view.
+  // A weight. Its first use decides its layout; until then it stays in the view.
   VulkanBuffer(CorePtr core, const TensorView& view);
-  // A sketch: has the sizes of what will be bound to the slot, and no memory.
+  // A sketch: has the sizes of the slot's later binding, and no memory.
   VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
 
   size_t size() const override { return size_; }
@@ -52,15 +52,15 @@ class VulkanBuffer final : public Buffer {
     return (!rows_ && !columns_ && !laid_) || !core_->memory.filled(last_fill_);
   }
   bool is_weight() const { return view_.has_value(); }
-  const Allocation& plain() const;  // CHECKs that this is no weight
+  const Allocation& plain() const;  // CHECKs that this is not a weight
   const Allocation& weight(WeightLayout layout);
-  // Before weight(): the rows of other weights of its type will follow its own, and they have no
-  // memory themselves. Until it is made they stay.
+  // Places the rows of other weights of its type behind its own; they get no memory themselves and
+  // stay until it is made. Call before weight().
   void lay_before(std::vector<VulkanBuffer*> others);
   const Allocation& scales() const;  // a quantised weight's, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
   uint64_t last_fill() const { return last_fill_; }  // Memory's fill of its weight
-  // Sizes of what it has, or is a sketch of, in device memory.
+  // Sizes of its parts in device memory, or of its sketch.
   std::vector<size_t> parts() const;
 
  private:
@@ -110,7 +110,7 @@ class VulkanWorkspace final : public Workspace {
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
   // Returns memory of at least this size behind kCountBytes that are 0 between steps, shared by
-  // what runs one after the other.
+  // programs that run one after the other.
   std::shared_ptr<Allocation> scratch(size_t bytes);
 
   // Throws Error(kDevice) for a batch that does not fit the limits.
@@ -120,7 +120,7 @@ class VulkanWorkspace final : public Workspace {
   CopyOut copy_out(const RowBatch& batch);
   void copy_separately(const CopyOut& copy,
                        std::vector<Segment>& segments);  // in commands of its own
-  void finish(const RowBatch& batch);                    // after the wait
+  void finish(const RowBatch& batch);                    // call after the wait
 
  private:
   struct Copy {

@@ -17,11 +17,11 @@ namespace split::vulkan {
 struct Capabilities {
   std::string name;  // "NVIDIA H200, driver 580.159.04"
   bool software = false;
-  bool host_visible = true;  // memory of its own that the host sees is used as such
+  bool host_visible = true;  // uses device memory that the host can write
   bool discrete = false;     // a bus lies between it and the host's memory, or is thought to
   bool small_tiles =
-      false;            // work shaped for few lanes; SPLIT_VULKAN_DISABLE=small_tiles: as on a GPU
-  std::string missing;  // what this project needs and it lacks; empty when it can be used
+      false;            // work shaped for few lanes; SPLIT_VULKAN_DISABLE=small_tiles turns it off
+  std::string missing;  // what it lacks of our needs; empty: usable
   uint32_t api_version = 0;
   uint32_t queue_family = 0;
   uint32_t timestamp_bits = 0;    // the queue's; 0: it has no clock
@@ -43,9 +43,9 @@ struct Capabilities {
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device);
 
 bool has_device_extension(VkPhysicalDevice device, const char* name);
-// True when an environment variable is there and neither empty nor 0.
+// Whether an environment variable is set and neither empty nor 0.
 bool is_set(const char* variable);
-// True when SPLIT_VULKAN_DISABLE lists `path`.
+// Whether SPLIT_VULKAN_DISABLE lists `path`.
 bool is_disabled(const char* path);
 
 }  // namespace split::vulkan
