@@ -278,7 +278,7 @@ void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()>
         "Keys and values that the prompt cache alone holds; what texts need of them they get.",
         [](Batcher& batcher) {
           PrefixCache* const prefixes = batcher.prefixes();
-          if (prefixes == nullptr || prefixes->pages() == 0) return 0.0;  // without those too old
+          if (prefixes == nullptr || prefixes->pages() == 0) return 0.0;  // pages() drops old ones
           return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().spare();
         });
   counted("split_prompt_cached_tokens_total", "Tokens of prompts that were not computed again.",

@@ -114,7 +114,7 @@ OwnedTensor dequantised(const TensorView& matrix) {
 
 namespace {
 
-// Whether none of the numbers has every bit of its exponent.
+// Whether no number has all exponent bits set.
 template <typename Bits>
 bool exponents_are_finite(Bytes bytes, Bits exponent) {
   Bits special = 0;
@@ -134,7 +134,7 @@ bool scales_are_finite(const TensorView& matrix) {
     std::memcpy(&d, matrix.bytes.data() + at, sizeof d);
     return (d & 0x7c00u) != 0x7c00u;
   };
-  const size_t scale = matrix.dtype == DType::kQ6_K ? 208 : 0;  // where it lies in a block
+  const size_t scale = matrix.dtype == DType::kQ6_K ? 208 : 0;  // its offset in a block
   for (size_t at = 0; at < matrix.bytes.size(); at += block_bytes(matrix.dtype)) {
     if (!finite(at + scale) || (matrix.dtype == DType::kQ4_K && !finite(at + 2))) return false;
   }

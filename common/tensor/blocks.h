@@ -1,5 +1,5 @@
-// The blocks that quantised matrices are stored in, as ggml lays them out: kBlock values along a
-// row share one half-precision scale d.
+// The blocks of quantised matrices, in ggml's layout: kBlock values along a row share one
+// half-precision scale d.
 //   Q8_0, 34 bytes: d, then 32 int8 q; a value is q d.
 //   Q4_0, 18 bytes: d, then 16 bytes, byte j with element j in its low nibble and element j + 16 in
 //   its high one; a value is (q - 8) d.
@@ -34,8 +34,8 @@ inline size_t blocks_of(int64_t inner) {
   return (static_cast<size_t>(inner) + kBlock - 1) / kBlock;
 }
 
-// A group of 32 of the 256 values of a block of Q4_K: nibbles as Q4_0 has them after its scale
-// (value j in the low nibble of byte j, value j + 16 in the high one), and its scale and minimum.
+// A group of 32 of the 256 values of a block of Q4_K: nibbles like Q4_0's after its scale (value j
+// in the low nibble of byte j, value j + 16 in the high one), and its scale and minimum.
 struct GroupQ4K {
   uint8_t q[kBlock / 2];
   uint16_t d, dmin;

@@ -1,5 +1,5 @@
-// Where the leaves of a graph live, so that a function whose result has a shape that is a value
-// (nonzero) can have it computed.
+// The home of a graph's leaves, so that a function whose result's shape is a value (nonzero) can
+// have it computed.
 #pragma once
 
 #include <memory>

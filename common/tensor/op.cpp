@@ -36,7 +36,7 @@ constexpr OpInfo kTable[] = {
 #include "tensor/library.def"
 };
 
-// Ops that are no row of the table.
+// Ops without a row of the table.
 constexpr OpInfo kOthers[] = {{"constant", OpKind::kLeaf},
                               {"input", OpKind::kLeaf},
                               {"weight", OpKind::kLeaf},

@@ -48,8 +48,8 @@ enum class OpKind : uint8_t {
   kTernary,
 };
 
-// Places of a kernel's inputs and of its attributes, as its row names them:
-// inputs::attention::k_cache, attributes::attention::heads; `count` of each.
+// Indices of a kernel's inputs and attributes, by the names in its row: inputs::attention::k_cache,
+// attributes::attention::heads; `count` of each.
 #define SPLIT_NAMES(...) __VA_OPT__(__VA_ARGS__, )
 namespace inputs {
 #define KERNEL(name, inputs, ...)               \
@@ -79,8 +79,8 @@ struct OpInfo {
   bool floats() const { return !forward.empty(); }
 };
 
-// A row for whole numbers: its body and, for a reduction, the neutral element. Empty where
-// it is of F32 alone.
+// A row for whole numbers: its body and, for a reduction, the neutral element. Empty for ops of F32
+// alone.
 struct WholeInfo {
   std::string_view forward = {}, start = {};
 };

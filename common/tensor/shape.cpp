@@ -11,7 +11,7 @@ struct Row {
   DType dtype;
   std::string_view name;
   size_t size;              // bytes of an element, or of a block
-  std::string_view format;  // of weights only
+  std::string_view format;  // formats of weights only
   bool blocks = false;
 };
 constexpr std::array<Row, 11> kTypes{{{DType::kF32, "F32", 4, "f32"},

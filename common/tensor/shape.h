@@ -1,4 +1,4 @@
-// Element types and shapes: what a tensor is before anybody computes with it.
+// Element types and shapes: a tensor's facts before any computation.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace split {
 
-// From Q8_0 on they are stored in blocks of some elements along the last axis (tensor/blocks.h),
-// all others element by element.
+// Types from Q8_0 on are stored in blocks of elements along the last axis (tensor/blocks.h), all
+// others element by element.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -28,16 +28,16 @@ enum class DType : uint8_t {
 };
 
 inline constexpr size_t kBlock = 32;
-inline constexpr size_t kSuperBlock = 256;  // of Q4_K and Q6_K, which hold whole rows of them only
+inline constexpr size_t kSuperBlock = 256;  // for Q4_K and Q6_K, whose rows are whole ones
 bool is_quantised(DType dtype);             // stored in blocks
 constexpr bool is_k_quant(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ6_K; }
 constexpr size_t block_elements(DType dtype) { return is_k_quant(dtype) ? kSuperBlock : kBlock; }
-size_t dtype_size(DType dtype);   // bytes an element; not for what is stored in blocks
-size_t block_bytes(DType dtype);  // of a quantised type: 34, 18, 144 or 210
-// Bytes of a row of `inner` elements of one.
+size_t dtype_size(DType dtype);   // bytes an element; not for types in blocks
+size_t block_bytes(DType dtype);  // a quantised type's: 34, 18, 144 or 210
+// Bytes of a row of `inner` elements of a quantised type.
 size_t row_bytes(DType dtype, size_t inner);
-// safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"; for messages "Q8_0", "Q4_0",
-// which are no words of safetensors: dtype_from_name() does not know them.
+// The name in safetensors: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"; for messages "Q8_0",
+// "Q4_0", which safetensors and dtype_from_name() do not know.
 std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 // Returns the name of a type of weights for users and manifests: "f32", "f16", "bf16", "q8_0",
@@ -53,8 +53,8 @@ std::string to_string(const Dims& dims);
 
 // The product of the sizes; nothing when one is negative or the product overflows 63 bits.
 std::optional<int64_t> element_count(const Dims& dims);
-// Bytes of a dense tensor: for a quantised type rows of whole blocks, of a matrix only. Nothing
-// when there is no such tensor or it overflows.
+// Bytes of a dense tensor: for a quantised type rows of whole blocks, of a matrix only. Nothing if
+// there is no such tensor or it overflows.
 std::optional<uint64_t> tensor_bytes(DType dtype, const Dims& dims);
 
 // A dense row-major tensor somewhere in memory that it does not own.
@@ -71,8 +71,8 @@ uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
 
-// Element by element, dense, of the same count; either side F32, F16 or BF16, or both of one type.
-// Neither side needs to be aligned. Throws Error(kShape) for other types.
+// Converts element by element, dense, of one count; either side F32, F16 or BF16, or both of one
+// type. Neither side needs to be aligned. Throws Error(kShape) for other types.
 void convert(const TensorView& from, DType to, std::span<std::byte> out);
 
 // A tensor with its own bytes. Moves only: a copy's view would show the original.
@@ -84,10 +84,10 @@ struct OwnedTensor {
   OwnedTensor& operator=(OwnedTensor&&) = default;
 
   std::vector<std::byte> storage;
-  TensorView view;  // of storage, also after a move
+  TensorView view;  // views storage, also after a move
 };
 
-// A copy as `to`, of the same shape. Rules and errors as convert().
+// A copy of type `to` and equal shape. Rules and errors are convert()'s.
 OwnedTensor converted(const TensorView& from, DType to);
 
 }  // namespace split

@@ -25,7 +25,7 @@ std::shared_ptr<Node> make_node(Op op, Dims dims, std::vector<Tensor> inputs = {
                                      b.empty() ? "" : " and " + to_string(b)));
 }
 
-// The shape of x op z, where one may be broadcast to the other's.
+// The shape of x op z, if one may be broadcast to the other's.
 Dims broadcast(std::string_view where, const Dims& x, const Dims& z) {
   const auto fits = [](const Dims& small, const Dims& large) {
     if (small.empty() || small == large) return true;

@@ -1,6 +1,6 @@
-// A lazy tensor: a handle on a node of a graph that says what is to be computed, not where. A model
-// builds its graph once; compile/ turns it into a Program. Shapes are checked here, at the line
-// that is wrong.
+// A lazy tensor: a handle on a node of a graph, which says what is to be computed, not where. A
+// model builds its graph once; compile/ turns it into a Program. Shapes are checked here, at the
+// wrong line.
 //
 // The first size of an activation is symbolic: kRows, the rows of a step, or kOutRows, the rows
 // whose result is wanted.
@@ -23,7 +23,7 @@ inline constexpr int64_t kOutRows = -2;
 
 class Home;  // tensor/home.h
 class Tensor;
-// The gradients of a function's inputs, of the one that arrives at its result.
+// Returns the gradients of a function's inputs from the gradient of its result.
 using GradientRule = std::function<std::vector<Tensor>(const Tensor& dy)>;
 
 struct Node {
@@ -34,7 +34,7 @@ struct Node {
   std::vector<std::shared_ptr<const Node>> inputs;
   std::vector<double>
       attributes;              // kernels and views: as the op's row has them; axes of a reduction
-  std::string name;            // inputs and weights: what it is bound to
+  std::string name;            // inputs and weights: the name that they are bound by
   float value = 0;             // constants
   std::shared_ptr<Home> home;  // leaves that have values outside of a step
   std::shared_ptr<const GradientRule> rule;  // set for a function that a caller defined
@@ -42,7 +42,7 @@ struct Node {
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
-  ~Node();  // of a chain of any length, by a loop
+  ~Node();  // frees a chain of any length, by a loop
 };
 
 class Tensor {
@@ -69,9 +69,9 @@ Tensor input(std::string name, DType dtype, Dims dims);
 // A weight that a checkpoint provides: a vector [C] or a matrix, by its name there.
 Tensor weight(std::string name, DType dtype, Dims dims);
 
-// Pointwise, of numbers of any type as tensor/types.h has it. Sides are of one shape, or one of
-// them is broadcast: a constant, a vector [C] over rows, or one value a row [R, 1]; without rows of
-// a step as PyTorch does. Throws Error(kShape).
+// Pointwise, for numbers of any type (tensor/types.h). Sides are of one shape, or one of them is
+// broadcast: a constant, a vector [C] over rows, or one value a row [R, 1]; without a step's rows
+// by PyTorch's rules. Throws Error(kShape).
 Tensor unary(Op op, const Tensor& x);
 Tensor binary(Op op, const Tensor& x, const Tensor& z);
 // Over the last axis: [R, C] -> [R, 1].
@@ -82,15 +82,14 @@ Tensor gather(const Tensor& table, const Tensor& index);
 // A matrix read the other way: [M, K] -> [K, M].
 Tensor transpose(const Tensor& matrix);
 // x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K. With
-// more axes, without rows of a step, a product for each of those before, which are broadcast.
+// more axes, without a step's rows, a product for each of those before, which are broadcast.
 Tensor matmul(const Tensor& x, const Tensor& w);
 // Columns [first, first + n) of rows: [R, C] -> [R, n].
 Tensor columns(const Tensor& x, int64_t first, int64_t n);
 
 struct AttentionHeads {
-  int heads = 1;  // of queries
-  int kv_heads =
-      1;  // of keys and values; each is shared by heads / kv_heads that follow one another
+  int heads = 1;     // heads of queries
+  int kv_heads = 1;  // heads of keys and values; consecutive heads / kv_heads share each
   int head_dim = 1;
   float scale = 1;     // multiplies q . k
   int window = 0;      // a row sees so many keys, its own and those before it, and of rows that are
@@ -107,7 +106,7 @@ struct AttentionHeads {
 inline constexpr int64_t kBiasBuckets = 32;
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
                  const Tensor& v_cache, const AttentionHeads& heads, const Tensor& bias = 0.0f);
-// The tables [positions, head_dim / 2] by which rows are turned, and the input that has each row's.
+// The tables [positions, head_dim / 2] that turn rows, and the input with each row's position.
 struct Rotation {
   Tensor cos, sin;
   Tensor positions;  // I32 [R]
@@ -129,8 +128,8 @@ Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, i
 // that no reader misses it.
 Tensor topk(const Tensor& x, int64_t k);
 
-// Whether a size stands for the rows of a step; and the shape of two such without them that are
-// broadcast as PyTorch does, or nothing.
+// Whether a size stands for the rows of a step; and the shape of two without such, broadcast by
+// PyTorch's rules, or nothing.
 bool has_rows(const Dims& dims);
 std::optional<Dims> broadcast_dims(const Dims& x, const Dims& z);
 

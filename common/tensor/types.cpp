@@ -8,7 +8,7 @@
 namespace split {
 namespace {
 
-// True or false, whole, floating.
+// Ranks: true or false, whole, floating.
 int kind_of(DType dtype) { return dtype == DType::kBool ? 0 : is_floating(dtype) ? 2 : 1; }
 
 DType joined(DType a, DType b) {
@@ -21,7 +21,7 @@ DType joined(DType a, DType b) {
   return DType::kU8;
 }
 
-// A number of a node that is one, as its type has it.
+// A constant node's number, in type `to`.
 double value_of(const Node& constant, DType to) {
   const double value =
       constant.attributes.empty() ? double{constant.value} : constant.attributes[0];

@@ -14,16 +14,16 @@ namespace split {
 
 inline bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 inline bool is_floating(DType dtype) { return dtype == DType::kF32 || is_half(dtype); }
-// The type in which numbers of one are computed with.
+// The type in which numbers of `dtype` are computed with.
 DType computing(DType dtype);
 
-// To another type: to nearest even, towards zero, by its lowest bits, or whether it is not 0.
+// Casts to another type: to nearest even, towards zero, by its lowest bits, or whether it is not 0.
 Tensor cast(const Tensor& x, DType to);
-// The type of what joins these: numbers without a shape give way to tensors with one, and
+// The type of a result of these: numbers without a shape give way to tensors with one, and
 // constants to both, unless they are of a higher kind (true or false, whole, floating).
 DType promoted(std::span<const Tensor> tensors);
 // A row's result by a node that `make` makes of inputs in the type in which it computes. Throws
-// Error(kShape), by the op's name, for types that it has no body for.
+// Error(kShape), with the op's name, for types without a body.
 Tensor typed(Op op, const std::vector<Tensor>& inputs,
              const std::function<std::shared_ptr<Node>(const std::vector<Tensor>&)>& make);
 

@@ -111,7 +111,7 @@ Tensor Tail::logits(const Windows& windows, const Tensor& hidden) {
   for (int layer = shape_.first; layer < model_.config().layers; ++layer) {
     x = over_windows(model_, model_.stage(cat("block.", layer)), windows, x, all);
   }
-  return over_windows(model_, model_.stage("head"), windows, x, all);  // which begins with the norm
+  return over_windows(model_, model_.stage("head"), windows, x, all);  // begins with the norm
 }
 
 std::vector<optim::Group> Tail::groups(const optim::Options& options) {

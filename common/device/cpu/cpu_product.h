@@ -20,8 +20,8 @@ struct CpuProduct {
   size_t each = 0;              // columns of a task: whole strips or panels
 
   bool dequantises() const { return dtype != stored; }
-  // Rows that are multiplied together: whole pairs of tiles; of rows that were rounded about what a
-  // part of L2 holds: where columns alone make enough tasks, of the steps that are taken at a time.
+  // Rows that are multiplied together: whole pairs of tiles; for rounded rows about a part of L2,
+  // by the steps taken at a time if columns alone make enough tasks.
   size_t rows_of_block(bool enough_columns) const {
     constexpr size_t kLeast = 64, kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
     if (rounded == nullptr) return kMost;

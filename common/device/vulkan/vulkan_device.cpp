@@ -55,7 +55,7 @@ class VulkanDevice final : public Device {
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
   bool takes_long_rows(const Limits& limits) const override {
-    constexpr uint64_t kPart = 32;  // of its memory, that a step's temporaries may take
+    constexpr uint64_t kPart = 32;  // 1/32 of its memory for a step's temporaries
     const Capabilities& device = core_->context.capabilities();
     const uint64_t bytes = uint64_t{limits.arena_row_bytes} * limits.long_rows;
     return device.matrix && limits.matrix && bytes <= device.local_bytes() / kPart;
@@ -104,7 +104,7 @@ class VulkanDevice final : public Device {
   }
   void prepare(std::span<const Program> programs, Workspace& workspace) override {
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
-    std::vector<std::pair<const Program*, VulkanExecutable::Needs>> all;  // of those unlike others
+    std::vector<std::pair<const Program*, VulkanExecutable::Needs>> all;  // one of each kind
     std::set<std::string_view> weights;
     std::vector<size_t> caches_bytes, weights_bytes;
     for (const Program& program : programs) {
@@ -255,7 +255,7 @@ class VulkanDevice final : public Device {
   std::string name_;
   CorePtr core_;
   std::optional<Recordings> recordings_;
-  std::vector<VulkanExecutable*> programs_;  // of the current step
+  std::vector<VulkanExecutable*> programs_;  // the current step's
   std::vector<Segment> segments_;
 };
 

@@ -63,7 +63,7 @@ std::optional<int64_t> SchemaBuilder::bound(const Json& schema, bool low) {
     if (value == nullptr || *value == false) continue;
     constexpr auto kMost = static_cast<double>(JsonRules::kMostBound);
     const double number = value->is_boolean() ? kMost : value->get<double>();
-    if (value->is_boolean() || std::abs(number) >= kMost) {  // draft 4's true bounds another's
+    if (value->is_boolean() || std::abs(number) >= kMost) {  // draft 4: true alters a bound
       if (value->is_boolean() || (low ? number > 0 : number < 0)) loosen(key);
       continue;
     }

@@ -9,7 +9,7 @@
 namespace split::vulkan {
 namespace {
 
-// From the SPIR-V specification, 1.5.
+// Opcodes of the SPIR-V specification, 1.5.
 enum SpirvOp : uint32_t {
   kName = 5,
   kMemoryModel = 14,
@@ -36,7 +36,7 @@ enum SpirvOp : uint32_t {
 constexpr uint32_t kPushConstant = 9, kStorageBuffer = 12, kPhysicalBuffer = 5349;  // classes
 constexpr uint32_t kArrayStride = 6, kBinding = 33, kOffset = 35;                   // decorations
 constexpr uint32_t kAddressesCapability = 5347, kPhysical64 = 5348, kAligned = 2;
-constexpr uint32_t kShortsCapability = 22;  // what points to 16-bit integers is a use of them
+constexpr uint32_t kShortsCapability = 22;  // needed to point to 16-bit integers
 constexpr uint32_t kAddressBytes = 8, kWordBytes = 4;
 constexpr size_t kHeaderWords = 5, kBound = 3;
 
@@ -111,7 +111,7 @@ class Rewriter {
     if (i.op == kVariable && a[2] == kStorageBuffer) buffers_[a[1]] = a[0];
   }
 
-  // Before the block that gets the addresses: their types.
+  // Declares the types of addresses, before the block that gets them.
   void declare_addresses() {
     if (!has_pair_) emit(kTypeVector, {pair_, uint_, 2});
     has_pair_ = true;
@@ -125,7 +125,7 @@ class Rewriter {
     emit(kTypePointer, {pair_pointer_, kPushConstant, pair_});
   }
 
-  // A pointer to all of the buffer.
+  // A pointer to the whole buffer.
   uint32_t address(uint32_t variable) {
     const uint32_t at = bound_, pair = bound_ + 1, pointer = bound_ + 2;
     bound_ += 3;
@@ -136,8 +136,8 @@ class Rewriter {
     return pointer;
   }
 
-  // With the alignment that an access by address must state: that of what is accessed. `memory` is
-  // where its memory operands are or would be.
+  // Emits an access with the alignment that an access by address must state: the number's. `memory`
+  // is the index of its memory operands, present or not.
   void emit_access(uint32_t op, std::span<const uint32_t> a, uint32_t pointer, size_t memory) {
     std::vector<uint32_t> b(a.begin(), a.end());
     if (const auto known = accessed_.find(pointer); known != accessed_.end()) {
@@ -209,9 +209,9 @@ class Rewriter {
   bool has_pair_ = false;                            // declared
   uint32_t push_ = 0, block_ = 0, members_ = 0;      // the push constants, their type, its members
   uint32_t uint_ = 0, pair_ = 0;                     // types
-  std::map<uint32_t, uint32_t> bindings_, buffers_;  // of variables: their binding, pointer type
-  std::map<uint32_t, uint32_t> pointees_, structs_;  // of types: what it points to, its members
-  std::map<uint32_t, uint32_t> bytes_;               // of types of numbers
+  std::map<uint32_t, uint32_t> bindings_, buffers_;  // variables: their binding, pointer type
+  std::map<uint32_t, uint32_t> pointees_, structs_;  // types: what they point to, their members
+  std::map<uint32_t, uint32_t> bytes_;               // types of numbers
   std::set<uint32_t> buffer_pointers_;               // types
   std::map<uint32_t, uint32_t> accessed_;            // pointers to numbers in buffers: their type
 };

@@ -1,5 +1,5 @@
-// compile_shaders OUT.cpp: a build tool. Traces the known models as the Vulkan device will see them
-// and writes the SPIR-V of every kernel that they need.
+// compile_shaders OUT.cpp: a build tool. Traces the known models in the Vulkan device's way and
+// writes the SPIR-V of every kernel that they need.
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -45,7 +45,7 @@ void add(Modules& modules, const NamedOutput& output) {
         const bool biased = Heads(step).biased;
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
-          // Caches in pieces with groups of keys, or without shuffles, are compiled when wanted.
+          // Caches in pieces with groups of keys, or without shuffles, are compiled when needed.
           for (const AttentionOf of : {AttentionOf::kSplit, AttentionOf::kGroup}) {
             if (pieces > 1 && (of == AttentionOf::kGroup || !shuffle)) break;
             add(modules, attention_text(pieces, shuffle, of, std::nullopt, biased));

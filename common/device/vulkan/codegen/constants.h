@@ -1,5 +1,5 @@
-// The specialisation constants of kernels as C++ names them: Constant::LANES and its like, rows of
-// shaders/constants.def. Behind the table's ids are those of tapes, which are numbered as a
+// The specialisation constants of kernels in C++: Constant::LANES and so on, rows of
+// shaders/constants.def. Behind the table's ids come those of tapes, which are numbered while a
 // kernel's text is put together.
 #pragma once
 

@@ -70,7 +70,7 @@ constexpr std::string_view kRowTopK =
 #include "device/vulkan/shaders/topk.comp"
     ;
 
-// Declares what the text names of the two tables (shaders/numbers.def, constants.def).
+// Declares the names of the two tables (shaders/numbers.def, constants.def) in the text.
 std::string declarations(std::string_view text) {
   std::unordered_set<std::string_view> words;
   const auto in_word = [](char c) {
@@ -100,7 +100,7 @@ std::string declarations(std::string_view text) {
   return all;
 }
 
-// A whole kernel: `body` behind what every kernel begins with.
+// A whole kernel: `body` behind the common beginning of kernels.
 std::string kernel_text(bool shuffle, const std::string& body, std::string_view extensions = "") {
   const std::string text = cat(kCommon, body);
   return cat(
@@ -239,8 +239,8 @@ bool is_in_blocks(const Program& program, const Step& step) {
   return is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
 }
 
-// void keep(r, c, value): into the rows of the step whose column it is, or of its rotation; and
-// with `tiles` keep_tile(r, c, values). Those of keys and values that go to pages are not kept.
+// void keep(r, c, value): stores into the rows of the step with that column, or of its rotation;
+// and with `tiles` keep_tile(r, c, values). Keys and values that go to pages are not kept.
 std::string keep_text(const Step& step, const FusedNeighbours& joined, bool tiles,
                       KernelParts& parts) {
   std::string buffers, one, tile;
@@ -265,8 +265,8 @@ std::string keep_text(const Step& step, const FusedNeighbours& joined, bool tile
              tiles ? cat("void keep_tile(uint r, uint c, SUM value) {\n", tile, "}\n") : "");
 }
 
-// Returns what pair.glsl calls beside the tape of the step: the twin's, or the tables of a
-// rotation.
+// Returns the functions that pair.glsl calls beside the tape of the step: the twin's, or the tables
+// of a rotation.
 std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, KernelParts& parts) {
   if (joined.twin != nullptr) {
     return cat(twin->declarations(), "float twin;\n", twin->value("twin"));
@@ -281,7 +281,7 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
 }
 
 // The text that kernels of lanes and of matrix units share: their matrices, from binding w on, and
-// what is done with a sum. `tiles`: with a whole tile of sums, too.
+// the use of a sum. `tiles`: of a whole tile of sums, too.
 struct ProductText {
   std::string matrices, ending;
 };

@@ -3,8 +3,8 @@
 // module, made at build time) serves every layer and every model of an architecture. Only quantised
 // matrices have texts of their own.
 //
-// Binding 0 is the step's symbols; `binds` says what the others are. Sums over a row go in one
-// order for a device: lanes strided over the row, then lanes in pairs (neighbours first).
+// Binding 0 is the step's symbols; `binds` has the others. Sums over a row go in one order for a
+// device: lanes strided over the row, then lanes in pairs (neighbours first).
 #pragma once
 
 #include <functional>
@@ -39,25 +39,25 @@ struct Bind {
 
 // The work that a matmul's kernel takes over from the steps beside its own.
 struct FusedNeighbours {
-  // The input that it reads: a slot, a group's result, or what attention left for each split.
+  // The input that it reads: a slot, a group's result, or attention's results for each split.
   enum class Input : uint8_t { kSlot, kGroup, kSplits };
   Input input = Input::kSlot;
-  const Step* group = nullptr;      // of kGroup
-  const Step* splits = nullptr;     // of kSplits: the attention
-  const Step* twin = nullptr;       // whose product it makes, too
-  const Step* rotation = nullptr;   // of what it makes
-  const Step* attention = nullptr;  // whose keys or values it stores
-  // A step whose product it makes, too, by a matrix that lies behind its own.
+  const Step* group = nullptr;      // kGroup's
+  const Step* splits = nullptr;     // kSplits': the attention
+  const Step* twin = nullptr;       // a matmul that it computes, too
+  const Step* rotation = nullptr;   // rotates its result
+  const Step* attention = nullptr;  // stores its keys or values
+  // Another matmul that it computes, by a matrix that lies behind its own.
   struct Sibling {
     const Step* step = nullptr;
-    const Step* rotation = nullptr;  // of what it makes
+    const Step* rotation = nullptr;  // rotates its result
     bool puts = false;               // into pages, and nowhere else
   };
   std::vector<Sibling> siblings;
-  // Lanes have columns by pairs: those of the two products, or those that a rotation turns.
+  // Whether lanes have columns by pairs: of the two products, or of a rotation.
   bool in_pairs() const { return twin != nullptr || rotation != nullptr; }
 };
-// The neighbours that a matmul's kernel takes over, of those that the program names for it.
+// The neighbours that a matmul's kernel takes over, out of those that the program names.
 struct Takes {
   bool input = false, twin = false, siblings = false, rotation = false, attention = false;
   auto operator<=>(const Takes&) const = default;
@@ -81,7 +81,7 @@ uint32_t matrix_code(DType dtype);
 // Rows of a table in one piece when a binding has at most `max_range` bytes.
 uint32_t table_piece_rows(const Slot& slot, size_t max_range);
 
-// By slot: whether its rows are kept as halves. Empty: none is.
+// By slot: whether its rows are kept as halves. Empty: none are.
 using Halves = std::vector<bool>;
 // The temporaries that only matrix products `by_units` read, which take x as halves.
 Halves half_slots(const Program& program, const std::function<bool(const Step&)>& by_units);
@@ -89,12 +89,12 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 // `shuffle`: with subgroup shuffles. `halves`: of the program's slots that it writes.
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
                     const Halves& halves = {});
-// Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
-// one; then the same of a twin's. `by_halves`: blocks are unpacked with their arithmetic.
+// Binding 1 is x, unless it is joined; then the matrix, and the scales of a quantised one; then a
+// twin's matrix, bound alike. `by_halves`: unpacks blocks with halves' arithmetic.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, bool by_halves, size_t max_range, const Halves& halves = {});
 // The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
-// halves, and behind these the same of a twin's. Joins no input.
+// halves, and behind these a twin's. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
@@ -110,11 +110,11 @@ std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
 // the caches, which are halves, 5 the scores' bias.
 std::string tiled_attention_text(bool biased);
 // Rotary positions of a head, behind its norm or not. Bindings: 1 x, 2 the result, 3 and 4 the
-// tables of cosines and sines, 5 the norm's weight. With `puts` 2 is the cache of the keys, which
-// are what is rotated, and the last that of the values.
+// tables of cosines and sines, 5 the norm's weight. With `puts` x is the keys, 2 their cache, and
+// the last binding the values' cache.
 std::string rotate_text(bool normed, bool puts);
-// The largest of each block of a row, and from these the row's k largest. Bindings: 1 x, 2 the
-// blocks' largest, 3 the result.
+// The largest of each block of a row, and then the row's k largest. Bindings: 1 x, 2 the blocks'
+// largest, 3 the result.
 std::string block_max_text();
 std::string topk_text();
 

@@ -24,7 +24,7 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // Returns the program that stands for all that differ from this one in names alone.
+  // Returns the one program for all that differ from this one in names alone.
   const Program* like(const Program& program);
 
   // The kinds of kernels that one device has.
@@ -46,16 +46,16 @@ class Kernels {
   // All that its text, bindings and constants depend on.
   struct Key {
     What what = What::kGroup;
-    const Program* like = nullptr;  // where they depend on the step
+    const Program* like = nullptr;  // set if they depend on the step
     size_t step = 0;
     Takes takes = {};
     Halves halves = {};
-    uint32_t pieces = 0;            // of each cache
+    uint32_t pieces = 0;            // pieces of each cache
     std::optional<bool> half = {};  // attention's rows are joined, and kept as halves
-    bool biased = false;            // its scores
+    bool biased = false;            // scores have a bias
     auto operator<=>(const Key&) const = default;
   };
-  // Returns what `make` does for it, the first time. Stays where it is.
+  // Returns the result of `make`, called the first time. Stays in place.
   const KeptKernel& get(const Key& key, const std::function<Kernel()>& make);
 
  private:

@@ -130,7 +130,7 @@ class TapeWriter {
   const Halves& halves_;
   const int made_;
   const std::vector<bool> per_row_;
-  uint32_t pieces_ = 1;  // of each table
+  uint32_t pieces_ = 1;  // pieces of each table
   std::ostringstream declared_;
 };
 

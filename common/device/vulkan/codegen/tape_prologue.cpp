@@ -50,7 +50,7 @@ std::string TapeWriter::four_loader(size_t i) const {
     if (gather) fast << "    const uint at = symbol(INDEX" << id << ", row);\n";
     fast << "    if (TYPE" << id << " == 0" << (gather ? cat(" && STRIDE", id, " % 4 == 0") : "")
          << ") return " << four("q") << ";\n";
-    if (!gather || table) {  // of halves a table's rows, too, are whole fours
+    if (!gather || table) {  // halves: a table's rows, too, are whole fours
       view("uvec2", "p");
       fast << "    const uvec2 two = " << four("p") << ";\n    return vec4(value" << id
            << "(two.x, 0), value" << id << "(two.x, 1), value" << id << "(two.y, 0), value" << id

@@ -13,12 +13,11 @@ namespace {
 
 using Attention = inputs::attention;
 
-// Lanes of a workgroup of one row's split: many where a step has few heads, else few, so that
+// Lanes of a workgroup of one row's split: many for a step with few heads, else few, so that
 // several workgroups fit onto a core; and of one that takes all splits of a row. On an H200 a token
-// of Llama-3.2-1B at 4,095 keys takes 0.85 of what it takes with many, one of GPT-2's 12
-// heads 1.02.
+// of Llama-3.2-1B at 4,095 keys takes 0.85 of its time with many, one of GPT-2's 12 heads 1.02.
 constexpr uint32_t kManyLanes = 1024, kSplitLanes = 256, kRowLanes = 128;
-constexpr size_t kFewHeads = 16;  // of all rows
+constexpr size_t kFewHeads = 16;  // heads of all rows
 
 bool takes_pages(DType kv, size_t head_size) {
   return kv == DType::kF32 || kv == DType::kF16 || (kv == DType::kQ8_0 && head_size % kBlock == 0);
@@ -40,8 +39,8 @@ size_t VulkanExecutable::split_stride(const Step& attention) {
   return shader::SPLIT_STRIDE(static_cast<uint32_t>(Heads(attention).dim));
 }
 
-// As many lanes as there is shared memory for: what is exchanged, the lanes' largest, the keys'
-// weights, and of each part of the lanes its sums. Their number changes no bits.
+// Takes as many lanes as there is shared memory for: exchanged values, the lanes' largest, the
+// keys' weights, and the sums of each part of the lanes. Their number changes no bits.
 void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
   const Capabilities& device = core_->context.capabilities();
   const DType kv = slot(step.in(Attention::k_cache)).dtype;

@@ -27,11 +27,11 @@ inline constexpr size_t kVariants = kFewCoopMatrix + 1;
 
 class VulkanExecutable final : public Executable {
  public:
-  // Throws Error(kDevice) for what this device cannot run.
+  // Throws Error(kDevice) for a program that this device cannot run.
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
-  // The memory that loading the program will take, found without what it is bound to.
+  // The memory that loading the program will take, computed without its bindings.
   struct Needs {
     struct Room {
       size_t slot = 0;            // a weight or a cache
@@ -45,27 +45,27 @@ class VulkanExecutable final : public Executable {
   struct Command {
     const Pipelines::Made* pipeline = nullptr;
     VkPipelineLayout layout = VK_NULL_HANDLE;
-    VkDescriptorSet set = VK_NULL_HANDLE;    // of its buffers,
-    std::vector<VkDeviceAddress> addresses;  // or these
+    VkDescriptorSet set = VK_NULL_HANDLE;    // its buffers,
+    std::vector<VkDeviceAddress> addresses;  // or their addresses
     PushConstants push;
     std::array<uint32_t, 3> groups{1, 1, 1};
-    size_t row_axis = 0;  // groups[row_axis] is for the rows
+    size_t row_axis = 0;  // index into groups for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
-    bool scratch = false;    // uses memory that the workspace lends to all steps
+    bool scratch = false;    // uses the workspace's shared memory
     uint32_t part_keys = 0;  // groups[1] is for an attention's parts, of so many keys; 0: it is not
-    bool waits = true;       // for what comes before it
+    bool waits = true;       // waits for the commands before it
     uint64_t weights = 0;    // elements of its matrix
     bool units = false;      // its products are by matrix units
-    std::string what;        // for people
-    // A product whose layout has yet to be tuned, and the layout that it has for now.
+    std::string what;        // for messages
+    // A product whose layout has yet to be tuned, and its present layout.
     std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
 
-  uint64_t id() const { return id_; }                // no other of this device has it, ever
-  uint64_t last_fill() const { return last_fill_; }  // of Memory's, that it reads from
-  uint32_t most_rows(size_t variant) const;          // that a variant runs
-  // Rows that a batch has for this program.
+  uint64_t id() const { return id_; }                // unique on this device, for good
+  uint64_t last_fill() const { return last_fill_; }  // Memory's last fill that it reads from
+  uint32_t most_rows(size_t variant) const;          // most rows of a variant
+  // A batch's rows for this program.
   uint64_t rows(const RowBatch& batch) const {
     return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
   }
@@ -73,16 +73,16 @@ class VulkanExecutable final : public Executable {
   // bound buffer has too few rows, or for a token past its table.
   size_t prepare(const RowBatch& batch);
   const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
-  // Command i of a variant; `waits` for what comes before it.
+  // Records command i of a variant; `waits` for the commands before it.
   void record(VkCommandBuffer commands, size_t variant, size_t i, bool waits) const;
 
-  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, where the
-  // device tells the time. After they ran.
+  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, if the
+  // device has a clock. Call after they ran.
   std::string times() const;
 
-  // Layouts that the products have whose questions are open; 0 when none is.
+  // Number of layouts of the products with open questions; 0 if there are none.
   size_t layouts() const { return layouts_; }
-  // Tells the tuner what those took in the last run.
+  // Tells the tuner the products' times in the last run.
   void report(Tuner& tuner) const;
 
  private:
@@ -94,7 +94,7 @@ class VulkanExecutable final : public Executable {
   static Range part(const Allocation& of, size_t offset, size_t bytes) {
     return {of.buffer(), of.offset() + offset, bytes};
   }
-  // Bound to nothing yet.
+  // Binds nothing yet.
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace);
   void bind(std::span<const Binding> bindings);
   // A command before there are pipelines and sets.
@@ -106,27 +106,27 @@ class VulkanExecutable final : public Executable {
   struct Place {
     const Allocation* allocation = nullptr;
     size_t offset = 0;
-    size_t rows = 0;  // of a rowwise slot
+    size_t rows = 0;  // rows of a rowwise slot
   };
 
   // How an attention step's caches and partial results lie.
   struct AttentionPlan {
-    uint32_t pieces = 1;        // of each cache
+    uint32_t pieces = 1;        // pieces of each cache
     uint32_t piece_pages = 0;   // pages of a piece
-    uint32_t key_lanes = 1;     // that share a key of a split
-    uint32_t many_lanes = 1;    // of a workgroup of a split, of few heads
-    uint32_t split_lanes = 1;   // and of more,
-    uint32_t row_lanes = 1;     // and of one of all splits of a row
+    uint32_t key_lanes = 1;     // lanes that share a key of a split
+    uint32_t many_lanes = 1;    // lanes of a split's workgroup, few heads
+    uint32_t split_lanes = 1;   // the same for many heads,
+    uint32_t row_lanes = 1;     // lanes for all splits of a row
     std::vector<Range> caches;  // K's pieces, then V's
-    uint32_t rows = 0;          // of the step at a time
-    bool keeps_splits = false;  // those of a row fit into shared memory
+    uint32_t rows = 0;          // rows of the step at a time
+    bool keeps_splits = false;  // a row's splits fit into shared memory
     uint32_t count_words = 0;   // before the partial results
     Range partial;
   };
 
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   VulkanBuffer& bound(int index) const;
-  VulkanBuffer& bound_weight(int index) const;  // of the slot's sizes
+  VulkanBuffer& bound_weight(int index) const;  // in the slot's sizes
   Place place(int index, WeightLayout layout = WeightLayout::kRows) const;
   Range whole(int index) const;
   Range rowwise(int index, uint32_t row_base, uint32_t row_piece, const Halves& halves) const;
@@ -147,14 +147,14 @@ class VulkanExecutable final : public Executable {
 
   // Neighbours' work is done in a matmul's kernel where sizes and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
-  bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
+  bool takes_pairs(const Step& matmul, size_t variant) const;  // by its twin or rotation
   bool takes_siblings(const Step& matmul) const;
   bool in_one_piece(const Step& matmul, int64_t columns) const;
   void lay_siblings();                                    // their weights, one behind the other
-  int64_t columns_of_siblings(const Step& matmul) const;  // and its own
-  int64_t product_columns(const Step& matmul) const;      // that one kernel makes
+  int64_t columns_of_siblings(const Step& matmul) const;  // its own too
+  int64_t product_columns(const Step& matmul) const;      // by one kernel
   UnitProduct unit_product(const Step& matmul) const;
-  // Step i puts keys or values that it makes into their pages, as the others that make some do.
+  // Whether step i puts its keys or values into their pages, as the attention's others do.
   bool puts(size_t i, size_t variant);
   bool is_taken(size_t i, size_t variant) const;  // by a matmul, as its twin or its rotation
 
@@ -197,22 +197,22 @@ class VulkanExecutable final : public Executable {
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key,
                           const std::optional<Made>& made = std::nullopt);
   std::vector<Dispatch> dispatches(size_t variant);
-  std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has
+  std::vector<std::vector<Dispatch>> dispatches();  // in all its variants
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
   std::vector<VkDeviceAddress> addresses_of(const std::vector<Range>& ranges) const;
   void make_stamps();
   uint32_t first_stamp(size_t variant) const;
-  std::vector<double> command_us() const;  // of the last prepare(); none where nothing was stamped
+  std::vector<double> command_us() const;  // the last prepare()'s; empty: not stamped
 
   CorePtr core_;
   const uint64_t id_;
   VulkanWorkspace& workspace_;
   Program program_;
-  const Program* const like_;           // of Kernels
+  const Program* const like_;           // from Kernels
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
-  bool uses_rows_ = false, uses_out_rows_ = false;        // which its steps run over
+  bool uses_rows_ = false, uses_out_rows_ = false;        // rows that its steps run over
   std::array<int64_t, kSymbols> limits_{-1, -1, -1, -1};  // rows of the tables that they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
@@ -223,7 +223,7 @@ class VulkanExecutable final : public Executable {
   uint64_t last_fill_ = 0;
   Halves halves_;  // when there are variants that use matrix units, else empty
   const Halves no_halves_;
-  // A VkDispatchIndirectCommand for each command of kWide and of those after it.
+  // A VkDispatchIndirectCommand for each command of kWide and later variants.
   std::array<Allocation, kVariants - kWide> counts_;
 };
 

@@ -124,22 +124,22 @@ struct VulkanExecutable::MatmulPlan {
   const Step& step;
   size_t variant;
   FusedNeighbours joined;
-  bool units;  // that compute it
+  bool units;  // by matrix units
   const KeptKernel* kernel = nullptr;
   std::vector<int> matrices;  // slots: its own, and its twin's
   int64_t all_columns = 0;    // with those of its siblings
-  DType dtype{};              // of the matrices
-  size_t row_bytes = 0;       // of a matrix's row,
-  size_t scale_bytes = 0;     // and of its blocks' scales; 0: it has none
+  DType dtype{};              // the matrices' type
+  size_t row_bytes = 0;       // bytes of a matrix's row,
+  size_t scale_bytes = 0;     // bytes of its blocks' scales; 0: no scales
   size_t pairs = 0;           // columns of both matrices that are made as one
-  MatmulShape shape;          // of lanes,
+  MatmulShape shape;          // shape for lanes,
   MatrixShape tile;           // or of matrix units
   uint32_t block = 1;         // rows of a workgroup of lanes
   uint32_t piece = 0;         // rows of a dispatch,
-  size_t columns = 0;         // and columns
+  size_t columns = 0;         // columns of a dispatch
   PipelineKey key;
-  Range sums;                              // that parts of K leave
-  std::optional<MatmulQuestion> question;  // that is open, and how many layouts it has
+  Range sums;                              // sums of parts of K
+  std::optional<MatmulQuestion> question;  // an open question, and its number of layouts
   size_t layouts = 0;
 
   uint32_t group_columns() const { return units ? tile.columns() : shape.columns(); }

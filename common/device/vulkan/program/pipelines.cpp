@@ -46,7 +46,7 @@ void Pipelines::load_cache() {
     try {
       file = read_file(path_, kMaxCacheBytes);
     } catch (const Error&) {
-      file.clear();  // none yet, or unreadable: a miss
+      file.clear();  // missing or unreadable: a miss
     }
   }
   std::string_view blob;

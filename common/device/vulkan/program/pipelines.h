@@ -39,16 +39,16 @@ class Pipelines {
   // One copy of each text: a model has a thousand keys of a few texts of 10 KB.
   const std::string* kept(std::string text);
   struct Made;
-  // Begins to make it, on all processors, unless it is there or begun.
+  // Begins to make a pipeline, on all processors, unless it is there or begun.
   const Made* begin(const PipelineKey& key);
-  size_t begun() const { return pipelines_.size(); }  // ever
-  // Waits for it. Throws Error(kDevice).
+  size_t begun() const { return pipelines_.size(); }  // in total
+  // Waits for a pipeline. Throws Error(kDevice).
   VkPipeline get(const Made& made);
-  bool settled();  // whether nothing that was begun is unfinished
-  // Waits for all that was begun, and keeps the driver's cache. Throws Error(kDevice).
+  bool settled();  // whether all that was begun is finished
+  // Waits for all that was begun, and saves the driver's cache. Throws Error(kDevice).
   void settle();
-  // Whether a kernel of so many buffers finds them by addresses behind its push constants, and not
-  // in a set: it has no set layout then.
+  // Whether a kernel of so many buffers gets addresses behind its push constants, in place of a set
+  // and its layout.
   bool by_address(uint32_t bindings) const;
   VkDescriptorSetLayout set_layout(uint32_t bindings);
   VkPipelineLayout layout(uint32_t bindings);
@@ -69,12 +69,12 @@ class Pipelines {
   std::filesystem::path path_;  // empty when there is no cache directory
   Handle<VkPipelineCache> cache_;
   size_t saved_ = 0;       // pipelines when the cache was last looked at
-  size_t kept_bytes_ = 0;  // of the driver's cache in the file
+  size_t kept_bytes_ = 0;  // bytes of the driver's cache in the file
   std::map<uint32_t, Layout> layouts_;
   std::unordered_map<std::string, Handle<VkShaderModule>> modules_;  // by text, null until needed
   std::map<PipelineKey, Made> pipelines_;
 
-  std::mutex mutex_;  // of what follows, and of what a Made is when it is done
+  std::mutex mutex_;  // guards all below, and each Made when it is done
   std::condition_variable done_;
   std::deque<std::pair<const PipelineKey, Made>*> queue_;
   size_t unfinished_ = 0;  // queued or in work

@@ -61,7 +61,7 @@ bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBa
 std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecutable*>& programs,
                                                  const Key& key) {
   std::vector<Part> parts;
-  uint64_t share = 0;  // of what a command buffer may ask for, in 1/2^32
+  uint64_t share = 0;  // part of a command buffer's limit, in 1/2^32
   const auto end = [&] {
     if (!parts.empty()) check(vkEndCommandBuffer(parts.back().commands), "vkEndCommandBuffer");
   };

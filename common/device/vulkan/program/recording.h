@@ -1,7 +1,7 @@
-// Command buffers for sequences of programs: recorded when a sequence is first run, replayed from
-// then on. One command buffer each where the device is known to take it in one submission: every
-// other one costs a GPU 24 us (measured on an H200). Until then, and on a weak device, several that
-// go in submissions of their own.
+// Command buffers for sequences of programs: recorded when a sequence is first run, then replayed.
+// One command buffer each if the device is known to take it in one submission: every other one
+// costs a GPU 24 us (measured on an H200). Until then, and on a weak device, several with
+// submissions of their own.
 #pragma once
 
 #include <map>
@@ -20,12 +20,12 @@ class Recordings {
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
 
-  // Appends the commands that run `programs` in order over a batch. Those of a few rows also copy:
-  // false when `copy` is left to do. Throws Error(kDevice) for a batch that does not fit one of
-  // them.
+  // Appends the commands that run `programs` in order over a batch. Commands of a few rows also
+  // copy: returns false when `copy` is left to do. Throws Error(kDevice) for a batch that does not
+  // fit a program.
   bool get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
            const CopyOut& copy, std::vector<Segment>& out);
-  // Forgets them; nothing of them may run.
+  // Forgets all recordings; none of them may be running.
   void clear();
 
  private:
@@ -36,7 +36,7 @@ class Recordings {
   };
   struct Key {
     bool whole = false;
-    bool timed = false;                                 // tells the time; for few rows alone
+    bool timed = false;                                 // has time stamps; for few rows alone
     std::optional<CopyOut> copy;                        // for few rows alone
     std::vector<std::pair<uint64_t, size_t>> programs;  // executables' ids, and the variant of each
     auto operator<=>(const Key&) const = default;

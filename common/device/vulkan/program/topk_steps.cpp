@@ -7,7 +7,7 @@ namespace split::vulkan {
 void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
   const auto k = static_cast<uint32_t>(step.columns / 2);
-  if (k > shader::TOP_BLOCKS) {  // which are in as many blocks at most
+  if (k > shader::TOP_BLOCKS) {  // the k may lie in more blocks
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] top k: expected a k of at most ", shader::TOP_BLOCKS, ", got ", k));
   }

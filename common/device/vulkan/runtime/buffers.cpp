@@ -120,7 +120,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
     const auto make = [=](const WeightWriter::Part& part, std::byte* out) {
       const size_t first = part.from / element, length = part.bytes / element;
       const std::byte* const rows_of_k = from[first];
-      const size_t k = std::min(length, outer - first);  // and zeros behind
+      const size_t k = std::min(length, outer - first);  // zeros follow
       (element == 2 ? transpose_rows<uint16_t> : transpose_rows<uint32_t>)(rows_of_k, k, inner,
                                                                            part.first, part.count,
                                                                            length, out);

@@ -24,15 +24,15 @@ struct Core {
   Pipelines pipelines;
   Kernels kernels;
   Tuner tuner;
-  uint64_t executables = 0;  // ever made
+  uint64_t executables = 0;  // in total
 };
 using CorePtr = std::shared_ptr<Core>;
-CorePtr core_of(const Device& device);  // null for one that is not Vulkan's
+CorePtr core_of(const Device& device);  // null for a device other than Vulkan's
 
 // Bytes of K or V of one layer.
 size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
 
-// How a weight lies in device memory.
+// A weight's layout in device memory.
 enum class WeightLayout : uint8_t {
   kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
              // quantised one the numbers, apart from the scales, in LaneOrder
@@ -42,9 +42,9 @@ enum class WeightLayout : uint8_t {
 class VulkanBuffer final : public Buffer {
  public:
   VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use = MemoryUse::kDevice);
-  // A weight. Its layout follows from its first use, until when it stays in the view.
+  // A weight. Its first use decides its layout; until then it stays in the view.
   VulkanBuffer(CorePtr core, const TensorView& view);
-  // A sketch: has the sizes of what will be bound to the slot, and no memory.
+  // A sketch: has the sizes of the slot's later binding, and no memory.
   VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
 
   size_t size() const override { return size_; }
@@ -52,15 +52,15 @@ class VulkanBuffer final : public Buffer {
     return (!rows_ && !columns_ && !laid_) || !core_->memory.filled(last_fill_);
   }
   bool is_weight() const { return view_.has_value(); }
-  const Allocation& plain() const;  // CHECKs that this is no weight
+  const Allocation& plain() const;  // CHECKs that this is not a weight
   const Allocation& weight(WeightLayout layout);
-  // Before weight(): the rows of other weights of its type will follow its own, and they have no
-  // memory themselves. Until it is made they stay.
+  // Places the rows of other weights of its type behind its own; they get no memory themselves and
+  // stay until it is made. Call before weight().
   void lay_before(std::vector<VulkanBuffer*> others);
-  const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
+  const Allocation& scales() const;  // a quantised weight's, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
-  uint64_t last_fill() const { return last_fill_; }  // of Memory's, that its weight takes
-  // Sizes of what it has, or is a sketch of, in device memory.
+  uint64_t last_fill() const { return last_fill_; }  // Memory's fill of its weight
+  // Sizes of its parts in device memory, or of its sketch.
   std::vector<size_t> parts() const;
 
  private:
@@ -83,7 +83,7 @@ class VulkanBuffer final : public Buffer {
   std::optional<TensorView> view_;
   std::vector<VulkanBuffer*> behind_;  // weights that lie behind this one
   bool laid_ = false;                  // it lies behind another, which has been made
-  uint64_t last_fill_ = 0;             // of Memory's, that reads the view
+  uint64_t last_fill_ = 0;             // Memory's fill that reads the view
 };
 
 // A result that a step leaves for the host: made visible to it or, where it cannot read fast,
@@ -91,13 +91,13 @@ class VulkanBuffer final : public Buffer {
 struct CopyOut {
   VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
   size_t from_offset = 0, to_offset = 0, bytes = 0;
-  uint64_t staging = 0;  // which `to` it is: a handle may come again
+  uint64_t staging = 0;  // number of `to`: a handle may come again
   void record(VkCommandBuffer commands) const;
   auto operator<=>(const CopyOut&) const = default;
 };
 
-inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // of rows and heads
-inline constexpr size_t kScratchBytes = size_t{64} << 20;  // that partial results take at most
+inline constexpr size_t kCountBytes = size_t{64} * 128 * sizeof(uint32_t);  // for rows and heads
+inline constexpr size_t kScratchBytes = size_t{64} << 20;  // partial results' limit
 
 class VulkanWorkspace final : public Workspace {
  public:
@@ -106,11 +106,11 @@ class VulkanWorkspace final : public Workspace {
 
   const Limits& limits() const { return limits_; }
   uint32_t capacity() const { return capacity_; }  // rows, a multiple of 8
-  uint32_t splits() const;                         // of attention, that the longest sequence has
+  uint32_t splits() const;                         // attention's, for the longest sequence
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
   // Returns memory of at least this size behind kCountBytes that are 0 between steps, shared by
-  // what runs one after the other.
+  // programs that run one after the other.
   std::shared_ptr<Allocation> scratch(size_t bytes);
 
   // Throws Error(kDevice) for a batch that does not fit the limits.
@@ -120,7 +120,7 @@ class VulkanWorkspace final : public Workspace {
   CopyOut copy_out(const RowBatch& batch);
   void copy_separately(const CopyOut& copy,
                        std::vector<Segment>& segments);  // in commands of its own
-  void finish(const RowBatch& batch);                    // after the wait
+  void finish(const RowBatch& batch);                    // call after the wait
 
  private:
   struct Copy {
@@ -137,9 +137,9 @@ class VulkanWorkspace final : public Workspace {
   Allocation arena_, symbols_;
   std::shared_ptr<Allocation> scratch_;
   Copy in_, out_;
-  CopyOut copy_;           // of the current step
-  CopyOut apart_;          // that out_ has recorded
-  uint64_t stagings_ = 0;  // that out_ has had
+  CopyOut copy_;           // the current step's
+  CopyOut apart_;          // out_'s recorded one
+  uint64_t stagings_ = 0;  // number of out_'s stagings
 };
 
 }  // namespace split::vulkan

@@ -126,7 +126,7 @@ bool choose_queue(VkPhysicalDevice device, Capabilities& result) {
 // Whether kernels may use its matrix units.
 bool has_matrix_units(VkInstance instance, VkPhysicalDevice device, const Capabilities& known,
                       const Queried& queried) {
-  constexpr size_t kMatrixSharedBytes = 36 * 1024;  // of shaders/thin_matrix.comp
+  constexpr size_t kMatrixSharedBytes = 36 * 1024;  // shaders/thin_matrix.comp's
   if (known.subgroup != 32 || known.shared_bytes() < kMatrixSharedBytes ||
       !has_device_extension(device, kMatrixExtension) || is_disabled("matrix")) {
     return false;

@@ -1,5 +1,5 @@
-// The Vulkan instance, the chosen device with its one compute queue. Owns every
-// handle by RAII and checks every VkResult. It knows no Program and no kernel.
+// The Vulkan instance, the chosen device with its one compute queue. Owns every handle by RAII and
+// checks every VkResult. Knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
 // are counted and logged.
@@ -76,7 +76,7 @@ uint64_t validation_messages();
 
 class Context {
  public:
-  // A device of `instance`, by its index there. Throws Error(kDevice) naming what it lacks.
+  // A device of `instance`, by its index there. Throws Error(kDevice) naming its lacks.
   Context(std::unique_ptr<Instance> instance, size_t index);
   ~Context();
   Context(const Context&) = delete;

@@ -1,5 +1,5 @@
-// VK_KHR_cooperative_matrix, which Debian 12's headers do not have: what of it is used here.
-// Numbers and layouts are the Vulkan specification's.
+// The parts of VK_KHR_cooperative_matrix used here, which Debian 12's headers lack. Numbers and
+// layouts are the Vulkan specification's.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -17,8 +17,8 @@ struct MatrixFeatures {
 };
 // NOLINTEND(readability-identifier-naming)
 
-// Whether a device that has the extension multiplies tiles of 16 x 16 x 16 halves and adds them to
-// floats, in a subgroup. By the instance's functions.
+// Whether a device with the extension multiplies tiles of 16 x 16 x 16 halves and adds them to
+// floats, in a subgroup. Asks the instance's functions.
 bool has_half_tiles(VkInstance instance, VkPhysicalDevice device);
 
 }  // namespace split::vulkan

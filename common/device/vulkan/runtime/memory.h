@@ -1,5 +1,5 @@
-// Device memory: parts of a few large buffers; written in place where the host can see them and
-// through staging where it cannot. One thread at a time.
+// Device memory: parts of a few large buffers; written in place if the host can see them and
+// through staging if not. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ enum class MemoryUse : uint8_t {
 // 9 ms with 32 MiB, 28 and 17 with 64; with pieces of 4 MiB in 32 it were 24.
 inline constexpr size_t kRingBytes = size_t{40} << 20;
 
-// Bytes of a buffer that so many bytes take. No device asks for more than multiples of 256.
+// Bytes of a buffer for so many bytes. No device asks for more than multiples of 256.
 constexpr size_t part_bytes(size_t bytes) {
   constexpr size_t kAlign = 256;
   return (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
@@ -36,7 +36,7 @@ constexpr size_t part_bytes(size_t bytes) {
 
 class Memory;
 
-// A part of a VkBuffer. Its `size` is what was asked for, the part ends at a multiple of 256.
+// A part of a VkBuffer. `size` is the requested one, the part ends at a multiple of 256.
 class Allocation {
  public:
   Allocation() = default;
@@ -49,7 +49,7 @@ class Allocation {
   VkBuffer buffer() const { return buffer_; }
   size_t offset() const { return offset_; }  // in buffer(): a multiple of 256
   size_t size() const { return size_; }
-  // Null when the host cannot see it.
+  // Null if the host cannot see it.
   std::byte* mapped() const { return mapped_; }
   // Whether host reads of mapped() are fast.
   bool cached() const { return cached_; }
@@ -73,9 +73,9 @@ class Memory {
 
   Context& context() { return context_; }
   // Makes blocks in which allocations of these sizes fit, for kModel, as far as there is room: a
-  // few large ones take a driver less time than many. Until trim() nothing else gives them back.
+  // few large ones take a driver less time than many. Only trim() gives them back.
   void reserve(std::span<const size_t> sizes);
-  // Gives back what nothing is in.
+  // Gives back empty blocks.
   void trim();
   size_t blocks(MemoryUse use) const;
   void write(const Allocation& to, size_t offset, Bytes bytes);
@@ -86,7 +86,7 @@ class Memory {
   uint64_t fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
                 WeightWriter::Cut cut = {});
   bool filled(uint64_t fill) const { return writer_.done(fill); }
-  void wait_filled(uint64_t fill);  // and those before it
+  void wait_filled(uint64_t fill);  // waits for earlier ones too
   void wait_filled();               // all
   // Goes on with them, and says whether all are filled, without a wait.
   bool all_filled();
@@ -142,7 +142,7 @@ class Memory {
   std::optional<ThreadPool> pool_;               // made when first needed
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   std::deque<Piece> pieces_;  // in the order of their jobs and places in the ring
-  size_t ring_end_ = 0;       // of the last piece
+  size_t ring_end_ = 0;       // end of the last piece
   std::map<uint64_t, VkCommandBuffer> copying_;  // by the queue's number
   std::vector<VkCommandBuffer> copied_;          // to be used again
   bool lost_ = false;                            // what was to be copied

@@ -35,7 +35,7 @@ void transpose_rows(const std::byte* from, size_t inner, size_t columns, size_t 
                     size_t stride, std::byte* to) {
   using Vector = typename Lanes<T>::Vector;
   constexpr size_t kLanes = sizeof(Vector) / sizeof(T);
-  constexpr size_t kTile = 8 * kLanes;  // of K: rows of both sides stay in cache
+  constexpr size_t kTile = 8 * kLanes;  // in K: rows of both sides stay in cache
   const auto one = [&](size_t k, size_t m) {
     std::memcpy(to + (m * stride + k) * sizeof(T), from + (k * columns + first + m) * sizeof(T),
                 sizeof(T));

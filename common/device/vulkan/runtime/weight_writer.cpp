@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned kMostWorkers = 15;
 constexpr size_t kAheadBytes = size_t{256} << 20;  // unfinished: what is read for them stays, too
-constexpr size_t kTurnBytes = size_t{512} << 10;   // that a thread takes at a time
-constexpr size_t kMakeBytes = size_t{64} << 10;    // of them made at a time, about: stays in L2
+constexpr size_t kTurnBytes = size_t{512} << 10;   // taken by a thread at a time
+constexpr size_t kMakeBytes = size_t{64} << 10;    // part made at a time, about: stays in L2
 
 }  // namespace
 

@@ -62,11 +62,11 @@ class WeightWriter {
   std::atomic<uint64_t> done_{0};  // the last of those before the first unfinished one
   std::vector<std::thread> workers_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards all below
   std::condition_variable more_, finished_;
   std::deque<Open> open_;  // jobs done_ + 1 and on
   size_t untaken_ = 0;     // in open_: the first with units that nobody has taken
-  size_t bytes_ = 0;       // of open_
+  size_t bytes_ = 0;       // bytes of open_
   bool stop_ = false;
 };
 

@@ -11,12 +11,12 @@ vec4 brain4(uvec2 bits) {
 float dot4(vec4 a, vec4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
-const uint VECTORS = COLUMNS_PER_LANE * PER_CHUNK;  // of a turn
+const uint VECTORS = COLUMNS_PER_LANE * PER_CHUNK;  // vectors of a turn
 // A lane's chunks are taken in turns, of as many as lie side by side, and UNROLL turns at a time, in
 // rounds. One by one the last round is of some lanes only; otherwise UNROLL divides TURNS, and what
 // is left follows.
 const uint ALL = (CHUNKS + LANES - 1) / LANES;  // chunks of a lane, at most
-const uint TURNS = CHUNKS / LANES / TAKES;      // that every lane has
+const uint TURNS = CHUNKS / LANES / TAKES;      // turns that every lane has
 const uint RESTS = ALL - TURNS * TAKES;         // chunks behind them, the last of some lanes only
 const uint REST_ROOM = RESTS == 0 ? 1 : RESTS;
 const uint LAST_TURN = TURNS == 0 ? 0 : TURNS - 1;

@@ -11,7 +11,7 @@ const uint TILE_ROWS = LM * TILES_M;
 const uint OWN_COLUMNS = LN * TILES_N, TILE_COLUMNS = OWN_COLUMNS * PARTS_N;
 const uint STEP_CHUNKS = STEP / 8;
 const uint STRIDE = STEP_CHUNKS + 1;  // a chunk of padding: rows start in different banks
-const uint OWN_CHUNKS = (CHUNKS + PARTS_K * RUN - 1) / (PARTS_K * RUN) * RUN;  // of a part
+const uint OWN_CHUNKS = (CHUNKS + PARTS_K * RUN - 1) / (PARTS_K * RUN) * RUN;  // chunks of a part
 const uint STEPS = (OWN_CHUNKS + STEP_CHUNKS - 1) / STEP_CHUNKS;
 const uint ROUNDS = (STEPS + DEPTH - 1) / DEPTH * DEPTH;
 const uint TURN = STEP_CHUNKS * PARTS_K;  // chunks from a part's step to its next one
@@ -21,7 +21,7 @@ const bool WHOLE = CHUNKS == STEPS * TURN;
 const uint RUNS = STEP_CHUNKS / RUN;
 const bool EVEN = CHUNKS % (STEP_CHUNKS * (1 + (PARTS_K - 1) * (2 - (RUNS + 1) / RUNS))) == 0;
 const uint ROW_STRIDE = SUBGROUP / STEP_CHUNKS;  // rows that a subgroup loads at once
-const uint X_STRIDE = ROW_STRIDE * PARTS_N;      // and those of a part
+const uint X_STRIDE = ROW_STRIDE * PARTS_N;      // rows of a part
 const uint X_LOADS = TILE_ROWS / X_STRIDE, W_LOADS = OWN_COLUMNS / ROW_STRIDE;
 const uint ELEMENTS = TILE_ROWS * TILE_COLUMNS;
 const uint TILE_RESULTS = TILE_COLUMNS / EACH, OWN_RESULTS = OWN_COLUMNS / EACH;

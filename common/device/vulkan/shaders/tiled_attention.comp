@@ -16,7 +16,7 @@ const uint KEYS = TILE_KEYS(D), PART = TILE_PART(D), PARTS = D / PART;
 const uint KEY_TILES = KEYS / 16, D_TILES = D / 16, PART_TILES = PART / 16;
 const uint ROWS = SUBGROUPS * 16;
 const uint ROW_LANES = SUBGROUP / 16;  // lanes of a row
-const uint KEY_PAIRS = KEYS / 2 / ROW_LANES;  // of a lane
+const uint KEY_PAIRS = KEYS / 2 / ROW_LANES;  // key pairs of a lane
 const uint PART_PAIRS = PART / 2 / ROW_LANES;
 const uint WIDEST = PART > KEYS ? PART : KEYS;
 const uint D_CHUNKS = D / 8;  // uvec4 of a key

@@ -21,7 +21,7 @@ bool before(uint key_a, uint a, uint key_b, uint b) {
 
 // One after the other, for rows with more candidates than there is room for: of equal elements.
 void put_in_turns(uint r, uint lane) {
-  uint last_key = 0xffffffffu, last = 0;  // of the one before
+  uint last_key = 0xffffffffu, last = 0;  // the one before
   for (uint rank = 0; rank < COUNT; ++rank) {
     uint best_key = 0, best = 0xffffffffu;
     for (uint c = lane; c < COLUMNS; c += WORKGROUP) {

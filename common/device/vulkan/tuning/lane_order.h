@@ -28,8 +28,8 @@ class LaneOrder {
   // `lanes`: a multiple of 4; of Q4_K, whose neighbours lie in one order, of 8.
   LaneOrder(DType dtype, int64_t inner, uint32_t lanes);
 
-  size_t view_bytes() const;    // of a row as files have it
-  size_t number_bytes() const;  // of a row here: 8 bytes or 8 nibbles a chunk, whole blocks
+  size_t view_bytes() const;    // bytes of a row in files
+  size_t number_bytes() const;  // bytes of a row here: 8 bytes or 8 nibbles a chunk, whole blocks
   size_t scale_bytes() const;   // words, filled up with zeros to a multiple of 4
   // A row, from how files have it.
   void write_numbers(const std::byte* row, std::byte* out) const;

@@ -73,7 +73,7 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
 // Bytes of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
 size_t shared_bytes(const MatrixShape& shape) {
   const size_t row = shape.step * 2 + 16, rows = shape.rows(), columns = shape.columns();
-  const size_t tile = 2 * kUnitTile * kUnitTile * sizeof(float);  // of a pair of columns
+  const size_t tile = 2 * kUnitTile * kUnitTile * sizeof(float);  // a pair of columns
   return shape.few
              ? shape.parts_k * std::max((rows + columns) * row, rows * columns * sizeof(float))
              : std::max((rows + columns) * row, shape.parts_m * shape.parts_n * tile);
@@ -161,7 +161,7 @@ uint64_t tiles_of(const MatrixShape& shape, const UnitProduct& product, uint32_t
          ceil_div(rows, shape.rows());
 }
 
-constexpr uint32_t kWorkgroups = 192;                         // that keep a large GPU busy
+constexpr uint32_t kWorkgroups = 192;                         // enough to keep a large GPU busy
 constexpr uint32_t kMedium = 64, kSmall = 128, kLarge = 256;  // rows
 
 // The parts of K of a narrow matrix are given to workgroups of their own, so that larger tiles read

@@ -21,8 +21,8 @@ struct MatmulUse {
   uint32_t block = 1;
   bool wide = false, sums = false, merges = false;
   size_t pairs = 0;
-  DType dtype = DType::kF32;  // of the matrix
-  bool siblings = false;      // of matrices that lie one behind the other
+  DType dtype = DType::kF32;  // the matrix's type
+  bool siblings = false;      // matrices lie one behind the other
 };
 
 // Layouts with the same order of sums: first the rule's.
@@ -37,9 +37,9 @@ inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a 
 // How a tile of a product by matrix units is laid on subgroups. How K is cut, into how many parts
 // of how long runs, fixes the order of the sums; the others only move work.
 struct MatrixShape {
-  uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
+  uint32_t tiles_m = 4, tiles_n = 2;               // tiles of a subgroup
   uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
-  uint32_t step = 64;                              // of K at a time
+  uint32_t step = 64;                              // K at a time
   // The kernel for few rows, and its rounds on their way.
   bool few = false;
   uint32_t depth = 1;

@@ -13,9 +13,9 @@ namespace split::vulkan {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
-constexpr double kGain = 0.95;  // of the rule's time: less may be noise
+constexpr double kGain = 0.95;  // factor of the rule's time: less may be noise
 
-constexpr uint64_t kFewElements = uint64_t{1} << 14;  // of a matrix: read in a microsecond or two
+constexpr uint64_t kFewElements = uint64_t{1} << 14;  // a small matrix: read in 1 or 2 microseconds
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void Tuner::load() {
   try {
     file = read_file(path_, kMaxFileBytes);
   } catch (const Error&) {
-    return;  // none yet, or unreadable: a miss
+    return;  // missing or unreadable: a miss
   }
   std::istringstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -88,7 +88,7 @@ MatmulShape Tuner::choose(const MatmulQuestion& question, const std::vector<Matm
   if (const auto at = known_.find(question); at != known_.end()) {
     const MatmulShape& layout = at->second.layout;
     if (std::find(layouts.begin(), layouts.end(), layout) != layouts.end()) return layout;
-    known_.erase(at);  // of another version
+    known_.erase(at);  // from another version
   }
   if (previews_) return layouts[0];
   asked_[question].rule = layouts[0];

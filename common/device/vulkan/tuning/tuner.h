@@ -28,7 +28,7 @@ struct MatmulShape {
 
 // The product that a layout is chosen for.
 struct MatmulQuestion {
-  uint32_t inner = 0, columns = 0, type = 0;  // of the matrix
+  uint32_t inner = 0, columns = 0, type = 0;  // the matrix's
   uint32_t joined = 0;  // FusedNeighbours::Input, 4 more with a twin, 8 with a rotation
   auto operator<=>(const MatmulQuestion&) const = default;
 };
