@@ -254,7 +254,9 @@ Value& Value::assign(const Tensor& of) {
     x = no_grads > 0 ? split::detach(x) : select(Tensor(true), x, x);
   }
   cell_->become(x.node());
-  if (root->requires_grad || ++cell_->session->pending >= kMostPending) {
+  // A constant alone has no Runtime, by which what is made of it would find its own.
+  if (root->requires_grad || session_of(root->node) == nullptr ||
+      ++cell_->session->pending >= kMostPending) {
     const bool asks = root->requires_grad;
     root->requires_grad = false;  // the new numbers are a leaf's
     computed(*root);

@@ -194,6 +194,83 @@ TEST(Values, LeaveNothingBehind) {
   EXPECT_LT(resident(), before + (1 << 20));
 }
 
+// Each row in place, and the names that webgpu-torch has beside PyTorch's.
+TEST(Values, HaveEachOperationInPlaceAndByItsOtherNames) {
+  Runtime rt(1u);
+  const auto fresh = [&](DType dtype = DType::kF32) { return rt.tensor({2, -12, 16, 6}, dtype); };
+  size_t count = 0;
+  const auto same = [&](const char* name, const Tensor& wanted, const Tensor& got) {
+    const std::vector<double> a = Value(wanted).to_vector<double>(),
+                              b = Value(got).to_vector<double>();
+    ASSERT_EQ(a.size(), b.size()) << name;
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_TRUE(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) << name << " " << i;
+    }
+    EXPECT_EQ(Value(wanted).dtype(), Value(got).dtype()) << name;
+    ++count;
+  };
+  const Value z = rt.tensor({1.5, 2, -0.5, 3}), k = rt.tensor({1, 2, 3, 1}, DType::kI32);
+#define OF_ONE(name, ...)                 \
+  {                                       \
+    Value x = fresh() * 0.125f;           \
+    const Value wanted = split::name(x);  \
+    wanted.to_vector();                   \
+    same(#name "_", wanted, x.name##_()); \
+  }
+#define OF_TWO(name, ...)                   \
+  {                                         \
+    Value x = fresh() * 0.125f;             \
+    const Value wanted = split::name(x, z); \
+    wanted.to_vector();                     \
+    same(#name "_", wanted, x.name##_(z));  \
+  }
+#define UNARY OF_ONE
+#include "tensor/ops.def"
+#define UNARY OF_ONE
+#define BINARY OF_TWO
+#define WHOLE_UNARY(name, ...)            \
+  {                                       \
+    Value x = fresh(DType::kI32);         \
+    const Value wanted = split::name(x);  \
+    wanted.to_vector();                   \
+    same(#name "_", wanted, x.name##_()); \
+  }
+#define WHOLE_BINARY(name, ...)             \
+  {                                         \
+    Value x = fresh(DType::kI32);           \
+    const Value wanted = split::name(x, k); \
+    wanted.to_vector();                     \
+    same(#name "_", wanted, x.name##_(k));  \
+  }
+#include "tensor/library.def"
+  OF_TWO(mul)
+  OF_TWO(div)
+  OF_TWO(maximum) OF_TWO(minimum) OF_TWO(remainder) OF_TWO(ldexp) OF_TWO(fmax) OF_TWO(fmin)
+      OF_TWO(add) OF_TWO(sub) OF_ONE(frac) OF_ONE(deg2rad) OF_ONE(rad2deg) OF_ONE(log2)
+          OF_ONE(log10) OF_ONE(erfc) OF_ONE(sinc) OF_ONE(digamma) OF_ONE(selu) OF_ONE(elu)
+              const Value x = fresh() * 0.125f;
+#define ALIAS(other, name)                       \
+  same(#other, split::name(x), split::other(x)); \
+  OF_ONE(other)
+  ALIAS(absolute, abs)
+  ALIAS(arccos, acos)
+  ALIAS(arccosh, acosh) ALIAS(arcsin, asin) ALIAS(arcsinh, asinh) ALIAS(arctan, atan)
+      ALIAS(arctanh, atanh) ALIAS(negative, neg) ALIAS(fix, trunc) ALIAS(sgn, sign)
+          same("arctan2", atan2(x, z), arctan2(x, z));
+  same("multiply", x * z, multiply(x, z));
+  same("subtract", x - z, subtract(x, z));
+  same("clip", clamp(x, -1.0f, 0.5f), clip(x, -1.0f, 0.5f));
+  Value y = fresh() * 0.125f;
+  same("clamp_", clamp(x, -1.0f, 0.5f), y.clamp_(-1.0f, 0.5f));
+  same("masked_fill_", masked_fill(clamp(x, -1.0f, 0.5f), z > 0, 9.0f),
+       y.masked_fill_(z > 0, 9.0f));
+  same("fill_", rt.full({4}, 7), y.fill_(7));
+  EXPECT_GT(count, 90u);
+#undef ALIAS
+#undef OF_ONE
+#undef OF_TWO
+}
+
 TEST(Values, HaveTheRandomNumbersOfPhilox) {
   const Json index = parse_json(
       read_file(std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/ops/index.json", 8 << 20),

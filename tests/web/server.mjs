@@ -8,7 +8,7 @@ import {fileURLToPath} from 'node:url';
 import {gunzipSync} from 'node:zlib';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-const types = {js: 'text/javascript', html: 'text/html', wasm: 'application/wasm'};
+const types = {js: 'text/javascript', html: 'text/html', css: 'text/css', wasm: 'application/wasm', svg: 'image/svg+xml'};
 
 // `built`: build-web; `own`: whether /app/ is the tab's files, bare, or the cloud's. Resolves to {url, report: the next one that
 // comes, cloud: set it to where the cloud is, close}. /weights says how many bytes of weights it has given.
@@ -50,7 +50,7 @@ export async function serve(built, own = true) {
     try {
       const bytes = file(path);
       if (bytes) {
-        response.writeHead(200, {'Content-Type': types[path.split('.').pop()] ?? 'text/plain'});
+        response.writeHead(200, {'Content-Type': types[path.endsWith('/') ? 'html' : path.split('.').pop()] ?? 'text/plain'});
         return response.end(bytes);
       }
     } catch (error) {

@@ -30,7 +30,7 @@ export async function run({check, same, expect}) {
     same([found.all.cases, found.all.done, found.all.failed], ['1150', '1150', '0'], found.all.failed_lines.join('; '));
     same(found.all.cards, 317);
     expect(found.all.plots > 40, `${found.all.plots} plots`);
-    expect(/^tanh\n✓ error 0\.\d+\n/.test(found.all.tanh) && found.all.tanh.includes('tanh_f(x)\ngradient: dy * (1.0f - y * y)'), found.all.tanh);
+    expect(/^tanh\s+✓ error 0\.\d+\s/.test(found.all.tanh) && found.all.tanh.includes('tanh_f(x)\ngradient: dy * (1.0f - y * y)'), found.all.tanh);
     same(found.all.plain, [], 'operations without code');
     expect(found.all.seconds < 120, `${found.all.seconds} s`);
   });
