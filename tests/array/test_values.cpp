@@ -243,20 +243,17 @@ TEST(Values, HaveEachOperationInPlaceAndByItsOtherNames) {
     same(#name "_", wanted, x.name##_(k));  \
   }
 #include "tensor/library.def"
-  OF_TWO(mul)
-  OF_TWO(div)
-  OF_TWO(maximum) OF_TWO(minimum) OF_TWO(remainder) OF_TWO(ldexp) OF_TWO(fmax) OF_TWO(fmin)
-      OF_TWO(add) OF_TWO(sub) OF_ONE(frac) OF_ONE(deg2rad) OF_ONE(rad2deg) OF_ONE(log2)
-          OF_ONE(log10) OF_ONE(erfc) OF_ONE(sinc) OF_ONE(digamma) OF_ONE(selu) OF_ONE(elu)
-              const Value x = fresh() * 0.125f;
-#define ALIAS(other, name)                       \
-  same(#other, split::name(x), split::other(x)); \
-  OF_ONE(other)
-  ALIAS(absolute, abs)
-  ALIAS(arccos, acos)
-  ALIAS(arccosh, acosh) ALIAS(arcsin, asin) ALIAS(arcsinh, asinh) ALIAS(arctan, atan)
-      ALIAS(arctanh, atanh) ALIAS(negative, neg) ALIAS(fix, trunc) ALIAS(sgn, sign)
-          same("arctan2", atan2(x, z), arctan2(x, z));
+  // clang-format off
+  OF_TWO(mul) OF_TWO(div) OF_TWO(maximum) OF_TWO(minimum) OF_TWO(remainder) OF_TWO(ldexp) OF_TWO(fmax) OF_TWO(fmin)
+  OF_TWO(add) OF_TWO(sub)
+  OF_ONE(frac) OF_ONE(deg2rad) OF_ONE(rad2deg) OF_ONE(log2) OF_ONE(log10) OF_ONE(erfc) OF_ONE(sinc) OF_ONE(digamma)
+  OF_ONE(selu) OF_ONE(elu)
+  const Value x = fresh() * 0.125f;
+#define ALIAS(other, name) same(#other, split::name(x), split::other(x)); OF_ONE(other)
+  ALIAS(absolute, abs) ALIAS(arccos, acos) ALIAS(arccosh, acosh) ALIAS(arcsin, asin) ALIAS(arcsinh, asinh)
+  ALIAS(arctan, atan) ALIAS(arctanh, atanh) ALIAS(negative, neg) ALIAS(fix, trunc) ALIAS(sgn, sign)
+      // clang-format on
+      same("arctan2", atan2(x, z), arctan2(x, z));
   same("multiply", x * z, multiply(x, z));
   same("subtract", x - z, subtract(x, z));
   same("clip", clamp(x, -1.0f, 0.5f), clip(x, -1.0f, 0.5f));
