@@ -6,11 +6,11 @@
 
 namespace split {
 
-Symbol symbol_of(const Slot& slot) {
-  constexpr std::string_view kNames[kSymbols] = {"tokens", "positions", "marks", "out_rows"};
+StepInput step_input_of(const Slot& slot) {
+  constexpr std::string_view kNames[kStepInputs] = {"tokens", "positions", "marks", "out_rows"};
   const auto at = std::ranges::find(kNames, slot.name);
   CHECK(at != std::end(kNames));
-  return static_cast<Symbol>(at - kNames);
+  return static_cast<StepInput>(at - kNames);
 }
 
 int Program::find(std::string_view slot_name) const {

@@ -26,8 +26,8 @@ enum class SlotKind : uint8_t {
 };
 
 // The numbers of a step that an I32 input is, by its name.
-enum class Symbol : uint8_t { kTokens, kPositions, kMarks, kOutRows };
-inline constexpr size_t kSymbols = 4;
+enum class StepInput : uint8_t { kTokens, kPositions, kMarks, kOutRows };
+inline constexpr size_t kStepInputs = 4;
 
 struct Slot {
   SlotKind kind = SlotKind::kTemp;
@@ -41,7 +41,7 @@ struct Slot {
   size_t offset = 0;
   bool operator==(const Slot&) const = default;
 };
-Symbol symbol_of(const Slot& slot);  // an I32 input's
+StepInput step_input_of(const Slot& slot);  // an I32 input's
 
 // How a slot is read or written: for row r and column c of a step, or by its kernel.
 struct Access {

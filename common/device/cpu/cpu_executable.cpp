@@ -124,12 +124,12 @@ void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_r
     if (outputs_[i] == nullptr) continue;
     places_[i].base = i == direct ? batch.out_bytes.data() : outputs_[i]->data();
   }
-  const int32_t* const symbols[kSymbols] = {batch.tokens.data(), batch.positions.data(),
-                                            batch.marks.data(), out_rows.data()};
+  const int32_t* const symbols[kStepInputs] = {batch.tokens.data(), batch.positions.data(),
+                                               batch.marks.data(), out_rows.data()};
   for (size_t i = 0; i < program_.slots.size(); ++i) {
     const Slot& slot = program_.slots[i];
     if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
-    const int32_t* symbol = symbols[static_cast<size_t>(symbol_of(slot))];
+    const int32_t* symbol = symbols[static_cast<size_t>(step_input_of(slot))];
     places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
   }
   for (size_t i = 0; i < rounded_.size(); ++i) {

@@ -86,7 +86,7 @@ std::string declarations(std::string_view text) {
   const auto number = [&](std::string_view name, uint32_t value) {
     if (names(name)) all += cat("const uint ", name, " = ", value, ";\n");
   };
-#define SYMBOL(name, input) number(#name, static_cast<uint32_t>(Symbol::name));
+#define SYMBOL(name, input) number(#name, static_cast<uint32_t>(StepArray::name));
 #define NUMBER(name, value) number(#name, value);
 #define FORMULA(name, x, ...) \
   if (names(#name)) all += "#define " #name "(" #x ") (" #__VA_ARGS__ ")\n";

@@ -9,21 +9,21 @@
 
 namespace split::vulkan {
 
-// The arrays of a step's symbols.
-enum class Symbol : uint32_t {
+// The arrays of a step: its symbols, and what is made of them.
+enum class StepArray : uint32_t {
 #define SYMBOL(name, input) name,
 #include "device/vulkan/shaders/numbers.def"
   kCount
 };
 
 // The array by which a program gathers that names this input; none for another name.
-inline std::optional<Symbol> symbol_of(std::string_view input) {
+inline std::optional<StepArray> step_array_of(std::string_view input) {
   constexpr std::string_view kInputs[] = {
 #define SYMBOL(name, input) input,
 #include "device/vulkan/shaders/numbers.def"
   };
   for (uint32_t i = 0; i < std::size(kInputs); ++i) {
-    if (!input.empty() && kInputs[i] == input) return static_cast<Symbol>(i);
+    if (!input.empty() && kInputs[i] == input) return static_cast<StepArray>(i);
   }
   return std::nullopt;
 }

@@ -152,7 +152,7 @@ void TapeWriter::declare_gather(size_t i) {
   const size_t id = base_ + i;
   const Slot& table = slot(operand.slot);
   const std::string& index = slot(operand.access.index).name;
-  const std::optional<Symbol> which = symbol_of(index);
+  const std::optional<StepArray> which = step_array_of(index);
   if (!which) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': index '", index,
                                         "': expected tokens, positions or out_rows"));

@@ -22,18 +22,18 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
         cat("[vulkan] program '", program_.name, "' needs ", program_.arena_row_bytes,
             " bytes of arena a row, the workspace has ", workspace_.limits().arena_row_bytes));
   }
-  const auto limit_to = [&](Symbol symbol, const Slot& table) {
+  const auto limit_to = [&](StepInput symbol, const Slot& table) {
     int64_t& limit = limits_[static_cast<size_t>(symbol)];
     limit = limit < 0 ? table.dims[0] : std::min(limit, table.dims[0]);
   };
   for (const Step& step : program_.steps) {
     (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
     if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
-      limit_to(Symbol::kPositions, slot(Turn(step).cos));
+      limit_to(StepInput::kPositions, slot(Turn(step).cos));
     }
     for (const Operand& operand : step.tape.operands) {
       if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
-      limit_to(symbol_of(slot(operand.access.index)), slot(operand.slot));
+      limit_to(step_input_of(slot(operand.access.index)), slot(operand.slot));
     }
   }
   if (core_->context.capabilities().matrix && workspace_.limits().matrix) {

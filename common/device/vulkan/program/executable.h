@@ -212,8 +212,8 @@ class VulkanExecutable final : public Executable {
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
-  bool uses_rows_ = false, uses_out_rows_ = false;        // rows that its steps run over
-  std::array<int64_t, kSymbols> limits_{-1, -1, -1, -1};  // rows of the tables that they index
+  bool uses_rows_ = false, uses_out_rows_ = false;           // rows that its steps run over
+  std::array<int64_t, kStepInputs> limits_{-1, -1, -1, -1};  // rows of the tables that they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
   std::array<std::vector<Command>, kVariants> commands_;

@@ -182,13 +182,13 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
                       " bytes in a buffer of ", buffers_[i]->size()));
     }
   }
-  const auto past = [&](std::span<const int32_t> values, Symbol symbol) {
+  const auto past = [&](std::span<const int32_t> values, StepInput symbol) {
     const int64_t limit = limits_[static_cast<size_t>(symbol)];
     return limit >= 0 && std::any_of(values.begin(), values.end(),
                                      [&](int32_t value) { return value < 0 || value >= limit; });
   };
-  if (past(batch.tokens, Symbol::kTokens) || past(batch.positions, Symbol::kPositions) ||
-      past(batch.marks, Symbol::kMarks)) {
+  if (past(batch.tokens, StepInput::kTokens) || past(batch.positions, StepInput::kPositions) ||
+      past(batch.marks, StepInput::kMarks)) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name,
                                         "': a token, position or mark past its table"));
   }

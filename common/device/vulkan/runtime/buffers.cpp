@@ -238,19 +238,19 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   auto* words = reinterpret_cast<uint32_t*>(symbols_.mapped());
   words[shader::COUNT_OF_ROWS] = batch.rows;
   words[shader::COUNT_OF_OUTS] = static_cast<uint32_t>(batch.out_rows.size());
-  const auto array = [&](Symbol symbol) {
+  const auto array = [&](StepArray symbol) {
     return words + shader::HEADER_WORDS + static_cast<size_t>(symbol) * capacity_;
   };
-  const auto put = [&](Symbol symbol, const auto& values) {
+  const auto put = [&](StepArray symbol, const auto& values) {
     if (!values.empty()) std::memcpy(array(symbol), values.data(), values.size_bytes());
   };
-  put(Symbol::TOKENS, batch.tokens);
-  put(Symbol::POSITIONS, batch.positions);
-  put(Symbol::MARKS, batch.marks);
-  put(Symbol::SEQUENCES, batch.sequences);
-  put(Symbol::OUT_ROWS, batch.out_rows);
+  put(StepArray::TOKENS, batch.tokens);
+  put(StepArray::POSITIONS, batch.positions);
+  put(StepArray::MARKS, batch.marks);
+  put(StepArray::SEQUENCES, batch.sequences);
+  put(StepArray::OUT_ROWS, batch.out_rows);
   // Where each row's keys and values go, so that no kernel waits for a page to be looked up.
-  uint32_t* const places = array(Symbol::PLACES);
+  uint32_t* const places = array(StepArray::PLACES);
   for (size_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
     const auto position = static_cast<uint32_t>(batch.positions[row]);
     const size_t entry =
@@ -259,11 +259,11 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
     places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
   }
   for (size_t row = 0; row < batch.seen.size(); ++row) {
-    array(Symbol::SEEN_FIRST)[row] = batch.seen[row].first;
-    array(Symbol::SEEN_END)[row] = batch.seen[row].end;
+    array(StepArray::SEEN_FIRST)[row] = batch.seen[row].first;
+    array(StepArray::SEEN_END)[row] = batch.seen[row].end;
   }
   // The tables: of each row when rows are few, then of each sequence.
-  uint32_t* const tables = array(Symbol::kCount);
+  uint32_t* const tables = array(StepArray::kCount);
   const size_t pages = limits_.pages_per_sequence;
   if (pages > 0 && batch.rows <= shader::NARROW_ROWS) {
     for (size_t row = 0; row < batch.sequences.size(); ++row) {
