@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "edge_client/web/system/page.h"
+#include "base/web/page.h"
 #include "tests/split_ops/cases.h"
 #include "tests/split_ops/reference.h"
 
