@@ -10,7 +10,8 @@
 namespace split::edge {
 
 inline std::string manifest_query(const Placement& place, const StageFormats& formats) {
-  const StageRange nothing{place.range.from, place.range.from};
+  const Point at = place.range.from.is_tokens() ? Point(0) : place.range.from;
+  const StageRange nothing{at, at};
   return wire::model_query(formats.text(), place.cut.is_cloud() ? nothing : place.range);
 }
 
