@@ -129,7 +129,7 @@ RowLoops floats() {
   RowLoops all = common<float>();
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)
 #include "tensor/ops.def"
-#ifndef SPLIT_TRAINING_ROWS  // which needs no other ones
+#ifndef SPLIT_TRAINING_ROWS  // training needs no other ones
 #define UNARY(name, forward, gradient) LOOP(name, float, float, forward)
 #define BINARY(name, forward, dx, dz) LOOP(name, float, float, forward)
 #define REDUCE(name, start, combine, gradient) REDUCTION(name, float, start, combine)

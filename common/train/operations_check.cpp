@@ -23,7 +23,7 @@ struct Operation {
 struct Inputs {
   Tensor x = input("x", DType::kF32, {kHeight, kWidth});
   Tensor z = input("z", DType::kF32, {kHeight, kWidth});
-  Tensor index = input("index", DType::kI32, {kHeight});  // of rows
+  Tensor index = input("index", DType::kI32, {kHeight});  // row numbers
 };
 
 std::vector<Operation> pointwise(const Inputs& in) {

@@ -1,4 +1,4 @@
-// What training computes with, tried on a device: each operation forward and backward.
+// Tries the operations of training on a device, each forward and backward.
 #pragma once
 
 #include <cstddef>

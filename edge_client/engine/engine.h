@@ -87,7 +87,7 @@ class Engine {
   // Lets texts begin on the cloud and go on here as weights come (--cut auto). Throws Refused.
   void choose_cut();
 
-  CutBounds bounds() const { return loader_.bounds(); }  // of all cuts, once it is loaded
+  CutBounds bounds() const { return loader_.bounds(); }  // bounds of all cuts, once it is loaded
 
   // Return what this machine's disk keeps; forget() first deletes all but running downloads.
   Loader::Kept kept() const { return loader_.kept(); }

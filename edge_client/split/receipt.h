@@ -50,7 +50,9 @@ struct Receipt {
   void end_at_last_move() {
     if (!counts.moves.empty()) cut = counts.moves.back().to;
   }
-  std::string_view device_word() const { return device.empty() ? std::string_view("none") : device; }
+  std::string_view device_word() const {
+    return device.empty() ? std::string_view("none") : device;
+  }
   std::string plan() const;       // one line: what runs where
   double after_first_ms() const;  // time of the tokens after the first, without waits for a lost
                                   // cloud

@@ -5,9 +5,9 @@
 #include <string>
 #include <thread>
 
+#include "base/web/page.h"
 #include "edge_client/api/edge.h"
 #include "edge_client/api/splitcompute.h"
-#include "base/web/page.h"
 
 extern "C" {
 #define PAGE(name) __attribute__((import_module("page"), import_name(name)))

@@ -135,7 +135,7 @@ class Loader {
   // Returns where a text's rows run (split/placement.h). Throws Error(kInput).
   Placement place(const PlacementRequest& request, const CloudSessions& sessions = {},
                   bool cloud_lost = false);
-  CutBounds bounds() const;  // of all cuts
+  CutBounds bounds() const;  // bounds of all cuts
   // Returns the manifest with the blobs that `place` needs; null: with all that the server has
   // made.
   wire::ModelInfo manifest(const Placement* place);

@@ -289,7 +289,7 @@ TEST(Array, TakesLongChains) {
   EXPECT_EQ(evaluated(reshape(x, {2, 1}), store), (std::vector<float>{10000, 10001}));
 }
 
-// What a step of training has: chains that meet, reductions, products and views.
+// Parts of a step of training: chains that meet, reductions, products and views.
 TEST(Array, FusesAndPlansTwentyThousandNodesInASecond) {
   Store store;
   Runtime runtime(1);
@@ -313,7 +313,7 @@ TEST(Array, FusesAndPlansTwentyThousandNodesInASecond) {
     }
   }
   EXPECT_GT(nodes.size(), 20000u);
-  const auto begin = std::clock();  // of this process alone: others run beside it
+  const auto begin = std::clock();  // time of this process alone: others run beside it
   const Plan plan(runtime, graph, store);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_LT(seconds * 20000 / static_cast<double>(nodes.size()),

@@ -118,7 +118,7 @@ TEST(Step, RefusesWhatHasAShapeThatIsAValueByItsName) {
   refused("nonzero", [](const Tensor& y) { return sum(cast(nonzero(y), DType::kF32)); });
   refused("masked_select", [](const Tensor& y) { return sum(masked_select(y, y > 0.0f)); });
   refused("index by a mask", [](const Tensor& y) { return sum(get(y, {y > 0.0f})); });
-  // Of values they are computed at once.
+  // Operations on values are computed at once.
   Runtime rt(1u);
   const Value v = rt.tensor({{0.5, 0}, {-3, 2}});
   EXPECT_EQ(Value(masked_select(v, v > 0.25f)).to_vector(), (std::vector<float>{0.5f, 2}));
@@ -144,7 +144,7 @@ TEST(Random, NumbersAreDistributedAsTheyShould) {
   for (const float x : u) ++bins[static_cast<size_t>(x * 100)];
   double chi = 0;
   for (const int64_t bin : bins) chi += std::pow(static_cast<double>(bin) - 1e4, 2) / 1e4;
-  EXPECT_LT(chi, 160);  // of 99: one in 10,000
+  EXPECT_LT(chi, 160);  // 99 degrees of freedom: one in 10,000
   EXPECT_GT(chi, 50);
 
   const std::vector<float> n = rt.randn({kCount}).to_vector();

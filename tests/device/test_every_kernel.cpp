@@ -4,9 +4,9 @@
 #include <cmath>
 #include <set>
 
+#include "device/drawn.h"
 #include "device/every_device.h"
 #include "device/kernel_values.h"
-#include "support/drawn.h"
 #include "support/products.h"
 #include "support/run_program.h"
 

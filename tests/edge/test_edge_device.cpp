@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "edge_client/engine/request.h"
+#include "edge_client/options/options.h"
 #include "run/text/generate.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"

@@ -9,7 +9,7 @@
 #include "edge_client/options/command_line.h"
 #include "http/server/server.h"
 #include "support/golden_model.h"
-#include "support/in_process.h"
+#include "support/in_process/in_process.h"
 #include "support/temporary_folder.h"
 
 namespace split::test {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "device/drawn.h"
 #include "models/rope.h"
-#include "support/drawn.h"
 #include "support/golden_model.h"
 
 namespace split::test {

@@ -311,7 +311,7 @@ def check_routes(readme, apis):
             readme.fail(line, f'there is no route {span}')
     if own:
         for method, path in sorted(apis[own] - named):
-            if not re.search(r'\.(js|ts|css|svg|wasm)$', path):  # the page's files
+            if not re.search(r'\.(js|ts|css|svg|wasm|def|safetensors|json)$', path) or path == '/openapi.json':  # a page's files
                 readme.fail(1, f'the route {method} {path} is missing')
 
 

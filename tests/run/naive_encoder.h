@@ -22,7 +22,6 @@ class NaiveEncoder {
   using Rows = std::vector<Row>;
   // A weight's numbers by its name in the model.
   using Get = std::function<std::vector<float>(const std::string& name)>;
-
   NaiveEncoder(const std::string& config, Get get)
       : json_(parse_json(config, 16, "config.json")), get_(std::move(get)) {
     type_ = json_["model_type"].text();
@@ -31,7 +30,6 @@ class NaiveEncoder {
     keys_ = whole("num_key_value_heads", heads_);
     layers_ = whole("num_hidden_layers", 0);
   }
-
   // Rows that enter each block, those that leave the last, and these behind a final norm, if any.
   std::vector<Rows> states(std::span<const int32_t> ids, size_t second = 0) const {
     const bool modern = type_ == "modernbert";
@@ -62,7 +60,6 @@ class NaiveEncoder {
     const auto at = kept_.find(name);
     return at != kept_.end() ? at->second : kept_.emplace(name, get_(name)).first->second;
   }
-
   Row row_of(const std::string& table, size_t at) const {
     const auto& all = weight(table);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(at * channels_);
@@ -107,7 +104,6 @@ class NaiveEncoder {
     if (name == "gelu" || name == "gelu_python") return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }
-
   // Each row's heads over the values of the keys that `score` makes a number of.
   template <typename Seen, typename Score>
   Rows attended(const Rows& q, const Rows& k, const Rows& v, const Seen& seen,
@@ -132,7 +128,6 @@ class NaiveEncoder {
     }
     return out;
   }
-
   // BERT, RoBERTa, XLM-R and MPNet.
   std::vector<Rows> absolute(std::span<const int32_t> ids, size_t second) const {
     const bool mpnet = type_ == "mpnet", counted = type_ != "bert";
@@ -183,7 +178,6 @@ class NaiveEncoder {
     }
     return all;
   }
-
   // Returns one of 32, half of them behind a row: distances below 8 each, then logarithms to 128.
   static size_t bucket_of(size_t row, size_t key) {
     const size_t places = key > row ? key - row : row - key;
@@ -195,7 +189,6 @@ class NaiveEncoder {
     }
     return bucket + (key > row ? 16 : 0);
   }
-
   bool has_window(size_t layer, bool modern) const {
     if (const Json* const types = find("layer_types")) {
       return (*types)[layer].text() == "sliding_attention";
@@ -228,7 +221,6 @@ class NaiveEncoder {
       }
     }
   }
-
   // ModernBERT, and a Gemma 3 whose rows see those behind them.
   std::vector<Rows> rotary(std::span<const int32_t> ids, bool modern) const {
     const double eps = modern ? number("norm_eps", 1e-5) : number("rms_norm_eps", 1e-6);
@@ -298,7 +290,6 @@ class NaiveEncoder {
     all.push_back(x);
     return all;
   }
-
   const Json json_;
   const Get get_;
   std::string type_;

@@ -90,7 +90,7 @@ class RandomEncoder {
 
 struct Setting {
   const char* name;
-  const char* golden;  // whose config.json it changes
+  const char* golden;  // its config.json is changed
   Json changes;        // null takes a setting away
   bool idle = false;   // transformers' code does not read it
 };

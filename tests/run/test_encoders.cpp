@@ -522,7 +522,7 @@ TEST(Sentences, ADenseHasItsBiasAndItsActivation) {
               file_of(tensors)}}}.read();
         EXPECT_EQ(sentences.dimensions(), 3u);
         EXPECT_EQ(sentences.normalizes(), unit);
-        const double sums[] = {-1.5, 2.5, 1.875}, more[] = {1, -4, 0.5};  // of the row 1, 2
+        const double sums[] = {-1.5, 2.5, 1.875}, more[] = {1, -4, 0.5};  // for the row 1, 2
         double want[3], length = 0;
         for (size_t i = 0; i < 3; ++i) {
           want[i] = activated(sums[i] + (bias ? more[i] : 0));

@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 
+#include "device/drawn.h"
 #include "sequences.h"
 #include "support/cpu_kernels.h"
-#include "support/drawn.h"
 
 namespace split::test {
 namespace {

@@ -1,4 +1,4 @@
-// What there is to say of the tensor library's operations: for a page of them.
+// Describes the tensor library's operations, for a page of them.
 #pragma once
 
 #include <map>

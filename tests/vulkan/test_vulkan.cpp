@@ -2,9 +2,9 @@
 // units, pieces of bindings, rows that see some keys, with bits that do not depend on the company a
 // row is in. test_every_device.cpp has what every device does.
 #include "base/file.h"
+#include "device/drawn.h"
 #include "device/vulkan/tuning/lane_order.h"
 #include "models/functional.h"
-#include "support/drawn.h"
 #include "support/products.h"
 #include "tensor/blocks.h"
 #include "vulkan_bench.h"

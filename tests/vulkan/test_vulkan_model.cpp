@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "device/drawn.h"
 #include "device/vulkan/program/dispatches.h"
 #include "device/vulkan/tuning/layouts.h"
 #include "models/model.h"
-#include "support/drawn.h"
 #include "support/temporary_folder.h"
 #include "vulkan_bench.h"
 
