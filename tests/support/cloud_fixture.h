@@ -13,9 +13,9 @@
 #include "golden_values.h"
 #include "http/client.h"
 #include "http_peer.h"
-#include "in_process.h"
 #include "io/write_safetensors.h"
 #include "openapi_testing.h"
+#include "support/in_process/in_process.h"
 
 namespace split::cloud {
 

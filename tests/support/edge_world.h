@@ -25,7 +25,7 @@
 #include "golden_model.h"
 #include "http/client.h"
 #include "http/server/server.h"
-#include "in_process.h"
+#include "support/in_process/in_process.h"
 #include "support/in_process/running.h"
 #include "temporary_folder.h"
 

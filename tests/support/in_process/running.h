@@ -22,7 +22,7 @@
 #include "golden_model.h"
 #include "http/client.h"
 #include "http/server/server.h"
-#include "in_process.h"
+#include "support/in_process/in_process.h"
 #include "temporary_folder.h"
 
 namespace split::test {
