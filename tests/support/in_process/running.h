@@ -19,11 +19,11 @@
 #include "cloud_server/routes/routes.h"
 #include "edge_client/cli/run.h"
 #include "edge_client/cloud/remote.h"
-#include "golden_model.h"
 #include "http/client.h"
 #include "http/server/server.h"
+#include "support/golden_model.h"
 #include "support/in_process/in_process.h"
-#include "temporary_folder.h"
+#include "support/temporary_folder.h"
 
 namespace split::test {
 
