@@ -17,7 +17,7 @@ async function visit(address, width) {
   const card = (name) => [...page.querySelectorAll('article')].find((one) => one.querySelector('h2').textContent === name);
   const found = {...dataset, cards: page.querySelectorAll('article').length, plots: page.querySelectorAll('svg:not([hidden]) .forward[d^=M]').length,
     plain: [...page.querySelectorAll('article')].filter((one) => one.querySelector('code').textContent === '').map((one) => one.querySelector('h2').textContent),
-    tanh: card('tanh').innerText, failed_lines: [...page.querySelectorAll('.failed li')].map((one) => one.textContent),
+    tanh: [...card('tanh').children].map((part) => part.textContent).join('\n'), failed_lines: [...page.querySelectorAll('.failed li')].map((one) => one.textContent),
     wide: page.documentElement.scrollWidth > width};
   frame.remove();
   return found;
