@@ -180,7 +180,7 @@ Tensor get(const Tensor& x, const Indices& indices) {
   Dims table{1};
   for (size_t i = 0; i < count; ++i) table[0] *= in.view.dims()[in.advanced[i].first];
   table.insert(table.end(), rest.begin(), rest.end());
-  const Tensor rows = take(reshape(permute(in.view, order), table), *place);
+  Tensor rows = take(reshape(permute(in.view, order), table), *place);
   if (in.apart || in.advanced[0].first == 0) return rows;
   // Back to where the first of them stood.
   const size_t front = place->dims().size(), before = in.advanced[0].first;

@@ -1,4 +1,4 @@
-// What tests make once and wait for, and the servers that their edges ask.
+// Makes once what several tests share, waits for it, and starts the servers that their edges ask.
 #pragma once
 
 #include <gtest/gtest.h>
