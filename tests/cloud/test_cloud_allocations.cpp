@@ -2,6 +2,7 @@
 // refused or cut off; the process, its sessions, its KV cache and the next answer are as before.
 #include <gtest/gtest.h>
 
+#include "device/drawn.h"
 #include "support/cloud_fixture.h"
 #include "support/failing_memory.h"
 #include "support/http_peer.h"
@@ -40,7 +41,8 @@ class CloudAllocations : public testing::Test {
     }
   }
 
-  // Asks `bytes` again and again, one allocation more succeeding each time, until none fails.
+  // Asks `bytes` again and again, one allocation more succeeding each time, until none fails;
+  // behind the first 300 an eighth of them, drawn.
   // `before` is asked first each time; the answer to `check` is the proof that nothing has
   // suffered.
   void expect_survives(const std::string& bytes, const std::string& before,
@@ -49,7 +51,9 @@ class CloudAllocations : public testing::Test {
     ASSERT_FALSE(proof.empty());
     const uint32_t pages = cloud_.pages().in_use();
     long failed = 0, late = 0;
+    test::Drawn drawn(8);
     for (long nth = 0; nth < 20'000; ++nth) {
+      if (nth > 300 && !drawn.next()) continue;
       answer(before);
       settle();
       allocations_left = nth;

@@ -403,6 +403,40 @@ describe('splitcompute.js', {skip: !built && 'built without the edge for browser
     }
   });
 
+  test('ranks a list, and compares two texts, of an encoder', async () => {
+    const [ranks, embeds] = await Promise.all(['rerank-bert', 'st-minilm'].map((name) =>
+      start_cloud(0, ['--model', fileURLToPath(new URL(`../golden/models/${name}`, import.meta.url))])));
+    const other = await page.context().newPage();
+    const post = async (cloud, path, body) => (await fetch(`${cloud.url}/v1/${path}`, {method: 'POST', body: JSON.stringify(body)})).json();
+    try {
+      await other.goto(`${ranks.url}/app/`);
+      const documents = ['The king sat on his throne.', 'A little girl lived in a wood.', 'king'], query = 'Who lived in the wood?';
+      await other.locator('#ranking').filter({visible: true}).waitFor();
+      await other.fill('#query', query);
+      await other.fill('#documents', documents.join('\n'));
+      await other.click('#rank button');
+      await other.locator('#ranked li').nth(2).waitFor();
+      const {results} = await post(ranks, 'rerank', {query, documents});
+      const lines = (await other.locator('#ranked li').allInnerTexts()).map((line) => [Number(line.split(' ')[0]), line.slice(line.indexOf(' ') + 1)]);
+      assert.deepEqual(lines.map(([, text]) => text), results.map(({index}) => documents[index]));
+      for (const [i, [score]] of lines.entries()) assert.ok(Math.abs(score - results[i].relevance_score) < 1e-4, `${score}, ${results[i].relevance_score}`);
+      await other.screenshot({path: join(shots, 'app-reranker.png'), fullPage: true});
+
+      await other.goto(`${embeds.url}/app/`);
+      await other.locator('#embeddings').filter({visible: true}).waitFor();
+      await other.fill('#first', 'a cat');
+      await other.fill('#second', 'the weather');
+      await other.click('#embed button');
+      await other.locator('#cosine', {hasText: 'cosine'}).waitFor();
+      const [a, b] = (await post(embeds, 'embeddings', {input: ['a cat', 'the weather']})).data.map(({embedding}) => embedding);
+      const cosine = Number(/cosine (-?[\d.]+)/.exec(await other.locator('#cosine').innerText())[1]);
+      assert.ok(Math.abs(cosine - a.reduce((sum, value, i) => sum + value * b[i], 0)) < 1e-3, `cosine ${cosine}`);
+    } finally {
+      await other.close();
+      await Promise.all([ranks, embeds].map((one) => stop(one, 'SIGKILL')));
+    }
+  });
+
   test('writes a text by the README\'s page', async () => {
     const plain = await start_cloud(0, ['--cors-origin', new URL(page.url()).origin]);
     const other = await page.context().newPage();
