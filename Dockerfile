@@ -10,7 +10,7 @@ COPY edge_client edge_client
 COPY scripts/link scripts/link
 # The source's revision, for split_build_info: docker build --build-arg REVISION=$(git rev-parse --short HEAD)
 ARG REVISION=unknown
-RUN SPLIT_REVISION=$REVISION scripts/build.sh
+RUN SPLIT_REVISION=$REVISION scripts/build.sh programs edge_train
 
 FROM debian:bookworm-slim
 ARG REVISION=unknown
@@ -24,7 +24,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 splitcompute \
     && useradd --uid 10001 --gid 10001 --home-dir /var/cache/splitcompute --create-home splitcompute
-COPY --from=build /src/build/bin/cloud_server /src/build/bin/edge_client /opt/splitcompute/bin/
+COPY --from=build /src/build/bin/cloud_server /src/build/bin/edge_client /src/build/bin/edge_train /opt/splitcompute/bin/
 COPY weights/demo /opt/splitcompute/weights/demo
 # Inside a container 127.0.0.1 is reachable by nobody else; who reaches the port is the network's to say. A stop ends within the ten
 # seconds that an engine gives it. As variables, so that the health check knows them too.

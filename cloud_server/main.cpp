@@ -27,15 +27,16 @@ namespace {
 
 int doctor(Options options) {
   complete_options(options);
-  DoctorInput input{{},
-                    server_options(options),
-                    options.api_key_file,
-                    options.blob_cache,
-                    terminal_columns(STDOUT_FILENO)};
+  DoctorInput input{{}, server_options(options), options.api_key_file, options.blob_cache};
   for (const std::string& argument : options.models) {
     input.models.push_back(model_options(options, argument));
   }
-  return doctor_command(input, std::cout);
+  Console console;
+  console.out = [](std::string_view text) {
+    return static_cast<bool>(std::cout << text << std::flush);
+  };
+  console.columns = terminal_columns(STDOUT_FILENO);
+  return doctor_command(input, console);
 }
 
 int run(int argc, char** argv) {

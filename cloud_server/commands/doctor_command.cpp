@@ -5,13 +5,11 @@
 #include <functional>
 
 #include "base/figures.h"
-#include "base/plain_words.h"
 #include "base/resources/granted.h"
 #include "device/device.h"
 #include "http/network.h"
 #include "http/server/local_guard.h"
-#include "program/exit_codes.h"
-#include "program/terminal.h"
+#include "program/checklist.h"
 #include "run/room.h"
 #include "run/self_test.h"
 #include "serve/api_keys.h"
@@ -21,35 +19,22 @@ namespace {
 
 class Doctor {
  public:
-  Doctor(const DoctorInput& input, std::ostream& out) : input_(input), out_(out) {}
+  Doctor(const DoctorInput& input, const Console& console) : input_(input), list_(console) {}
 
   int examine() {
-    check("devices", [] { return devices(); });
-    check("device", [this] { return device(); });
+    list_.check("devices", {}, [] { return devices(); });
+    list_.check("device", {}, [this] { return device(); });
     for (const ModelOptions& model : input_.models) {
-      check("model", [&] { return describe(model); });
+      list_.check("model", {}, [&] { return describe(model); });
     }
-    check("memory", [this] { return memory(); });
-    check("blobs", [this] { return blobs(); });
-    check("keys", [this] { return keys(); });
-    check("address", [this] { return address(); });
-    out_ << (code_ == 0 ? "All is well.\n" : "Not all is well: see BAD.\n");
-    return code_;
+    list_.check("memory", {}, [this] { return memory(); });
+    list_.check("blobs", {}, [this] { return blobs(); });
+    list_.check("keys", {}, [this] { return keys(); });
+    list_.check("address", {}, [this] { return address(); });
+    return list_.finish();
   }
 
  private:
-  void check(std::string_view name, const std::function<std::string()>& look) {
-    std::string padded(name);
-    padded.resize(11, ' ');
-    try {
-      const std::string found = look();
-      out_ << wrapped(cat(padded, "ok   ", found), input_.columns) << std::endl;
-    } catch (const Error& error) {
-      out_ << wrapped(cat(padded, "BAD  ", plain_words(error.what())), input_.columns) << std::endl;
-      if (code_ == 0) code_ = exit_code(error.kind());
-    }
-  }
-
   static std::string devices() {
     std::string all;
     for (const ListedDevice& one : list_devices()) all += cat(all.empty() ? "" : "; ", one.text);
@@ -135,16 +120,15 @@ class Doctor {
   }
 
   const DoctorInput& input_;
-  std::ostream& out_;
-  int code_ = 0;
+  Checklist list_;
   uint64_t weights_ = 0, kv_ = 0;
   std::unique_ptr<Device> device_;
 };
 
 }  // namespace
 
-int doctor_command(const DoctorInput& input, std::ostream& out) {
-  return Doctor(input, out).examine();
+int doctor_command(const DoctorInput& input, const Console& console) {
+  return Doctor(input, console).examine();
 }
 
 }  // namespace split::cloud

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "cloud_server/state/served_model.h"
 #include "http/server/server.h"
+#include "program/world.h"
 
 namespace split::cloud {
 
@@ -17,10 +17,9 @@ struct DoctorInput {
   http::Server::Options server;
   std::string api_key_file;
   std::filesystem::path blob_cache;  // empty: none
-  size_t columns = 0;                // width of the terminal; 0: no terminal
 };
 
-// Writes the lines to `out`. Returns 0, or the exit code of the first bad thing.
-int doctor_command(const DoctorInput& input, std::ostream& out);
+// Prints the lines. Returns 0, or the exit code of the first bad thing.
+int doctor_command(const DoctorInput& input, const Console& console);
 
 }  // namespace split::cloud

@@ -3,13 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <initializer_list>
 
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/plain_words.h"
 #include "base/resources/clock.h"
+#include "edge_client/cli/trainer_program.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/options/command_line.h"
@@ -21,10 +22,8 @@
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/plan/calibrate.h"
 #include "edge_client/weights/plan/measure.h"
-#include "program/exit_codes.h"
-#include "program/terminal.h"
+#include "program/checklist.h"
 #include "run/self_test.h"
-#include "train/operations_check.h"
 
 namespace split::edge {
 namespace {
@@ -38,22 +37,12 @@ std::string milliseconds_since(Clock::time_point start) {
 class Doctor {
  public:
   Doctor(const Options& options, const World& world, Interrupt& interrupt)
-      : options_(options), world_(world), interrupt_(interrupt) {}
+      : options_(options), world_(world), interrupt_(interrupt), list_(world.console, &interrupt) {}
 
   int examine();
 
  private:
-  // A thing that a check needs; if it is missing, the check's line says so.
-  struct Need {
-    bool there = false;
-    const char* what = "";
-  };
-  // Runs a check. Returns whether all is well.
-  template <typename Check>
-  bool check(std::string_view name, std::initializer_list<Need> needs, const Check& check);
-  enum class Verdict : uint8_t { kUntried, kOk, kBad };
-  void line(std::string_view name, Verdict verdict, std::string_view text);
-
+  using Need = Checklist::Need;
   std::string server();
   std::string versions(bool heard);
   std::string model();
@@ -73,7 +62,7 @@ class Doctor {
   const Options& options_;
   const World& world_;
   Interrupt& interrupt_;
-  int code_ = 0;
+  Checklist list_;
   bool cache_known_ = false;
   std::vector<std::string> missing_;
   std::optional<Loader> loader_;
@@ -84,36 +73,6 @@ class Doctor {
   std::unique_ptr<Forecasts> forecasts_;
   std::string bits_;  // this machine's
 };
-
-void Doctor::line(std::string_view name, Verdict verdict, std::string_view text) {
-  constexpr std::array<std::string_view, 3> kWords = {"   ", "ok ", "BAD"};
-  const std::string_view word = kWords.at(static_cast<size_t>(verdict));
-  std::string padded(name);
-  padded.resize(11, ' ');
-  const Console& console = world_.console;
-  const Mark mark = verdict == Verdict::kBad ? Mark::kRed : Mark::kGreen;
-  console.out(wrapped(cat(padded, marked(console.out_colors(), mark, word), "  ", text, "\n"),
-                      console.columns));
-}
-
-template <typename Check>
-bool Doctor::check(std::string_view name, std::initializer_list<Need> needs, const Check& check) {
-  if (interrupt_.signal() != 0) return false;
-  const auto missing = std::ranges::find(needs, false, &Need::there);
-  if (missing != needs.end()) {
-    line(name, Verdict::kUntried, cat("not tried without ", missing->what));
-    return false;
-  }
-  try {
-    line(name, Verdict::kOk, check());
-    return true;
-  } catch (const Error& error) {
-    if (interrupt_.signal() != 0) return false;
-    line(name, Verdict::kBad, plain_words(error.what()));
-    if (code_ == 0) code_ = exit_code(error.kind());
-    return false;
-  }
-}
 
 std::string Doctor::server() {
   loader_.emplace(options_, output_to(world_.console, options_.quiet), world_.environment,
@@ -174,10 +133,8 @@ std::string Doctor::kernels() {
 
 std::string Doctor::training() {
   const auto start = Clock::now();
-  array::Runtime runtime(options_.device);
-  const size_t count = train::check_operations(runtime);
-  return cat(count, " operations, forward and backward, give what the plain CPU's give, after ",
-             milliseconds_since(start));
+  const std::string arguments[] = {"check", options_.device.device};
+  return cat(ask_trainer(trainer_program(), arguments), ", after ", milliseconds_since(start));
 }
 
 std::string Doctor::cache() {
@@ -311,14 +268,15 @@ std::string Doctor::text() {
 }
 
 int Doctor::examine() {
-  const Need server{check("server", {}, [this] { return this->server(); }), "a server"};
-  check("versions", {}, [&] { return versions(server.there); });
-  const Need model{check("model", {server}, [this] { return this->model(); }), "a model"};
-  check("devices", {}, [this] { return devices(); });
-  const Need device{check("device", {}, [this] { return this->device(); }), "a device"};
-  check("kernels", {device}, [this] { return kernels(); });
-  check("training", {device}, [this] { return training(); });
-  const Need cache{check("cache", {}, [this] { return this->cache(); }), "a cache"};
+  const Need server{list_.check("server", {}, [this] { return this->server(); }), "a server"};
+  list_.check("versions", {}, [&] { return versions(server.there); });
+  const Need model{list_.check("model", {server}, [this] { return this->model(); }), "a model"};
+  list_.check("devices", {}, [this] { return devices(); });
+  const Need device{list_.check("device", {}, [this] { return this->device(); }), "a device"};
+  list_.check("kernels", {device}, [this] { return kernels(); });
+  const Need trainer{!trainer_program().empty(), "edge_train (scripts/build.sh edge_train)"};
+  list_.check("training", {device, trainer}, [this] { return training(); });
+  const Need cache{list_.check("cache", {}, [this] { return this->cache(); }), "a cache"};
   const bool local = model.there && place_->local(),
              encodes = model.there && loader_->config().encodes();
   // A read-only cache can still be looked at.
@@ -327,30 +285,29 @@ int Doctor::examine() {
       own_cache{cache.there || !local, "a cache"};
   const Need own_device{device.there || !local, "a device"};
   const Need weights{
-      check("weights", {server, model, own_folder}, [this] { return this->weights(); }), "weights"};
+      list_.check("weights", {server, model, own_folder}, [this] { return this->weights(); }),
+      "weights"};
   const char* const result = !encodes                  ? "one token"
                              : loader_->config().ranks ? "score"
                                                        : "embedding";
-  check(result, {server, model, own_cache, own_device, weights}, [this] { return one_token(); });
+  list_.check(result, {server, model, own_cache, own_device, weights},
+              [this] { return one_token(); });
   if (!encodes) {
-    const Need link{check("link", {server, model, folder}, [this] { return this->link(); }),
+    const Need link{list_.check("link", {server, model, folder}, [this] { return this->link(); }),
                     "a link"};
-    const Need speed{
-        check("speed", {server, model, folder, device, link}, [this] { return this->speed(); }),
-        "a speed"};
-    const Need plan{check("plan", {server, model, folder, device, link, speed},
-                          [this] { return this->plan(); }),
+    const Need speed{list_.check("speed", {server, model, folder, device, link},
+                                 [this] { return this->speed(); }),
+                     "a speed"};
+    const Need plan{list_.check("plan", {server, model, folder, device, link, speed},
+                                [this] { return this->plan(); }),
                     "a plan"};
-    check("text", {server, model, folder, device, link, speed, plan}, [this] { return text(); });
+    list_.check("text", {server, model, folder, device, link, speed, plan},
+                [this] { return text(); });
   }
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
-  if (interrupt_.signal() == 0) {
-    line("to install", missing.empty() ? Verdict::kOk : Verdict::kUntried,
-         missing.empty() ? "nothing" : missing);
-    world_.console.out(code_ == 0 ? "All is well.\n" : "Not all is well: see BAD.\n");
-  }
-  return code_;
+  list_.advise(missing);
+  return list_.finish();
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cli/told_lines.h"
-#include "edge_client/cli/train_command.h"
+#include "edge_client/cli/trainer_program.h"
 #include "edge_client/engine/request.h"
 #include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
@@ -424,15 +424,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
 
 }  // namespace
 
-int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
+int run_command(const World& world, Interrupt& interrupt, const std::function<int()>& command) {
   int code = 0;
   try {
-    const std::span all(arguments);
-    const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
-    code = first == "cache"    ? cache_command(all.subspan(1), world)
-           : first == "doctor" ? doctor_command(all.subspan(1), world, interrupt)
-           : first == "train"  ? train_command(all.subspan(1), world, interrupt)
-                               : run(read_command_line(arguments, world), world, interrupt);
+    code = command();
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
       world.console.err(told_error(error.what(), world.console));
@@ -443,6 +438,17 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
   if (signal == 0) return code;
   if (world.console.err_is_terminal) world.console.err("\n");
   return exit_code_of_signal(signal);
+}
+
+int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
+  return run_command(world, interrupt, [&] {
+    const std::span all(arguments);
+    const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
+    return first == "cache"    ? cache_command(all.subspan(1), world)
+           : first == "doctor" ? doctor_command(all.subspan(1), world, interrupt)
+           : first == "train"  ? become_trainer(all.subspan(1))
+                               : run(read_command_line(arguments, world), world, interrupt);
+  });
 }
 
 }  // namespace split::edge

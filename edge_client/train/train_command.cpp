@@ -1,4 +1,4 @@
-#include "edge_client/cli/train_command.h"
+#include "edge_client/train/train_command.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +20,7 @@
 #include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "train/best.h"
+#include "train/operations_check.h"
 #include "train/tail_file.h"
 #include "train/training_schedule.h"
 
@@ -395,11 +396,14 @@ class Training {
   int64_t kept_ = 0;                        // steps saved
 };
 
-}  // namespace
-
-int train_command(std::span<const std::string> arguments, const World& world,
-                  Interrupt& interrupt) {
-  const TrainCommand command = read_train_command({arguments.begin(), arguments.end()}, world);
+int train(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
+  if (arguments.size() == 2 && arguments[0] == "check") {
+    array::Runtime runtime(DeviceOptions{arguments[1]});
+    world.console.out(cat(train::check_operations(runtime),
+                          " operations, forward and backward, give what the plain CPU's give\n"));
+    return 0;
+  }
+  const TrainCommand command = read_train_command(arguments, world);
   if (command.asked == Flags::Asked::kHelp) {
     world.console.out(command.help);
     return 0;
@@ -409,6 +413,13 @@ int train_command(std::span<const std::string> arguments, const World& world,
     return 0;
   }
   return Training(command, world, interrupt).go();
+}
+
+}  // namespace
+
+int train_main(const std::vector<std::string>& arguments, const World& world,
+               Interrupt& interrupt) {
+  return run_command(world, interrupt, [&] { return train(arguments, world, interrupt); });
 }
 
 }  // namespace split::edge

@@ -4,6 +4,7 @@
 set(package ${CMAKE_CURRENT_LIST_DIR})
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # what is installed was built; benchmarks need not be
 install(TARGETS splitcompute LIBRARY COMPONENT edge)
+install(TARGETS edge_train RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/splitcompute COMPONENT edge)
 install(FILES ${CMAKE_SOURCE_DIR}/edge_client/api/splitcompute.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT edge)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/edge_client/api/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/splitcompute-edge COMPONENT edge)
 # Its paths begin where the file is, so that the prefix may be any.

@@ -141,6 +141,15 @@ TEST_F(PairTrain, GoesOnFromWhateverStepWithTheSameBits) {
 
 // A long text's rows are most of what it takes. Within the figure that it told it ends well; where
 // less is granted it says so before it asks for them.
+TEST_F(PairTrain, SaysWhatIsMissingWhereTheTrainerIsNotThere) {
+  const fs::path alone = file("edge_client");
+  fs::copy_file(program_path("edge_client"), alone);
+  Process process(Arguments{alone.string(), "train", "--help"});
+  EXPECT_EQ(process.wait(), 4);
+  EXPECT_NE(process.err().find("scripts/build.sh edge_train builds it"), std::string::npos)
+      << process.err();
+}
+
 TEST_F(PairTrain, TakesNoMoreMemoryThanItSays) {
   std::ofstream(file("text.txt")) << std::string(24 << 10, 'a');
   CloudProcess demo{kOnCpu};

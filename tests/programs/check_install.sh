@@ -29,6 +29,8 @@ for program in cloud_server edge_client; do
   done
 done
 
+"$dir/usr/bin/edge_client" train --help | grep -q -- --lora || fail "edge_client train does not find edge_train"
+
 # The model beside the program, whoever calls it from where.
 start() {
   rm -f "$dir/cloud.log"
@@ -96,7 +98,7 @@ if command -v dpkg-deb > /dev/null; then
   }
   holds cloud usr/bin/cloud_server usr/share/splitcompute/demo/config.json usr/share/man/man1/cloud_server.1 etc/default/splitcompute-cloud \
     usr/share/zsh/vendor-completions/_cloud_server usr/lib/systemd/system/splitcompute-cloud.service
-  holds edge usr/bin/edge_client usr/include/splitcompute.h usr/share/man/man1/edge_client.1 etc/default/splitcompute-edge \
+  holds edge usr/bin/edge_client usr/libexec/splitcompute/edge_train usr/include/splitcompute.h usr/share/man/man1/edge_client.1 etc/default/splitcompute-edge \
     usr/share/zsh/vendor-completions/_edge_client usr/lib/systemd/system/splitcompute-edge.service
   # One machine may have both.
   both=$(sed -n 's|.* \(\./.*[^/]\)$|\1|p' "$dir/contents.cloud" "$dir/contents.edge" | sort | uniq -d)

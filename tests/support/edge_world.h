@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cloud_server/routes/routes.h"
+#include "edge_client/cli/process.h"
 #include "edge_client/cli/run.h"
 #include "edge_client/cloud/remote.h"
 #include "golden_model.h"
@@ -227,6 +228,7 @@ struct EdgeOptions {
   bool out_is_terminal = false;
   bool one_place = false;  // `edge_client ... 2>&1`
   size_t columns = 0;
+  edge::Program program = edge::edge_main;
   std::function<void()> on_out = {};  // each time that there is something of it
 };
 
@@ -259,7 +261,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   }
   world.input = read_end.get();
   Interrupt interrupt;
-  outcome.code = edge::edge_main(arguments, world, interrupt);
+  outcome.code = options.program(arguments, world, interrupt);
   return outcome;
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <regex>
 
+#include "edge_client/train/train_command.h"
 #include "support/edge_server.h"
 #include "text/tokenizer.h"
 
@@ -50,7 +51,6 @@ struct TrainPair {
         << some(tale_tokens, tale);
   }
   std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more) const {
-    more.insert(more.begin(), "train");
     more.insert(more.end(),
                 {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
                  cat("--text=", (folder.path / "text.txt").string()),
@@ -58,7 +58,7 @@ struct TrainPair {
     return more;
   }
   Outcome train(const std::string& out, std::vector<std::string> more) const {
-    return run_edge(arguments(out, std::move(more)));
+    return run_edge(arguments(out, std::move(more)), {.program = edge::train_main});
   }
 
   TemporaryFolder folder, cache;
@@ -150,7 +150,7 @@ std::string interrupted(const TrainPair& pair, const std::string& out,
     if (text.find(step) != text.npos) interrupt.raise(SIGINT);
   };
   world.environment = [](const char*) -> const char* { return nullptr; };
-  EXPECT_EQ(edge::edge_main(pair.arguments(out, how), world, interrupt), 130) << said;
+  EXPECT_EQ(edge::train_main(pair.arguments(out, how), world, interrupt), 130) << said;
   EXPECT_FALSE(fs::exists(pair.folder.path / out));
   return said;
 }
@@ -430,10 +430,11 @@ TEST(EdgeTrain, RefusesAnEncoder) {
   const TemporaryFolder folder;
   GatedCloud cloud(source("tests/golden/models/st-minilm"));
   std::ofstream(folder.path / "text.txt") << "a few words";
-  const Outcome out = run_edge({"train", cat("--server=", cloud.url()), "--lora=2",
-                                cat("--cache=", folder.path.string()),
-                                cat("--text=", (folder.path / "text.txt").string()),
-                                cat("--out=", (folder.path / "a").string())});
+  const Outcome out =
+      run_edge({cat("--server=", cloud.url()), "--lora=2", cat("--cache=", folder.path.string()),
+                cat("--text=", (folder.path / "text.txt").string()),
+                cat("--out=", (folder.path / "a").string())},
+               {.program = edge::train_main});
   EXPECT_EQ(out.code, 2);
   EXPECT_NE(out.err.find("expected a model that writes text, got an encoder"), std::string::npos)
       << out.err;
