@@ -12,7 +12,7 @@ namespace split::array {
 namespace {
 
 constexpr int64_t kTaskFloats = 16384;  // some microseconds of work
-constexpr int64_t kLeastLanes = 256;    // of a task, so that threads share narrow sums too
+constexpr int64_t kLeastLanes = 256;    // least lanes of a task: threads share narrow sums too
 
 // Memory of each thread that no kernel keeps.
 float* thread_scratch(size_t floats) {
@@ -76,7 +76,7 @@ struct Product {
     return (copies_a ? a_floats * (one_a ? 1 : batch) : 0) + b_floats * (one_b ? 1 : batch);
   }
   bool copies_a, one_a, one_b;
-  size_t a_floats, b_floats;  // of one matrix
+  size_t a_floats, b_floats;  // floats of one matrix
 };
 
 class CpuExecutor final : public Executor {
@@ -110,8 +110,8 @@ class CpuExecutor final : public Executor {
   const Schedule& schedule_;
   const std::vector<Store::Entry*> leaves_;
   std::vector<void*> places_;       // one for each buffer
-  std::vector<TapeLoops> tapes_;    // of kernels
-  std::vector<size_t> workspaces_;  // of kernels, where they begin in the arena
+  std::vector<TapeLoops> tapes_;    // one a kernel
+  std::vector<size_t> workspaces_;  // where those of kernels begin in the arena
   std::vector<float> arena_;
 };
 

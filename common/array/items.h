@@ -31,7 +31,7 @@ struct Item {
   };
   std::vector<Reader> readers;
   bool external = false;  // a result of the graph, or what becomes of a leaf
-  int updates = -1;       // that leaf
+  int updates = -1;       // the leaf that it updates
   bool computed() const { return form != Form::kLeaf; }
 };
 

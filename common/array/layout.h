@@ -19,9 +19,9 @@ struct Layout {
   using Workspace = std::function<size_t(const Kernel&)>;
   Layout(const Schedule& schedule, const Workspace& workspace);
 
-  std::vector<size_t> at;  // of temporaries, by buffer, in floats
+  std::vector<size_t> at;  // places of temporaries, by buffer, in floats
   std::vector<bool> placed;
-  std::vector<size_t> workspaces;  // of kernels
+  std::vector<size_t> workspaces;  // places of kernels' workspaces
   size_t floats = 0;
 };
 

@@ -19,7 +19,7 @@ struct Graph {
 };
 
 struct Operand {
-  enum class From : uint8_t { kBuffer, kNumber, kIota };  // of kIota element i is i
+  enum class From : uint8_t { kBuffer, kNumber, kIota };  // kIota: element i is i
   From from = From::kBuffer;
   int buffer = -1;
   double number = 0;

@@ -51,7 +51,7 @@ class Store {
   static void fetch(Entry& entry);
 
  private:
-  mutable std::map<std::string, Entry> entries_;  // whose memory stays where it is
+  mutable std::map<std::string, Entry> entries_;  // a map: their memory stays where it is
 };
 
 // Numbers of any type as they are computed with (floats of halves, I32 of U8 and BOOL), and back.

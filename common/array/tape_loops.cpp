@@ -10,8 +10,8 @@
 namespace split::array {
 namespace {
 
-constexpr int64_t kBlockFloats = 1024;     // of one element a row
-constexpr int64_t kWideFloats = 4 * 1024;  // of rows: reductions take four together
+constexpr int64_t kBlockFloats = 1024;     // where a row has one element
+constexpr int64_t kWideFloats = 4 * 1024;  // where it has rows: reductions take four together
 
 // A number as its bits.
 template <typename Word>

@@ -6,7 +6,7 @@
 //
 // A sequence has `length` rows, and of these every block has the leading `filled`: a step runs its
 // rows through some of the blocks, and the others may get theirs later, by a fill (run/batcher.h).
-// It has pages for all `length` rows.
+// Pages are there for all `length` rows.
 #pragma once
 
 #include <cstdint>

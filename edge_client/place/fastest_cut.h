@@ -16,7 +16,7 @@ class FastestCut {
  public:
   using Time = Clock::time_point;
   struct Now {
-    Cut begin;                   // of the next text
+    Cut begin;                   // cut of the next text
     bool without_cloud = false;  // because the cloud was lost lately
     // The fastest cut; all here if the cloud is faster. nullopt while that is impossible.
     std::optional<FasterCut> here;

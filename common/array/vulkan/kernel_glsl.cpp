@@ -8,10 +8,10 @@
 namespace split::array {
 namespace {
 
-constexpr int64_t kMostGroups = 8192;  // of a dispatch; each goes on with those behind it
+constexpr int64_t kMostGroups = 8192;  // most groups of a dispatch; each goes on behind
 constexpr int64_t kShareOfLane = 4;    // elements of a row that a lane has at least
 constexpr int64_t kColumnLanes = 32;   // columns that are read side by side
-constexpr int64_t kTileDepth = 16;     // of a product's tile
+constexpr int64_t kTileDepth = 16;     // depth of a product's tile
 constexpr int64_t kTileShare = 4;      // rows and columns of a tile that a lane has
 
 int64_t shares_of(int64_t count, int64_t each) { return (count + each - 1) / each; }

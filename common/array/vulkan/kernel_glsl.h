@@ -17,8 +17,8 @@
 namespace split::array {
 
 struct Lanes {
-  uint32_t group = 256;  // of a workgroup, a power of two
-  uint32_t side = 16;    // of a workgroup that computes a tile of a product: this squared
+  uint32_t group = 256;  // lanes of a workgroup, a power of two
+  uint32_t side = 16;    // a workgroup that computes a tile of a product has this squared
 };
 
 // Where a buffer's elements are: from an element of a binding on, or of several in a row, each of
@@ -29,7 +29,7 @@ struct Bound {
   DType type = DType::kF32;  // or I32 or I64, in which numbers are computed with
 };
 struct Bindings {
-  uint32_t count = 1;  // and that of the words
+  uint32_t count = 1;  // number of words, too
   int64_t piece = 0;
   std::function<Bound(int)> of;
 };
@@ -39,13 +39,13 @@ inline constexpr int kFault = -1;
 
 struct Dispatch {
   std::string text;
-  std::vector<uint32_t> words;  // that binding 0 has, from the first word of the push constants on
+  std::vector<uint32_t> words;  // words of binding 0, from the first word of the push constants on
   std::array<uint32_t, 3> groups{1, 1, 1};
   uint64_t elements = 0, products = 0;  // its work: numbers read, multiply-adds
   bool wide = false;                    // it computes in I64
 };
 
-// None where there is nothing to do. Throws Error(kDevice) for more elements than a kernel can
+// Returns none if there is nothing to do. Throws Error(kDevice) for more elements than a kernel can
 // count.
 std::optional<Dispatch> dispatch_for(const Kernel& kernel, const Bindings& bindings,
                                      const Lanes& lanes);

@@ -249,7 +249,7 @@ std::string ShaderText::line(size_t i, const std::string& row) {
     }
   } else if (value.op == Op::k_detach) {
     made = cat("t", value.x);
-  } else if (reduces(value)) {  // of one element
+  } else if (reduces(value)) {  // a reduction of one element
     made = cat(join_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t", value.x,
                ")");
   } else if (value.op == Op::k_cast) {

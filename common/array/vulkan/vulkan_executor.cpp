@@ -58,7 +58,7 @@ class VulkanExecutor final : public Executor {
     const Pipelines::Made* pipeline = nullptr;
     VkPipelineLayout layout = VK_NULL_HANDLE;
     std::vector<VkDescriptorBufferInfo> ranges;  // but the words'
-    uint32_t first = 0;                          // of its words
+    uint32_t first = 0;                          // index of its first word
     std::array<uint32_t, 3> groups{};
     Cost cost;
   };
@@ -75,7 +75,7 @@ class VulkanExecutor final : public Executor {
   const std::vector<Store::Entry*> leaves_;
   const Layout layout_;
   Allocation arena_, fault_, numbers_;
-  std::vector<uint32_t> words_;  // of all kernels
+  std::vector<uint32_t> words_;  // words of all kernels
   std::vector<Command> commands_;
   Handle<VkDescriptorPool> sets_;
   std::vector<Segment> segments_;
@@ -182,7 +182,7 @@ void VulkanExecutor::add_kernel(size_t i) {
   Bindings bindings;
   bindings.piece = static_cast<int64_t>(most / sizeof(float));
   Command command;
-  std::vector<uint32_t> first;  // of ranges
+  std::vector<uint32_t> first;  // first element of each range
   for (const Range& range : ranges) {
     first.push_back(bindings.count);
     for (size_t at = range.begin; at < range.end; at += most, ++bindings.count) {
