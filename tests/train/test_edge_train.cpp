@@ -372,7 +372,7 @@ TEST(EdgeTrain, RefusesInOneLineWhatItCannotTake) {
   const auto other_text = [&](const std::string& text) {
     auto arguments = pair.arguments("a", {"--lora=2"});
     for (std::string& one : arguments) one = one.starts_with("--text=") ? "--text=" + text : one;
-    return run_edge(arguments);
+    return run_train(arguments);
   };
   const Outcome short_text = other_text(folder + "/short.txt"), no_file = other_text(folder);
   EXPECT_EQ(short_text.code, 2);
