@@ -18,6 +18,12 @@ namespace fs = std::filesystem;
 
 std::string bytes_of(const fs::path& path) { return read_file(path, 64 << 20); }
 
+Outcome run_train(const std::vector<std::string>& arguments) {
+  EdgeOptions options;
+  options.program = edge::train_main;
+  return run_edge(arguments, options);
+}
+
 // A cloud of a small model with a tokenizer, and a text of some windows.
 struct TrainPair {
   explicit TrainPair(int sentences = 260) : cloud(source("tests/golden/models/llama3")) {
@@ -58,7 +64,7 @@ struct TrainPair {
     return more;
   }
   Outcome train(const std::string& out, std::vector<std::string> more) const {
-    return run_edge(arguments(out, std::move(more)), {.program = edge::train_main});
+    return run_train(arguments(out, std::move(more)));
   }
 
   TemporaryFolder folder, cache;
@@ -431,10 +437,9 @@ TEST(EdgeTrain, RefusesAnEncoder) {
   GatedCloud cloud(source("tests/golden/models/st-minilm"));
   std::ofstream(folder.path / "text.txt") << "a few words";
   const Outcome out =
-      run_edge({cat("--server=", cloud.url()), "--lora=2", cat("--cache=", folder.path.string()),
-                cat("--text=", (folder.path / "text.txt").string()),
-                cat("--out=", (folder.path / "a").string())},
-               {.program = edge::train_main});
+      run_train({cat("--server=", cloud.url()), "--lora=2", cat("--cache=", folder.path.string()),
+                 cat("--text=", (folder.path / "text.txt").string()),
+                 cat("--out=", (folder.path / "a").string())});
   EXPECT_EQ(out.code, 2);
   EXPECT_NE(out.err.find("expected a model that writes text, got an encoder"), std::string::npos)
       << out.err;
