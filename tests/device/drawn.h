@@ -16,8 +16,8 @@ class Drawn {
  public:
   explicit Drawn(unsigned of, unsigned seed = 1) : of_(runs_all() ? 1 : of), random_(seed) {}
   // Draws from all cases on a CPU and a GPU, where they are quick.
-  Drawn(const Device& device, unsigned of)
-      : Drawn(device.can_be_lost() && !device.is_gpu() ? of : 1) {}
+  Drawn(const Device& device, unsigned of, unsigned seed = 1)
+      : Drawn(device.can_be_lost() && !device.is_gpu() ? of : 1, seed) {}
 
   bool next() { return random_() % of_ == 0; }
 

@@ -41,8 +41,8 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
   EXPECT_EQ(policy.find("unsafe"), policy.npos) << policy;
   EXPECT_EQ(page.body.find("://"), page.body.npos);
   for (const char* file :
-       {"/style.css", "/app.js", "/events.js", "/source.js", "/machines.js", "/answer.js",
-        "/tally.js", "/chat.js", "/markdown.js", "/marked.js", "/kept.js", "/form.js",
+       {"/style.css", "/app.js", "/encoder.js", "/events.js", "/source.js", "/machines.js",
+        "/answer.js", "/tally.js", "/chat.js", "/markdown.js", "/marked.js", "/kept.js", "/form.js",
         "/figures.js", "/plan.js", "/icon.svg", "/shown.js", "/trouble.js"}) {
     const http::Reply reply = edge_.get(file);
     EXPECT_EQ(reply.status, 200) << file;

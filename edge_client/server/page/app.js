@@ -2,10 +2,11 @@
 
 import {Answer} from './answer.js';
 import {Chat} from './chat.js';
+import * as encoder from './encoder.js';
 import * as figures from './figures.js';
 import * as form from './form.js';
 import {keep, kept} from './kept.js';
-import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, highest, millis, place_words, remember_times, round_millis} from './machines.js';
+import {Scene, boundary, boundary_now, bytes, cut_of, draw_times, everything, highest, millis, place_words, remember_times, round_millis} from './machines.js';
 import * as plan from './plan.js';
 import {lacking, shown} from './shown.js';
 import {source} from './source.js';
@@ -42,29 +43,6 @@ const tell = (error) => tell_of(error, state?.server.url);
 
 const seconds_since = (time) => time === undefined ? undefined : Math.round((performance.now() - time) / 1000);
 
-// Sets a select's [value, words], unless it has them already.
-function options(select, list, value) {
-  const made = JSON.stringify(list);
-  if (select.dataset.made !== made) {
-    select.replaceChildren(...list.map(([key, words]) => new Option(words, key)));
-    select.dataset.made = made;
-  }
-  if (document.activeElement !== select || select.disabled) select.value = value;
-}
-
-// An encoder writes nothing: what compares or ranks texts comes first, and what tells of words and of a head is not there.
-function show_kind(encoder, ranks) {
-  $('ranking').hidden = !ranks;
-  $('embeddings').hidden = ranks;
-  if (document.body.classList.contains('encoder') === encoder) return;
-  document.body.classList.toggle('encoder', encoder);
-  for (const id of ['writing', 'took', 'bytes', 'head-choice']) $(id).hidden = encoder;
-  for (const written of document.querySelectorAll('.written')) written.hidden = encoder;
-  if (encoder) $('stages').after($('embeddings'), $('ranking'));
-  else document.querySelector('.folds').prepend($('embeddings'), $('ranking'));
-  $('embeddings').open = $('ranking').open = encoder;
-}
-
 function show_status() {
   const {device, model, layers} = state;
   show_data();
@@ -74,7 +52,7 @@ function show_status() {
       : `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
-  show_kind(state.kind === 'encoder', state.ranks);
+  encoder.show_kind(state.kind === 'encoder', state.ranks);
   const picture = shown(state, {asked, receipt, running, chosen, base: $('base').checked}), {drawn, next} = picture;
   scene.draw(drawn, {lost: seconds_since(lost_since), waited: Boolean(running), needed: next.stages.some(({runs}) => runs === 'cloud'), wanted,
     receipt: picture.receipt});
@@ -92,24 +70,24 @@ function show_status() {
   $('exact').className = exact ? 'badge' : 'badge near';
   $('exact').title = exact ? 'The text does not depend on the cut, bit for bit' : 'This machine and the cloud differ in last bits: a move may change a text at near-ties';
   const models = (!state.tail && state.models) || [model], size = `${layers} blocks${about?.model === model ? `, ${bytes(about.bytes)}` : ''}`;
-  options($('model'), models.map((id) => [id, id === model ? `${id} · ${size}` : id]), model);
+  form.offer($('model'), models.map((id) => [id, id === model ? `${id} · ${size}` : id]), model);
   $('model').hidden = models.length < 2;
   $('model-name').hidden = models.length > 1;
   $('model-name').textContent = `${model} · ${size}`;
   const may_choose = state.kind !== 'encoder';
   const most = Math.min(layers, highest(state));
-  options($('place'), next.base ? [['cloud', 'All on the cloud']] : [...(may_choose ? [['auto', 'Choose for me']] : []), ...(state.tail ? [] : [['cloud', 'All on the cloud']]),
+  form.offer($('place'), next.base ? [['cloud', 'All on the cloud']] : [...(may_choose ? [['auto', 'Choose for me']] : []), ...(state.tail ? [] : [['cloud', 'All on the cloud']]),
     ...Array.from({length: most}, (_, i) => most - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
     may_choose && next.auto ? 'auto' : String(cut_of(state, now)));
   $('placement').hidden = state.formats === undefined;
   $('head-choice').hidden = state.kind === 'encoder' || Boolean(state.tail);
   $('whose').hidden = !state.tail;
   $('head').value = state.head;
-  if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
-  if (state.devices) options($('device'), state.devices.map((name) => [name, name]), state.device_asked);
+  if (state.formats) form.offer($('format'), state.formats.map((name) => [name, name]), state.format);
+  if (state.devices) form.offer($('device'), state.devices.map((name) => [name, name]), state.device_asked);
   show_weights();
   plan.draw($('plan'), $('plan-why'), picture, seen, move_to);
-  show_stage_times();
+  draw_times($('stage-times'), state.stages);
 }
 
 // For programs that look at the page: where the next token comes from, and how exact that is.
@@ -130,15 +108,6 @@ function show_weights() {
 async function look_at_disk(look = source.kept) {
   kept_here = await look();
   show_weights();
-}
-
-function show_stage_times() {
-  $('stage-times').replaceChildren(...state.stages.map((stage) => {
-    const row = document.createElement('tr');
-    for (const text of [stage.name, describe(stage), bytes(stage.bytes), stage.ms === null ? '–' : stage.ms.toFixed(3)])
-      row.insertCell().textContent = text;
-    return row;
-  }));
 }
 
 const place_name = (cut) => cut === 'cloud' ? 'all on the cloud' : cut === 0 ? 'all here' : `at cut ${cut}`;
@@ -408,43 +377,14 @@ async function compare() {
   }
 }
 
-// Asks for what texts are beside each other, and shows what that took.
-async function show_trip(event, took, ask) {
-  event.preventDefault();
-  try {
-    const usage = await ask(), {bytes_up, bytes_down, wire_ms} = usage.splitcompute;
-    figures.show_verdict($(took), figures.embeddings_verdict(usage));
-    if (state.kind === 'encoder') {
-      $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
-      scene.pulse(bytes_up, bytes_down, wire_ms);
-    }
-    trouble('');
-  } catch (error) {
-    tell(error);
+// An encoder's trip has no receipt of a text: its usage is shown as one.
+function show_usage(usage) {
+  if (state.kind === 'encoder') {
+    const {bytes_up, bytes_down, wire_ms} = usage.splitcompute;
+    $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
+    scene.pulse(bytes_up, bytes_down, wire_ms);
   }
-}
-
-function embed(event) {
-  return show_trip(event, 'embed-took', async () => {
-    const {vectors, usage} = await source.embed([$('first').value, $('second').value]);
-    const cosine = figures.cosine(...vectors);
-    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${vectors[0].length} channels`;
-    $('vectors').replaceChildren(...vectors.flatMap((vector) => [figures.strip(vector), figures.numbers(vector)]));
-    return usage;
-  });
-}
-
-function rank(event) {
-  return show_trip(event, 'rank-took', async () => {
-    const lines = $('documents').value.split('\n').filter((line) => line.trim());
-    const {results, usage} = await source.rerank($('query').value, lines);
-    $('ranked').replaceChildren(...results.map(({index, relevance_score}) => {
-      const item = document.createElement('li');
-      item.textContent = `${relevance_score.toFixed(4)} ${lines[index]}`;
-      return item;
-    }));
-    return usage;
-  });
+  trouble('');
 }
 
 $('ask').addEventListener('submit', generate);
@@ -486,8 +426,7 @@ for (const id of ['model', 'head', 'format', 'device']) {
     move({[id]: $(id).value});
   });
 }
-$('embed').addEventListener('submit', embed);
-$('rank').addEventListener('submit', rank);
+encoder.listen(show_usage, tell);
 $('prompt').addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey || !event.shiftKey) && !event.isComposing) {
     event.preventDefault();

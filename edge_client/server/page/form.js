@@ -43,3 +43,13 @@ export function write_prompt(words) {
   $('prompt').value = words;
   show();
 }
+
+// Sets a select's [value, words], unless it has them already.
+export function offer(select, list, value) {
+  const made = JSON.stringify(list);
+  if (select.dataset.made !== made) {
+    select.replaceChildren(...list.map(([key, words]) => new Option(words, key)));
+    select.dataset.made = made;
+  }
+  if (document.activeElement !== select || select.disabled) select.value = value;
+}

@@ -254,3 +254,13 @@ export class Scene {
     handle.addEventListener('pointercancel', drop(false));
   }
 }
+
+// Draws a row for each stage into a table: its name, where it runs, its bytes and its time.
+export function draw_times(table, stages) {
+  table.replaceChildren(...stages.map((stage) => {
+    const row = document.createElement('tr');
+    for (const text of [stage.name, describe(stage), bytes(stage.bytes), stage.ms === null ? '–' : stage.ms.toFixed(3)])
+      row.insertCell().textContent = text;
+    return row;
+  }));
+}
