@@ -218,8 +218,8 @@ std::vector<int32_t> Run::ids_of_prompt(const LoadedModel& model) const {
 
 // Whether the cloud may begin the text by its words at once, while this machine loads the model.
 bool Run::may_open() const {
-  return options_.auto_cut && !options_.embed && !options_.prompt_ids &&
-         to_valid_utf8(said_) == said_;
+  const bool words = !options_.embed && !options_.prompt_ids && to_valid_utf8(said_) == said_;
+  return begins_early(options_.auto_cut, false, words);
 }
 
 void Run::go(const std::string& prompt) {

@@ -7,10 +7,10 @@ namespace split::edge {
 SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
-  // The server's completions do not score prompts, so those go there as hidden states.
-  const bool on_cloud = run.place.cut.is_cloud(), stays = on_cloud && options.score_prompt;
-  if (on_cloud && !stays && run.moving == nullptr) return;
-  const Cut cut = stays ? run.model.config().layers : run.place.cut;
+  const int layers = run.model.config().layers;
+  const Cut cut = options.score_prompt ? scored_cut(run.place.cut, layers) : run.place.cut;
+  const bool stays = cut != run.place.cut;
+  if (cut.is_cloud() && run.moving == nullptr) return;
   forward_.emplace(run.cloud, run.model, cut, stays ? nullptr : run.tail, run.retry, run.waiter,
                    counts, run.requester, stays ? nullptr : run.moving);
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,

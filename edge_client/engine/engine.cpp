@@ -48,7 +48,7 @@ void Engine::meet() {
   if (!loader_.id().empty()) return;
   loader_.select_id();
   loader_.expect_flags();
-  if (!options_.auto_cut || loader_.recalled()) return;
+  if (!begins_early(options_.auto_cut, loader_.recalled())) return;
   const bool seen_alone = loader_.is_seen_alone();
   const std::lock_guard lock(mutex_);
   now_.seen_alone = seen_alone;
@@ -210,8 +210,8 @@ void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
 // Fetches the rest of the model for texts at a named cut, which may lose the cloud. Call with
 // loading_ held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (!options_.many_texts || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
-  if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
+  if (fetch_ || reserve_ || !failover_.keeps_reserve(split, options_)) return;
+  reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
 // Begins to fetch the weights beside the answers. Call with loading_ held.
@@ -269,9 +269,8 @@ void Engine::watch_once(const AvailableCut& place) {
 }
 
 void Engine::choose_cut() {
-  if (const Cut highest = bounds().highest;
-      !highest.is_cloud()) {  // nothing comes beside its texts
-    return move_cut(loader_.whole_in_cache(present()->info) ? 0 : highest);
+  if (const CutBounds allowed = bounds(); !allowed.highest.is_cloud()) {
+    return move_cut(auto_cut(allowed, loader_.whole_in_cache(present()->info).has_value()));
   }
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
@@ -437,7 +436,7 @@ void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   const bool exact = !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info,
                                                                       *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
-  if (options_.exact && !exact) {
+  if (!may_move(exact, options_.exact, false)) {
     throw Refused("not_exact",
                   "a move could change a running answer: this machine's bits are not the cloud's "
                   "(--exact)");

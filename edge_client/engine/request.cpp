@@ -347,12 +347,11 @@ bool EngineRequest::foreseen(const PlacedModel* split) const {
          !split->place.head_on_cloud;
 }
 
-// Returns where a text begins: not where weights have landed, if it may be expected again and that
-// changes bits.
+// Returns where a text begins.
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
-  const bool other = split->growing && split->exact == false && options.repeats();
-  return other ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
+  const bool apart = begins_apart(split->growing != nullptr, split->exact, options.repeats());
+  return apart ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
 }
 
 GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {

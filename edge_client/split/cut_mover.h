@@ -80,13 +80,12 @@ class CutMover {
   Move take(uint32_t out, Moment now);
   // Tokens until the target is due; UINT32_MAX if it has no token of its own.
   uint32_t tokens_until_due(uint32_t out) const;
-  // Whether a text whose cloud is gone goes on here, alone.
-  bool can_leave_cloud() const {
-    return options_.leaves_lost_cloud && sides_.cut > 0 && whole() != nullptr;
-  }
-  // Whether a text whose stages are not all here may ask for them.
-  bool may_be_rescued() const {
-    return options_.leaves_lost_cloud && sides_.cut > 0 && !is_beyond_rescue_;
+  // What is known here of a text that loses its cloud.
+  LossInput loss() const {
+    return {.cut = sides_.cut,
+            .leaves = options_.leaves_lost_cloud,
+            .whole = whole() != nullptr,
+            .in_vain = is_beyond_rescue_};
   }
   // Sets the result of a rescue; null: no other is tried before the cloud answers again.
   void rescued(std::shared_ptr<TailSide> whole);
