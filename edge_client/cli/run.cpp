@@ -89,7 +89,6 @@ class Run : public EngineObserver {
   void start_clock();
   GenerateOptions generate_options();
   std::vector<int32_t> ids_of_prompt(const LoadedModel& model) const;
-  std::unique_ptr<EngineRequest::Text> open(EngineRequest& work);
   void print_text();
   void print_generated(const EngineRequest& work, const Generated& generated);
   void say_what_was_kept(Receipt receipt);
@@ -249,7 +248,7 @@ void Run::print_text() {
   const auto put = [this](std::string_view piece, const ScoredToken* token) {
     return put_text(piece, token);
   };
-  std::unique_ptr<EngineRequest::Text> text;
+  std::unique_ptr<Text> text;
   const auto begin = [&] { text = work.begin(prompt_, options); };
   const auto begin_anew = [&] {
     opens_ = false;

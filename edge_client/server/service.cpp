@@ -169,9 +169,7 @@ serve::TextModel Service::find(const std::string& id, const std::string& owner) 
 }
 
 serve::TextModel Service::find_writer(const std::string& id, const std::string& owner, bool opens) {
-  const bool known = engine_.loaded() != nullptr;
-  const bool early = opens && begins_early(options_.auto_cut, known);
-  const std::string opened = early ? engine_.opens() : "";
+  const std::string opened = opens && engine_.loaded() == nullptr ? engine_.opens() : "";
   if (!opened.empty()) {
     stand_in(id, {&opened, 1});
     const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
