@@ -77,6 +77,10 @@ class Run : public EngineObserver {
   }
   ProgressTo progress() const override { return progress_on(world_.console, options_.quiet); }
   void said(const std::string& line) override { lines_.tell(line); }
+  void begins_anew() override {
+    met_ms_ = 0;
+    start_clock();
+  }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
   void moved(const Move& move, const std::string& words) override;
   void stays(const FasterCut& there, double token_ms) override {
@@ -249,15 +253,6 @@ void Run::print_text() {
     return put_text(piece, token);
   };
   std::unique_ptr<Text> text;
-  const auto begin = [&] { text = work.begin(prompt_, options); };
-  const auto begin_anew = [&] {
-    opens_ = false;
-    met_ms_ = 0;
-    text.reset();
-    start_clock();
-    prompt_ = ids_of_prompt(engine_.await_loaded(interrupt_));
-    begin();
-  };
   std::jthread beside;  // joined in any case
   if (opens_) {
     engine_.open_beside();
@@ -267,23 +262,12 @@ void Run::print_text() {
       } catch (...) {  // the text reports it
       }
     };
-    const Json words{{"prompt", said_}, {"special", !options_.no_special}};
-    if (try_start(beside, learn)) {
-      text = work.begin_words(words, options, true);
-    } else {
-      learn();
-    }
+    if (!try_start(beside, learn)) learn();
   }
   try {
-    if (!text) opens_ ? begin_anew() : begin();
-    for (bool more = true; more;) {
-      try {
-        more = text->next(put);
-      } catch (const RemoteError&) {
-        if (!opens_ || told_.tokens > 0 || interrupt_.signal() != 0) throw;
-        begin_anew();
-      }
-    }
+    const Json words{{"prompt", said_}, {"special", !options_.no_special}};
+    text = opens_ ? work.begin_words(words, options, true) : work.begin(prompt_, options);
+    while (text->next(put)) continue;
   } catch (const Error&) {
     say_what_was_kept(receipt_of(work));
     throw;

@@ -120,6 +120,7 @@ class EngineRequest::Running : public TextObserver {
     if (--all.going == 0)
       all.ms += ms_between(all.since, at_token && !first_ ? last_ : Clock::now());
   }
+  bool begun() const { return !first_; }
   const SplitCounts& told() const { return told_; }
 
   SplitCounts counts;  // written by the thread that computes
@@ -221,14 +222,20 @@ class EngineRequest::OpenedText : public Text {
       const bool news = known < text.size() || token != nullptr;
       return !news || on_text(TextPiece(text.substr(known)), token);
     };
-    if (text_) return text_->next(all);
-    if (begun_) {
-      go_on();
-      return true;
+    try {
+      if (text_) return text_->next(all);
+      if (begun_ || (waits_ && work_.engine_.settled())) {
+        begun_ ? go_on() : begin_anew();
+        return true;
+      }
+      begun_ = true;
+      open(on_text);
+      return waits_ ? !stopped_ : !ended();
+    } catch (const RemoteError&) {
+      if (!waits_ || one_->begun() || work_.cancelled()) throw;
     }
-    begun_ = true;
-    open(on_text);
-    return waits_ ? !stopped_ : !ended();
+    begin_anew();
+    return true;
   }
   Generated take() override {
     if (text_) return text_->take();
@@ -241,7 +248,7 @@ class EngineRequest::OpenedText : public Text {
     return made;
   }
   std::span<const int32_t> prompt() const override { return opened_.prompt; }
-  size_t cached() const override { return one_->counts.cached_rows; }
+  size_t cached() const override { return text_ ? text_->cached() : one_->counts.cached_rows; }
 
  private:
   bool ended() const { return stopped_ || opened_.finish_reason != FinishReason::kNone; }
@@ -271,6 +278,18 @@ class EngineRequest::OpenedText : public Text {
     const std::lock_guard lock(work_.mutex_);
     work_.now_.prompt_tokens += opened_.prompt.size();
   }
+  // Begins from the prompt's ids, once the model is here, a text of which nothing was given.
+  void begin_anew() {
+    Engine& engine = work_.engine_;
+    waits_ = false;
+    text_.reset();
+    one_.reset();
+    engine.observer().begins_anew();
+    const LoadedModel& model = engine.await_loaded(work_.interrupt_);
+    opened_.prompt = prompt_ids(model.model.config(), model.tokens(), words_.at("prompt").text(),
+                                words_.at("special").get<bool>());
+    text_ = work_.begin(opened_.prompt, options_);
+  }
   // Goes on with the model, once it is here.
   void go_on() {
     Engine& engine = work_.engine_;
@@ -295,9 +314,9 @@ class EngineRequest::OpenedText : public Text {
   EngineRequest& work_;
   const Json words_;
   GenerateOptions options_;
-  const bool waits_;
-  const std::shared_ptr<Running> one_;
-  std::unique_ptr<Text> text_;  // once the model is here
+  bool waits_;
+  std::shared_ptr<Running> one_;  // null once it began anew
+  std::unique_ptr<Text> text_;    // once the model is here
   EarlyText opened_;
   std::string said_;
   size_t known_bytes_ = 0;  // bytes of the text to come that the reader has

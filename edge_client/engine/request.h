@@ -32,7 +32,8 @@ class EngineRequest {
   std::unique_ptr<Text> begin(std::span<const int32_t> prompt, const GenerateOptions& options);
   // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): on the cloud,
   // and as any other once the model is loaded here. max_tokens below 0: up to the end of the
-  // context. `waits`: for the model, if the text ends before that is loaded.
+  // context. `waits`: for the model, if the text ends before that is loaded; if nothing of a
+  // prompt's text came, the text begins anew.
   std::unique_ptr<Text> begin_words(Json words, const GenerateOptions& options, bool waits = false);
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);
