@@ -34,8 +34,6 @@ struct MoveOptions {
   double pace = 0;  // tokens/s that a text keeps at least where it moves to landed weights
   std::chrono::milliseconds between{3000};  // PlaceInput says between what
   std::chrono::milliseconds between_wishes{10000};
-  // Called once for each target whose weights are missing; does not wait for them.
-  std::function<void(Cut cut)> fetch = {};
   // Called once, with the time of the text's own tokens, if they are too quick for it to leave.
   std::function<void(const FasterCut& there, double token_ms)> stays = {};
 };
