@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
 #include "run/text/drafted_rows.h"

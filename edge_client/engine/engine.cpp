@@ -30,7 +30,7 @@ Engine::Engine(const EngineOptions& options, const Flags::Environment& environme
               environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
-      turns_([this](const std::string& session) { pool_.dismiss(session); }),
+      session_cache_([this](const std::string& session) { pool_.dismiss(session); }),
       answers_(options.exact),
       failover_(loader_, options.exact) {
   loader_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
@@ -282,7 +282,7 @@ void Engine::choose_cut() {
     if (!place && now_.on_cloud) now_.split = now_.on_cloud;
   }
   if (place) go_on_at(*place);
-  turns_.stay_on(place ? place->at->batcher() : nullptr);
+  session_cache_.stay_on(place ? place->at->batcher() : nullptr);
 }
 
 // Call with loading_ held.
@@ -308,7 +308,7 @@ std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::Mo
 // Call before anything of an answer runs on it.
 void Engine::watch(Batcher& batcher) {
   observer_.runs_on(batcher);
-  batcher.on_pages_spent([this, &batcher] { return turns_.make_room(batcher); });
+  batcher.on_pages_spent([this, &batcher] { return session_cache_.make_room(batcher); });
 }
 
 std::shared_ptr<PlacedModel> Engine::present() const {
@@ -387,7 +387,8 @@ void Engine::move_cut(Cut cut, bool running) {
     const std::lock_guard lock(mutex_);
     now_.split = split;
   }
-  turns_.stay_on(split->batcher());  // other turns would keep the weights of another model alive
+  session_cache_.stay_on(
+      split->batcher());  // other turns would keep the weights of another model alive
   fetch_rest(*split);
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "edge_client/cloud/remote_pool.h"
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 #include "edge_client/engine/failover.h"
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/reserve.h"
@@ -99,7 +99,7 @@ class Engine {
   const RetryOptions& retry() const { return loader_.retry(); }
   RemotePool& pool() { return pool_; }
   // Null for an interactive text with --cut auto: its KV budget holds one sequence.
-  OwnTurns* turns() { return options_.keeps_turns ? &turns_ : nullptr; }
+  SessionCache* session_cache() { return options_.keeps_turns ? &session_cache_ : nullptr; }
   RunningTexts& answers() { return answers_; }
   Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
@@ -136,7 +136,7 @@ class Engine {
   Loader loader_;  // used with loading_ held
   std::mutex loading_;
   RemotePool pool_;
-  OwnTurns turns_;
+  SessionCache session_cache_;
   DraftMemory draft_memory_;
   StageProgress progress_;
   RunningTexts answers_;

@@ -39,9 +39,9 @@ class EngineRequest::Running : public TextObserver {
     const LinkOptions links = options();
     link_.emplace(remote_, links);
     Engine& engine = work_.engine_;
-    OwnTurns* const turns = engine.turns();
-    if (turns != nullptr && work_.owner_) {
-      turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
+    SessionCache* const sessions = engine.session_cache();
+    if (sessions != nullptr && work_.owner_) {
+      turns_.emplace(TurnsOf{*sessions, *work_.owner_, split_->info.phases_alike, split_});
     }
     // A text connects under its own lock. The engine takes a text's lock under its own, so this
     // must take none of the engine's.
@@ -146,8 +146,8 @@ class EngineRequest::Running : public TextObserver {
         link_options(*split_, engine.loaded()->model.config(), engine.retry(), work_.interrupt_);
     options.last = !work_.owner_;  // only a server's client asks for another text
     options.goodbye = [&engine](const std::string& session) { engine.pool().dismiss(session); };
-    if (OwnTurns* const turns = engine.turns()) {
-      options.give_up = [turns] { return turns->give_sessions(); };
+    if (SessionCache* const sessions = engine.session_cache()) {
+      options.give_up = [sessions] { return sessions->give_sessions(); };
     }
     return options;
   }

@@ -1,6 +1,6 @@
 // The rows of a text that has ended, for texts that go on from them: the next turn of a chat has
-// the last one's rows on both sides, and only its own rows are computed and sent. drive/own_turns.h
-// keeps them.
+// the last one's rows on both sides, and only its own rows are computed and sent.
+// drive/session_cache.h keeps them.
 #pragma once
 
 #include <memory>

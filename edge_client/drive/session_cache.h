@@ -16,17 +16,17 @@
 namespace split::edge {
 
 // Any thread.
-class OwnTurns {
+class SessionCache {
  public:
   static constexpr size_t kMost = 4;
   static constexpr uint32_t kLeastRows = 16;  // fewer are not kept
 
   // `goodbye` ends a session on the server later; it must not throw or block.
-  explicit OwnTurns(std::function<void(const std::string& session)> goodbye)
+  explicit SessionCache(std::function<void(const std::string& session)> goodbye)
       : goodbye_(std::move(goodbye)) {}
-  ~OwnTurns() { drop_all(); }
-  OwnTurns(const OwnTurns&) = delete;
-  OwnTurns& operator=(const OwnTurns&) = delete;
+  ~SessionCache() { drop_all(); }
+  SessionCache(const SessionCache&) = delete;
+  SessionCache& operator=(const SessionCache&) = delete;
 
   // A turn, and the number of its leading rows that a text goes on from.
   struct Taken {
@@ -61,7 +61,7 @@ class OwnTurns {
 
 // The cache of turns that a text may go on from, and what its own turn is kept with.
 struct TurnsOf {
-  OwnTurns& kept;
+  SessionCache& kept;
   std::string owner;
   bool phases_alike = false;         // the cloud's bits are the same in both phases
   std::shared_ptr<void> keeps = {};  // owner of the tail's batcher

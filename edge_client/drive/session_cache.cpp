@@ -1,10 +1,10 @@
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 
 #include <algorithm>
 
 namespace split::edge {
 
-std::optional<OwnTurns::Taken> OwnTurns::take(
+std::optional<SessionCache::Taken> SessionCache::take(
     const std::string& owner, const std::function<uint32_t(const KeptTurn&)>& rows_of) {
   const std::lock_guard lock(mutex_);
   auto best = turns_.end();
@@ -21,7 +21,7 @@ std::optional<OwnTurns::Taken> OwnTurns::take(
   return taken;
 }
 
-std::optional<KeptTurn> OwnTurns::take_first(const Test& is_meant) {
+std::optional<KeptTurn> SessionCache::take_first(const Test& is_meant) {
   const std::lock_guard lock(mutex_);
   const auto at = std::ranges::find_if(turns_, is_meant);
   if (at == turns_.end()) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<KeptTurn> OwnTurns::take_first(const Test& is_meant) {
   return taken;
 }
 
-void OwnTurns::put(KeptTurn turn) {
+void SessionCache::put(KeptTurn turn) {
   std::unique_lock lock(mutex_);
   const bool elsewhere = only_ && turn.tail && &turn.tail->batcher() != *only_;
   const bool keeps = !elsewhere && turn.history.size() >= kLeastRows;
@@ -45,7 +45,7 @@ void OwnTurns::put(KeptTurn turn) {
   if (auto oldest = take_first([](const KeptTurn&) { return true; })) give_up(std::move(*oldest));
 }
 
-bool OwnTurns::make_room(const Batcher& tail) {
+bool SessionCache::make_room(const Batcher& tail) {
   std::optional<KeptTurn> dropped = take_first([&](const KeptTurn& turn) {
     return turn.tail && &turn.tail->batcher() == &tail &&
            turn.tail->pages().length(turn.tail->sequence()) > 0;
@@ -55,7 +55,7 @@ bool OwnTurns::make_room(const Batcher& tail) {
   return true;
 }
 
-void OwnTurns::stay_on(const Batcher* tail) {
+void SessionCache::stay_on(const Batcher* tail) {
   {
     const std::lock_guard lock(mutex_);
     only_ = tail;
@@ -66,13 +66,13 @@ void OwnTurns::stay_on(const Batcher* tail) {
   while (auto dropped = take_first(elsewhere)) give_up(std::move(*dropped));
 }
 
-void OwnTurns::drop_all() {
+void SessionCache::drop_all() {
   while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
     give_up(std::move(*dropped));
   }
 }
 
-std::vector<std::string> OwnTurns::give_sessions() {
+std::vector<std::string> SessionCache::give_sessions() {
   std::vector<std::string> sessions;
   while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
     if (std::exchange(dropped->cloud.open, false)) sessions.push_back(dropped->cloud.session);
@@ -81,13 +81,13 @@ std::vector<std::string> OwnTurns::give_sessions() {
   return sessions;
 }
 
-size_t OwnTurns::size() const {
+size_t SessionCache::size() const {
   const std::lock_guard lock(mutex_);
   return turns_.size();
 }
 
 // Call without the lock: the tail's owner may end with it.
-void OwnTurns::give_up(KeptTurn turn) {
+void SessionCache::give_up(KeptTurn turn) {
   if (turn.cloud.open && turn.cloud.reachable) goodbye_(turn.cloud.session);
   turn.tail.reset();  // before its owner
 }
