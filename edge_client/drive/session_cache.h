@@ -1,4 +1,4 @@
-// The rows of ended texts (split/kept_turns.h), kept for later texts of this program, on any
+// The rows of ended texts (split/cached_session.h), kept for later texts of this program, on any
 // thread. A text gets rows of its own owner alone. Dropped rows are released on both sides: the
 // sequence here at once, and the session on the cloud.
 #pragma once
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/split/kept_turns.h"
+#include "edge_client/split/cached_session.h"
 
 namespace split::edge {
 
@@ -30,15 +30,15 @@ class SessionCache {
 
   // A turn, and the number of its leading rows that a text goes on from.
   struct Taken {
-    KeptTurn turn;
+    CachedSession turn;
     uint32_t rows = 0;
   };
   // Takes out the owner's turn that spares a text the most rows, as counted by `rows_of`; nullopt
   // if none does.
   std::optional<Taken> take(const std::string& owner,
-                            const std::function<uint32_t(const KeptTurn&)>& rows_of);
+                            const std::function<uint32_t(const CachedSession&)>& rows_of);
   // Keeps a turn; drops the least recently used one above kMost.
-  void put(KeptTurn turn);
+  void put(CachedSession turn);
   // Frees pages of the tail; false if it holds none (Batcher::on_pages_spent).
   bool make_room(const Batcher& tail);
   // Drops all turns on other tails, and keeps none on them from now on.
@@ -49,13 +49,13 @@ class SessionCache {
   size_t size() const;
 
  private:
-  using Test = std::function<bool(const KeptTurn&)>;
-  std::optional<KeptTurn> take_first(const Test& is_meant);
-  void give_up(KeptTurn turn);
+  using Test = std::function<bool(const CachedSession&)>;
+  std::optional<CachedSession> take_first(const Test& is_meant);
+  void give_up(CachedSession turn);
 
   const std::function<void(const std::string&)> goodbye_;
   mutable std::mutex mutex_;            // guards the members below
-  std::deque<KeptTurn> turns_;          // the most recent at the end
+  std::deque<CachedSession> turns_;     // the most recent at the end
   std::optional<const Batcher*> only_;  // nullopt: any tail
 };
 

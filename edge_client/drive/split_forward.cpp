@@ -77,7 +77,7 @@ void SplitForward::leave_rows() {
   text_session_.leave_rows();
 }
 
-KeptTurn SplitForward::keep() {
+CachedSession SplitForward::keep() {
   stop_lane();
   const Lock lock(mutex_);
   return text_session_.keep();

@@ -49,7 +49,7 @@ class SplitForward : public Forward {
   // Leaves the prompt's rows to other texts. Call after the text has ended, as the last
   // computation.
   void leave_rows();
-  KeptTurn keep();
+  CachedSession keep();
   // Lets the cut move between two tokens, behind `past` rows.
   void meet(uint32_t past);
   // Feeds the loop, of whose ids the first `prompt` were given, with the tokens that the cloud

@@ -19,7 +19,7 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
   if (run.root && !options.score_prompt) forward_->text_session()->share(*run.root);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
     const TurnsOf& turns = *run.turns;
-    if (auto taken = turns.kept.take(turns.owner, [&](const KeptTurn& turn) {
+    if (auto taken = turns.kept.take(turns.owner, [&](const CachedSession& turn) {
           return forward_->text_session()->rows_of(turn, prompt_, turns.phases_alike);
         })) {
       forward_->text_session()->go_on_from(std::move(taken->turn), taken->rows);
@@ -31,7 +31,7 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
 void SplitText::keep() {
   if (!forward_) return;
   if (run_.turns == nullptr) return forward_->leave_rows();
-  KeptTurn turn = forward_->keep();
+  CachedSession turn = forward_->keep();
   turn.owner = run_.turns->owner;
   turn.keeps = run_.turns->keeps;
   run_.turns->kept.put(std::move(turn));

@@ -11,7 +11,7 @@
 namespace split::edge {
 
 // Rows in a session of the cloud, in a sequence here, or both.
-struct KeptTurn {
+struct CachedSession {
   CloudSide cloud;
   std::shared_ptr<TailSide> tail;    // may be null
   SequenceHistory history;           // the tokens of these rows
