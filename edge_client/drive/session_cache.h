@@ -60,7 +60,7 @@ class SessionCache {
 };
 
 // The cache of turns that a text may go on from, and what its own turn is kept with.
-struct TurnsOf {
+struct SessionCacheUse {
   SessionCache& kept;
   std::string owner;
   bool phases_alike = false;         // the cloud's bits are the same in both phases

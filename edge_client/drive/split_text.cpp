@@ -18,7 +18,7 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
   if (run.opened != nullptr) take_up(*run.opened);
   if (run.root && !options.score_prompt) forward_->text_session()->share(*run.root);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
-    const TurnsOf& turns = *run.turns;
+    const SessionCacheUse& turns = *run.turns;
     if (auto taken = turns.kept.take(turns.owner, [&](const CachedSession& turn) {
           return forward_->text_session()->rows_of(turn, prompt_, turns.phases_alike);
         })) {

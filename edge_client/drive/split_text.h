@@ -43,10 +43,10 @@ struct SplitContext {
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
-  const Moving* moving = nullptr;       // null: the cut stays
-  const EarlyText* opened = nullptr;    // null: the text begins here
-  const TurnsOf* turns = nullptr;       // null: begins anew, and keeps nothing
-  std::optional<PrefixRoot> root = {};  // scope of the prompt cache; nullopt: not shared
+  const Moving* moving = nullptr;          // null: the cut stays
+  const EarlyText* opened = nullptr;       // null: the text begins here
+  const SessionCacheUse* turns = nullptr;  // null: begins anew, and keeps nothing
+  std::optional<PrefixRoot> root = {};     // scope of the prompt cache; nullopt: not shared
   TextObserver* observer = nullptr;
   std::shared_ptr<void> keeps = {};  // owner of all these; null: the caller
 };

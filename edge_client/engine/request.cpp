@@ -41,7 +41,7 @@ class EngineRequest::Running : public TextObserver {
     Engine& engine = work_.engine_;
     SessionCache* const sessions = engine.session_cache();
     if (sessions != nullptr && work_.owner_) {
-      turns_.emplace(TurnsOf{*sessions, *work_.owner_, split_->info.phases_alike, split_});
+      turns_.emplace(SessionCacheUse{*sessions, *work_.owner_, split_->info.phases_alike, split_});
     }
     // A text connects under its own lock. The engine takes a text's lock under its own, so this
     // must take none of the engine's.
@@ -159,7 +159,7 @@ class EngineRequest::Running : public TextObserver {
   std::shared_ptr<Remote> remote_;
   std::optional<ModelLink> link_;
   std::optional<Moving> moving_;
-  std::optional<TurnsOf> turns_;
+  std::optional<SessionCacheUse> turns_;
   std::optional<PrefixRoot> root_;
   SplitCounts told_;  // at the last token
   Clock::time_point last_ = Clock::now();

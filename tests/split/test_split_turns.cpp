@@ -21,7 +21,7 @@ class SplitTurns : public SplitAlone {
   }
   Turn turn(edge::SplitContext run, const std::string& owner, std::span<const int32_t> ids,
             bool phases_alike = true) {
-    const edge::TurnsOf own{turns, owner, phases_alike};
+    const edge::SessionCacheUse own{turns, owner, phases_alike};
     run.turns = &own;
     Turn made;
     const size_t before = cloud.rows_stepped;
