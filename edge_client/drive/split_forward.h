@@ -82,7 +82,7 @@ class SplitForward : public Forward {
     if (text_session_.mover() == nullptr) return;
     const Lock lock(mutex_);
     call(*text_session_.mover());
-    begin_lane();
+    start_mover();
     tell();
   }
   void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
@@ -90,11 +90,11 @@ class SplitForward : public Forward {
                                        Lock& lock);
   void drive(Flow& flow, const OnToken& on_token = {});
   CloudLink& link();
-  void begin_lane();
-  void drive_lane();
+  void start_mover();
+  void run_mover();
   bool warm_line(Lock& lock);
   void tell();
-  void stop_lane() noexcept;
+  void stop_mover() noexcept;
 
   Waiter& waiter_;
   const Moving* const moving_;

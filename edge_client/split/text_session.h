@@ -103,7 +103,7 @@ class TextSession {
   void forget_rows(uint32_t past);
   Task<void> run_rows(SequenceRows rows);
   Task<void> run_head();
-  Task<void> meet_lane();
+  Task<void> meet_mover();
   void forget_guesses(uint32_t past);
   uint32_t forget_tail(uint32_t past);
   void note(Move move);

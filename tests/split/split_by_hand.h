@@ -27,7 +27,7 @@ class ByHand {
  public:
   explicit ByHand(FakeCloud& cloud, unsigned seed = 0) : cloud_(cloud), random_(seed) {}
 
-  // Drives the flow to its end, and the lane beside it; or until nobody wants more of its tokens.
+  // Drives the flow to its end, and the mover beside it; or until nobody wants more of its tokens.
   void drive(edge::TextSession& text_session, edge::Flow& flow,
              const edge::CloudLink::OnToken& on_token = {}) {
     Doing text{&flow};
