@@ -117,10 +117,7 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   }
   const double all = ms_since(sent);
   const double cloud = std::min(all, server_ms(reply.headers.get("Server-Timing")));
-  traffic.bytes_up += request.body.size();
-  traffic.bytes_down += reply.body.size();
-  traffic.cloud_ms += cloud;
-  traffic.wire_ms += all - cloud;
+  traffic += {request.body.size(), reply.body.size(), cloud, all - cloud};
   expect_ok(reply, request.path);
   if (send.call == Send::kStep || send.call == Send::kFill) {
     const auto load = reply.headers.get(wire::kLoadHeader);
