@@ -171,40 +171,35 @@ void Engine::measure(const wire::ModelInfo& info) {
   }
 }
 
-void Engine::FetchObserver::said(const std::string& line) { engine_.observer_.said(line); }
-
-void Engine::FetchObserver::coming(const wire::ModelInfo& info,
-                                   const std::vector<GrowthStep>& steps) {
-  Engine& engine = engine_;
+void Engine::coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) {
   std::vector<std::string> order;
   for (const GrowthStep& step : steps) {
     order.insert(order.end(), step.stages.begin(), step.stages.end());
   }
-  const Loader& loader = engine.loader_;
-  engine.progress_.expect(stage_blobs(loader.model(), info, order, loader.formats(info)));
-  const std::lock_guard lock(engine.mutex_);
+  progress_.expect(stage_blobs(loader_.model(), info, order, loader_.formats(info)));
+  const std::lock_guard lock(mutex_);
   const bool head = order[1] == names::kHead;  // order[0] is the norm
-  engine.now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
-  engine.now_.coming_info = info;
+  now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
+  now_.coming_info = info;
 }
 
-void Engine::FetchObserver::grows(const std::shared_ptr<PlacedModel>& model) {
-  engine_.answers_.grow_beside(model);
-  engine_.count_growth();
+void Engine::grows(const std::shared_ptr<PlacedModel>& model) {
+  answers_.grow_beside(model);
+  count_growth();
 }
 
-void Engine::FetchObserver::grew(const GrowthNote& note) {
-  engine_.count_growth();
-  engine_.observer_.grew(note);
+void Engine::grew(const GrowthNote& note) {
+  count_growth();
+  observer_.grew(note);
   if (!note.done) return;
-  const std::lock_guard lock(engine_.mutex_);
-  engine_.now_.coming.reset();
+  const std::lock_guard lock(mutex_);
+  now_.coming.reset();
 }
 
-void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
-  if (goes_on) return engine_.go_on_at(place);
-  engine_.watch_once(place);
-  engine_.answers_.offer(place);
+void Engine::landed(const AvailableCut& place, bool goes_on) {
+  if (goes_on) return go_on_at(place);
+  watch_once(place);
+  answers_.offer(place);
 }
 
 // Fetches the rest of the model for texts at a named cut, which may lose the cloud. Call with
@@ -224,7 +219,7 @@ void Engine::follow() {
     if (now_.split->place.cut.is_cloud()) now_.on_cloud = now_.split;
     info = now_.split->info;
   }
-  const auto say = [this](const std::string& line) { coming_.said(cat("--cut auto: ", line)); };
+  const auto say = [this](const std::string& line) { said(cat("--cut auto: ", line)); };
   if (forecasts_) answers_.choose_by(*forecasts_, say);
   if (fetch_) return;
   WeightFetchOptions fetch;
@@ -233,7 +228,7 @@ void Engine::follow() {
   fetch.forecasts = forecasts_.get();
   fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   fetch.grow.on_bytes = progress_.on_bytes();
-  fetch_.emplace(loader_, std::move(fetch), coming_);
+  fetch_.emplace(loader_, std::move(fetch), static_cast<EngineObserver&>(*this));
   failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }

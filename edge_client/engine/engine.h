@@ -49,12 +49,12 @@ struct EngineState {
 };
 
 // Any thread, but load().
-class Engine {
+class Engine : private EngineObserver {
  public:
   // The arguments outlive it. Throws Error(kInput) for a bad URL.
   Engine(const EngineOptions& options, const Flags::Environment& environment, Interrupt& interrupt,
          EngineObserver& observer);
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -107,19 +107,13 @@ class Engine {
   void count_growth();  // reports the bytes that came beside texts since the last call
 
  private:
-  // Observes the weights that come beside texts.
-  class FetchObserver : public EngineObserver {
-   public:
-    explicit FetchObserver(Engine& engine) : engine_(engine) {}
-    void said(const std::string& line) override;
-    void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
-    void grows(const std::shared_ptr<PlacedModel>& model) override;
-    void grew(const GrowthNote& note) override;
-    void landed(const AvailableCut& place, bool goes_on) override;
-
-   private:
-    Engine& engine_;
-  };
+  using EngineObserver::loaded;
+  // Events of the weights that come beside texts.
+  void said(const std::string& line) override { observer_.said(line); }
+  void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
+  void grows(const std::shared_ptr<PlacedModel>& model) override;
+  void grew(const GrowthNote& note) override;
+  void landed(const AvailableCut& place, bool goes_on) override;
   void load_first();
   std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
   std::shared_ptr<PlacedModel> placed_at(Cut cut);
@@ -141,7 +135,6 @@ class Engine {
   StageProgress progress_;
   RunningTexts answers_;
   Failover failover_;
-  FetchObserver coming_{*this};
 
   mutable std::mutex mutex_;  // guards now_
   struct {
