@@ -130,14 +130,6 @@ void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   });
 }
 
-Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
-                        const GenerateOptions& options, const OnText& on_text,
-                        SplitCounts& counts) {
-  SplitText text(run, prompt, options, counts);
-  while (text.next(on_text)) continue;
-  return text.take();
-}
-
 std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts) {
   const Timed timed(counts.ms);

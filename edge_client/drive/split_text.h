@@ -84,10 +84,6 @@ class SplitText : public Text {
   Generated whole_;
 };
 
-// Like generate(), with costs. Throws as it does, and RemoteError.
-Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
-                        const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
-
 // Returns the final norm's output for each token, [tokens, C].
 std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts);

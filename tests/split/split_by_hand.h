@@ -168,7 +168,9 @@ class SplitAlone : public testing::Test {
   }
   std::vector<int32_t> text(const edge::Placement& place) {
     return with(place, [&](const edge::SplitContext& run) {
-      return generate_text(run, prompt, wanted(), {}, counts).tokens;
+      edge::SplitText text(run, prompt, wanted(), counts);
+      while (text.next({})) continue;
+      return text.take().tokens;
     });
   }
   std::vector<int32_t> whole() {
