@@ -91,7 +91,7 @@ class EmbeddingWork : public serve::TextBackend {
  public:
   EmbeddingWork(Cloud& cloud, ServedModel& model, const http::Request& request)
       : cloud_(cloud), model_(model), request_(request) {}
-  std::unique_ptr<serve::Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
+  std::unique_ptr<Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
     serve::refuse_without_head();
   }
   Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences) override {

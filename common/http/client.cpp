@@ -20,11 +20,6 @@ struct Client::Impl {
   // Returns the fields of a request; `checked`: asks for a check value of a reply in one piece.
   Headers fields_of(std::string_view method, std::string_view path, std::string_view body,
                     std::string_view content_type, const Headers& headers, bool checked) const;
-  Reply send(std::string_view method, std::string_view path, std::string body,
-             std::string_view content_type, const Headers& headers, const OnData* on_data,
-             uint64_t max_bytes, ClientExchange::Clock::time_point end,
-             const OnStatus& on_status = {});
-
   void verify(Reply& reply);
   [[noreturn]] void fail(NoReply::Why why, std::string_view what) {
     const std::string through = options.proxy ? cat(" (through the proxy ", options.proxy->host,
@@ -62,21 +57,24 @@ Headers Client::Impl::fields_of(std::string_view method, std::string_view path,
   return fields;
 }
 
-Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
-                         std::string_view content_type, const Headers& headers,
-                         const OnData* on_data, uint64_t max_bytes,
-                         ClientExchange::Clock::time_point end, const OnStatus& on_status) {
-  const bool checked = on_data == nullptr && method != "HEAD";
-  const Headers fields = fields_of(method, path, body, content_type, headers, checked);
-  ClientExchange exchange{.method = method,
-                          .path = path,
+Reply Client::send(const Request& request) {
+  using Time = ClientExchange::Clock;
+  const Options& options = impl_->options;
+  const OnData* const on_data = request.on_data;
+  const uint64_t max_bytes = request.max_bytes.value_or(options.max_reply_bytes);
+  const bool checked = on_data == nullptr && request.method != "HEAD";
+  const Headers fields = impl_->fields_of(request.method, request.path, request.body,
+                                          request.content_type, request.headers, checked);
+  ClientExchange exchange{.method = request.method,
+                          .path = request.path,
                           .fields = fields,
-                          .body = body,
+                          .body = request.body,
                           .options = options,
-                          .deadline = end,
+                          .deadline = on_data == nullptr ? Time::now() + options.total_timeout
+                                                         : Time::time_point::max(),
                           .on_head = {},
                           .on_body = {},
-                          .is_lost = is_lost};
+                          .is_lost = impl_->is_lost};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
@@ -96,20 +94,20 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   };
   exchange.on_head = [&](const ReplyHead& head) {
     if (head.content_length && *head.content_length > max_bytes) return too_large(max_bytes);
-    if (on_status) on_status(head.status);
+    if (request.on_status) request.on_status(head.status);
     return true;
   };
   bool done = false;
   try {
-    done = transport->send(exchange);
+    done = impl_->transport->send(exchange);
   } catch (...) {  // a callback's exception
-    transport->close();
+    impl_->transport->close();
     throw;
   }
-  if (!done && !stopped) fail(exchange.why, exchange.failure);
+  if (!done && !stopped) impl_->fail(exchange.why, exchange.failure);
   reply.status = exchange.head->status;
   reply.headers = std::move(exchange.head->headers);
-  if (checked) verify(reply);
+  if (checked) impl_->verify(reply);
   return reply;
 }
 
@@ -123,21 +121,6 @@ void Client::Impl::verify(Reply& reply) {
 Client::Client(std::string_view url, Options options)
     : impl_(std::make_unique<Impl>(url, std::move(options))) {}
 Client::~Client() = default;
-
-Reply Client::request(std::string_view method, std::string_view path, std::string body,
-                      std::string_view content_type, const Headers& headers,
-                      std::optional<uint64_t> max_bytes) {
-  return impl_->send(method, path, std::move(body), content_type, headers, nullptr,
-                     max_bytes.value_or(impl_->options.max_reply_bytes),
-                     ClientExchange::Clock::now() + impl_->options.total_timeout);
-}
-
-Reply Client::stream(std::string_view method, std::string_view path, std::string body,
-                     std::string_view content_type, const Headers& headers, const OnData& on_data,
-                     uint64_t max_bytes, const OnStatus& on_status) {
-  return impl_->send(method, path, std::move(body), content_type, headers, &on_data, max_bytes,
-                     ClientExchange::Clock::time_point::max(), on_status);
-}
 
 bool Client::tell(std::string_view method, std::string_view path, const Headers& headers) {
   return impl_->transport->tell(method, path,

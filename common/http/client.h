@@ -103,21 +103,33 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Returns a reply of any status, of at most max_bytes (nullopt: the options'). Throws NoReply if
-  // there is none: cannot connect, timed out, connection lost, reply too large, cut short or
-  // malformed; Error(kInput) for a path or header that cannot be sent.
-  Reply request(std::string_view method, std::string_view path, std::string body = {},
-                std::string_view content_type = {}, const Headers& headers = {},
-                std::optional<uint64_t> max_bytes = {});
-
-  // Like request(), but passes the body of status 200 or 206 to on_data as it comes, at most
-  // max_bytes; false from on_data ends the transfer without an error. An error's body is in the
-  // Reply. Calls on_status first.
   using OnData = std::function<bool(Bytes)>;
   using OnStatus = std::function<void(int)>;
-  Reply stream(std::string_view method, std::string_view path, std::string body,
+  struct Request {
+    std::string_view method, path, body = {}, content_type = {};
+    const Headers& headers;
+    std::optional<uint64_t> max_bytes = {};  // largest reply; none: the options'
+    // Gets the body of status 200 or 206 as it comes, in any time; false ends the transfer without
+    // an error. An error's body is in the Reply. Called after on_status. Null: the body is there,
+    // too, within the options' time.
+    const OnData* on_data = nullptr;
+    OnStatus on_status = {};
+  };
+  // Returns a reply of any status. Throws NoReply if there is none: cannot connect, timed out,
+  // connection lost, reply too large, cut short or malformed; Error(kInput) for a path or header
+  // that cannot be sent.
+  Reply send(const Request& request);
+
+  Reply request(std::string_view method, std::string_view path, std::string_view body = {},
+                std::string_view content_type = {}, const Headers& headers = {},
+                std::optional<uint64_t> max_bytes = {}) {
+    return send({method, path, body, content_type, headers, max_bytes});
+  }
+  Reply stream(std::string_view method, std::string_view path, std::string_view body,
                std::string_view content_type, const Headers& headers, const OnData& on_data,
-               uint64_t max_bytes, const OnStatus& on_status = {});
+               uint64_t max_bytes, const OnStatus& on_status = {}) {
+    return send({method, path, body, content_type, headers, max_bytes, &on_data, on_status});
+  }
   Reply get_stream(std::string_view path, const Headers& headers, const OnData& on_data,
                    uint64_t max_bytes, const OnStatus& on_status = {}) {
     return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);

@@ -36,29 +36,26 @@ class LocalBackend : public TextBackend {
   }
 
  private:
-  class LocalText : public Text {
-   public:
+  // The rows of a text, whose time counts once it ends.
+  struct Rows {
+    Rows(LocalBackend& backend, std::unique_ptr<Forward> forward)
+        : backend(backend), forward(std::move(forward)) {}
+    ~Rows() {
+      const std::lock_guard lock(backend.mutex_);
+      const Forward::Spent spent = forward->spent();
+      backend.spent_.queue_ms += spent.queue_ms;
+      backend.spent_.compute_ms += spent.compute_ms;
+    }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+    LocalBackend& backend;
+    const std::unique_ptr<Forward> forward;
+  };
+  struct LocalText : private Rows, public Generation {
     LocalText(LocalBackend& backend, std::span<const int32_t> prompt,
               const GenerateOptions& options)
-        : backend_(backend),
-          forward_(backend.open_(prompt.size() - options.generated, options)),
-          text_(*forward_, backend.config_, backend.tokenizer_, prompt, options) {}
-    ~LocalText() override {
-      const std::lock_guard lock(backend_.mutex_);
-      const Forward::Spent spent = forward_->spent();
-      backend_.spent_.queue_ms += spent.queue_ms;
-      backend_.spent_.compute_ms += spent.compute_ms;
-    }
-    LocalText(const LocalText&) = delete;
-    LocalText& operator=(const LocalText&) = delete;
-    bool next(const OnText& on_text) override { return text_.next(on_text); }
-    Generated take() override { return text_.take(); }
-    size_t cached() const override { return forward_->cached(); }
-
-   private:
-    LocalBackend& backend_;
-    const std::unique_ptr<Forward> forward_;
-    Generation text_;
+        : Rows(backend, backend.open_(prompt.size() - options.generated, options)),
+          Generation(*forward, backend.config_, backend.tokenizer_, prompt, options) {}
   };
 
   const ModelConfig& config_;
@@ -88,13 +85,6 @@ void add_timing(std::string& header, std::string_view name, std::string_view des
 
 std::unique_ptr<Text> TextBackend::begin_words(const Json&, const GenerateOptions&) {
   refuse_while_loading();
-}
-
-Generated TextBackend::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                                const OnText& on_text) {
-  const std::unique_ptr<Text> text = begin(prompt, options);
-  while (text->next(on_text)) continue;
-  return text->take();
 }
 
 std::vector<float> TextBackend::states(std::span<const int32_t>) {

@@ -16,19 +16,6 @@
 
 namespace split::serve {
 
-// A begun text of a TextBackend. One thread at a time, not always the same.
-class Text {
- public:
-  virtual ~Text() = default;
-  // Generation's next() and take().
-  virtual bool next(const OnText& on_text) = 0;
-  virtual Generated take() = 0;
-  // Returns the ids of a text that began by its words, as far as they are known.
-  virtual std::span<const int32_t> prompt() const { return {}; }
-  // Returns how many tokens of the prompt were cached, as far as known.
-  virtual size_t cached() const { return 0; }
-};
-
 // The backend of one request. Any number of threads. Throws Error and HttpError.
 class TextBackend {
  public:
@@ -41,9 +28,6 @@ class TextBackend {
   // or a chat's "messages" and their options. With max_tokens below 0 it ends where the context
   // does. Only for models without a config.
   virtual std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options);
-  // Generates a text to its end.
-  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                     const OnText& on_text);
   // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
   // Computes the embeddings of texts [texts, dimensions], not scaled at the end, and counts the

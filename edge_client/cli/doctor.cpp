@@ -204,7 +204,9 @@ std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
   options.sampling.temperature = 0;
   options.ignore_end = true;
   check_prompt(loader_->config(), prompt);
-  return cat("token ", generate_text(run, prompt, options, {}, counts).tokens.at(0));
+  SplitText text(run, prompt, options, counts);
+  while (text.next({})) continue;
+  return cat("token ", text.take().tokens.at(0));
 }
 
 std::string Doctor::link() {

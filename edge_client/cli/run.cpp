@@ -77,6 +77,10 @@ class Run : public EngineObserver {
   }
   ProgressTo progress() const override { return progress_on(world_.console, options_.quiet); }
   void said(const std::string& line) override { lines_.tell(line); }
+  void begins_anew() override {
+    met_ms_ = 0;
+    start_clock();
+  }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
   void moved(const Move& move, const std::string& words) override;
   void stays(const FasterCut& there, double token_ms) override {
@@ -89,7 +93,6 @@ class Run : public EngineObserver {
   void start_clock();
   GenerateOptions generate_options();
   std::vector<int32_t> ids_of_prompt(const LoadedModel& model) const;
-  std::unique_ptr<EngineRequest::Text> open(EngineRequest& work);
   void print_text();
   void print_generated(const EngineRequest& work, const Generated& generated);
   void say_what_was_kept(Receipt receipt);
@@ -218,8 +221,8 @@ std::vector<int32_t> Run::ids_of_prompt(const LoadedModel& model) const {
 
 // Whether the cloud may begin the text by its words at once, while this machine loads the model.
 bool Run::may_open() const {
-  return options_.auto_cut && !options_.embed && !options_.prompt_ids &&
-         to_valid_utf8(said_) == said_;
+  const bool words = !options_.embed && !options_.prompt_ids && to_valid_utf8(said_) == said_;
+  return begins_early(options_.auto_cut, false, words);
 }
 
 void Run::go(const std::string& prompt) {
@@ -249,16 +252,7 @@ void Run::print_text() {
   const auto put = [this](std::string_view piece, const ScoredToken* token) {
     return put_text(piece, token);
   };
-  std::unique_ptr<EngineRequest::Text> text;
-  const auto begin = [&] { text = work.begin(prompt_, options); };
-  const auto begin_anew = [&] {
-    opens_ = false;
-    met_ms_ = 0;
-    text.reset();
-    start_clock();
-    prompt_ = ids_of_prompt(engine_.await_loaded(interrupt_));
-    begin();
-  };
+  std::unique_ptr<Text> text;
   std::jthread beside;  // joined in any case
   if (opens_) {
     engine_.open_beside();
@@ -268,23 +262,12 @@ void Run::print_text() {
       } catch (...) {  // the text reports it
       }
     };
-    const Json words{{"prompt", said_}, {"special", !options_.no_special}};
-    if (try_start(beside, learn)) {
-      text = work.begin_words(words, options, true);
-    } else {
-      learn();
-    }
+    if (!try_start(beside, learn)) learn();
   }
   try {
-    if (!text) opens_ ? begin_anew() : begin();
-    for (bool more = true; more;) {
-      try {
-        more = text->next(put);
-      } catch (const RemoteError&) {
-        if (!opens_ || told_.tokens > 0 || interrupt_.signal() != 0) throw;
-        begin_anew();
-      }
-    }
+    const Json words{{"prompt", said_}, {"special", !options_.no_special}};
+    text = opens_ ? work.begin_words(words, options, true) : work.begin(prompt_, options);
+    while (text->next(put)) continue;
   } catch (const Error&) {
     say_what_was_kept(receipt_of(work));
     throw;

@@ -1,10 +1,135 @@
 #include "edge_client/cloud/model_link.h"
 
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/resources/clock.h"
 #include "edge_client/cloud/cloud_completion.h"
 #include "wire/codes.h"
 #include "wire/step.h"
 
 namespace split::edge {
+namespace {
+
+constexpr uint64_t kMostFrame = 64 << 10;  // bytes of a tensor beside its values
+
+// A request for rows.
+struct RowsRequest {
+  std::string path, body;
+  std::string_view type = wire::kJsonType;
+};
+
+RowsRequest request_of(const Send& send, const AskedModel& model) {
+  const SequenceRows& rows = send.rows;
+  const auto digest = model.digests ? send.digest : std::nullopt;
+  RowsRequest request{wire::model_forward_path(path_segment(model.id)), {}};
+  auto& [path, body, type] = request;
+  switch (send.call) {
+    case Send::kStep:
+      path = wire::session_forward_path(send.session);
+      body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
+                             model.moves ? send.can : std::nullopt, model.wire, digest,
+                             model.again && send.again);
+      break;
+    case Send::kFill:
+      path = wire::session_forward_path(send.session);
+      body =
+          wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire, digest);
+      break;
+    case Send::kForward:
+      if (rows.hidden.empty()) {
+        body = wire::forward_json(rows, model.wire);
+        break;
+      }
+      path += cat("?", wire::forward_query(rows, model.wire));
+      body = wire::hidden_frame(rows, model.wire);
+      type = wire::kTensorType;
+      break;
+    default:
+      body = wire::forward_json(send.texts, send.call == Send::kEmbed, model.wire);
+  }
+  return request;
+}
+
+}  // namespace
+
+std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
+  const auto start = Clock::now();
+  size_t rows = send.rows.wanted_count();
+  uint32_t columns = model.channels;
+  std::string_view name = "hidden";
+  uint64_t beside = kMostFrame;  // bytes
+  bool rounds = rows > 0;
+  switch (send.call) {
+    case Send::kOpen:  // the cloud computes nothing
+      ask("PUT", wire::session_path(send.session),
+          wire::to_json(
+              wire::SessionRequest{model.id, send.rows.range, cache_prompt_, cache_salt_}),
+          wire::kJsonType, kMostJson);
+      send.traffic->wire_ms += ms_since(start);
+      return {};
+    case Send::kClose:
+      ask("DELETE", wire::session_path(send.session), {}, {}, kMostJson);
+      return {};
+    case Send::kLook:
+      load_note_.reset();
+      if (const auto now = load(model.id)) load_note_ = wire::LoadNote{.want = now->want};
+      return {};
+    case Send::kPing:
+      try {
+        ping();
+      } catch (const Error&) {  // the next request will notice
+      }
+      return {};
+    case Send::kStep:
+    case Send::kFill:
+      break;
+    case Send::kForward:
+      if (send.rows.range.to == Point::head()) columns = model.vocab;
+      name = wire::result_name(send.rows.range.to);
+      rounds = !send.rows.hidden.empty() || send.rows.range.to != Point::head();
+      break;
+    case Send::kTexts:
+    case Send::kEmbed:
+      rounds = send.call == Send::kTexts;
+      rows = rounds ? send.texts.wanted_count() : send.texts.lengths.size();
+      columns = send.width;
+      name = rounds ? wire::result_name(send.texts.range.to) : wire::kEmbedding;
+      beside += send.texts.lengths.size() * sizeof(uint32_t);
+      break;
+  }
+  Traffic none;
+  Traffic& traffic = send.traffic == nullptr ? none : *send.traffic;
+  if (rounds && model.wire != DType::kF32) traffic.rows = model.wire;
+  const RowsRequest request = request_of(send, model);
+  const http::Headers headers = traced({{"Accept", std::string(wire::kTensorType)}});
+  const auto sent = Clock::now();
+  http::Reply reply;
+  try {
+    reply = client_.send({.method = "POST",
+                          .path = request.path,
+                          .body = request.body,
+                          .content_type = request.type,
+                          .headers = headers,
+                          .max_bytes = uint64_t{rows} * columns * sizeof(float) + beside});
+  } catch (const http::NoReply& error) {
+    throw no_answer(error);
+  }
+  const double all = ms_since(sent);
+  const double cloud = std::min(all, server_ms(reply.headers.get("Server-Timing")));
+  traffic += {request.body.size(), reply.body.size(), cloud, all - cloud};
+  expect_ok(reply, request.path);
+  if (send.call == Send::kStep || send.call == Send::kFill) {
+    const auto load = reply.headers.get(wire::kLoadHeader);
+    load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
+    if (const auto cached = reply.headers.get(wire::kCachedHeader); cached && load_note_) {
+      const auto known = parse_u64(*cached, 0, send.rows.count());
+      load_note_->cached = static_cast<uint32_t>(known.value_or(0));
+    }
+    if (rows == 0) return {};
+  }
+  return tensor(reply, name, rows, columns);
+}
 
 template <typename Call>
 auto ModelLink::room_for_session(const Call& call) {

@@ -20,14 +20,8 @@ constexpr double kBusy = 0.5;  // approximate part of its time in which a cloud'
                                // other
 constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
 // Most bytes of an answer, by kind.
-constexpr uint64_t kMostJson = 1 << 20;          // a manifest has more: a hash for each MiB
 constexpr uint64_t kMostFile = 64 << 20;         // the limit of io/checkpoint.h
-constexpr uint64_t kMostFrame = 64 << 10;        // a tensor's overhead beside its values
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
-
-uint64_t most_of(size_t rows, uint32_t columns) {
-  return uint64_t{rows} * columns * sizeof(float) + kMostFrame;
-}
 
 // A server's message for our terminal: one line, valid UTF-8, no control characters, limited
 // length.
@@ -156,31 +150,22 @@ http::Headers Remote::traced(const http::Headers& headers) const {
   return all;
 }
 
-http::Reply Remote::ask(std::string_view method, const std::string& path, std::string body,
-                        std::string_view type, uint64_t max_bytes, const http::Headers& headers,
-                        Traffic* traffic) {
-  const auto start = Clock::now();
-  const size_t up = body.size();
-  http::Reply reply;
+http::Reply Remote::ask(std::string_view method, const std::string& path, std::string_view body,
+                        std::string_view type, uint64_t max_bytes) {
   try {
-    reply = client_.request(method, path, std::move(body), type, traced(headers), max_bytes);
+    http::Reply reply = client_.request(method, path, body, type, traced({}), max_bytes);
+    expect_ok(reply, path);
+    return reply;
   } catch (const http::NoReply& error) {
     throw no_answer(error);
   }
-  if (traffic != nullptr) {
-    const double all = ms_since(start);
-    const double cloud = std::min(all, server_ms(reply.headers.get("Server-Timing")));
-    traffic->bytes_up += up;
-    traffic->bytes_down += reply.body.size();
-    traffic->cloud_ms += cloud;
-    traffic->wire_ms += all - cloud;
-  }
-  if (reply.status < 200 || reply.status > 299) {
-    RemoteError error = refusal(origin(), reply, path);
-    if (reply.unchecked && !error.transient()) error.code = wire::codes::kDamaged;
-    throw error;
-  }
-  return reply;
+}
+
+void Remote::expect_ok(const http::Reply& reply, std::string_view path) const {
+  if (reply.status >= 200 && reply.status <= 299) return;
+  RemoteError error = refusal(origin(), reply, path);
+  if (reply.unchecked && !error.transient()) error.code = wire::codes::kDamaged;
+  throw error;
 }
 
 http::Reply Remote::get(const std::string& path, uint64_t max_bytes) {
@@ -268,98 +253,6 @@ std::map<std::string, double> Remote::stage_times(const std::string& id) {
 
 std::string Remote::file(const std::string& id, const std::string& name) {
   return get(wire::model_file_path(path_segment(id), path_segment(name)), kMostFile).body;
-}
-
-http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes) {
-  const SequenceRows& rows = send.rows;
-  const auto digest = model.digests ? send.digest : std::nullopt;
-  const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
-  std::string path = wire::model_forward_path(path_segment(model.id)), body;
-  std::string_view type = wire::kJsonType;
-  switch (send.call) {
-    case Send::kStep:
-      path = wire::session_forward_path(send.session);
-      body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
-                             model.moves ? send.can : std::nullopt, model.wire, digest,
-                             model.again && send.again);
-      break;
-    case Send::kFill:
-      path = wire::session_forward_path(send.session);
-      body =
-          wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire, digest);
-      break;
-    case Send::kForward:
-      if (rows.hidden.empty()) {
-        body = wire::forward_json(rows, model.wire);
-        break;
-      }
-      path += cat("?", wire::forward_query(rows, model.wire));
-      body = wire::hidden_frame(rows, model.wire);
-      type = wire::kTensorType;
-      break;
-    default:
-      body = wire::forward_json(send.texts, send.call == Send::kEmbed, model.wire);
-  }
-  return ask("POST", path, std::move(body), type, max_bytes, accept, send.traffic);
-}
-
-std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
-  const auto start = Clock::now();
-  size_t rows = send.rows.wanted_count();
-  uint32_t columns = model.channels;
-  std::string_view name = "hidden";
-  uint64_t beside = 0;  // bytes
-  bool rounds = rows > 0;
-  switch (send.call) {
-    case Send::kOpen:  // the cloud computes nothing
-      ask("PUT", wire::session_path(send.session),
-          wire::to_json(
-              wire::SessionRequest{model.id, send.rows.range, cache_prompt_, cache_salt_}),
-          wire::kJsonType, kMostJson);
-      send.traffic->wire_ms += ms_since(start);
-      return {};
-    case Send::kClose:
-      ask("DELETE", wire::session_path(send.session), {}, {}, kMostJson);
-      return {};
-    case Send::kLook:
-      load_note_.reset();
-      if (const auto now = load(model.id)) load_note_ = wire::LoadNote{.want = now->want};
-      return {};
-    case Send::kPing:
-      try {
-        ping();
-      } catch (const Error&) {  // the next request will notice
-      }
-      return {};
-    case Send::kStep:
-    case Send::kFill:
-      break;
-    case Send::kForward:
-      if (send.rows.range.to == Point::head()) columns = model.vocab;
-      name = wire::result_name(send.rows.range.to);
-      rounds = !send.rows.hidden.empty() || send.rows.range.to != Point::head();
-      break;
-    case Send::kTexts:
-    case Send::kEmbed:
-      rounds = send.call == Send::kTexts;
-      rows = rounds ? send.texts.wanted_count() : send.texts.lengths.size();
-      columns = send.width;
-      name = rounds ? wire::result_name(send.texts.range.to) : wire::kEmbedding;
-      beside = send.texts.lengths.size() * sizeof(uint32_t);
-      break;
-  }
-  if (rounds && model.wire != DType::kF32) send.traffic->rows = model.wire;
-  const http::Reply reply = ask_rows(send, model, most_of(rows, columns) + beside);
-  if (send.call == Send::kStep || send.call == Send::kFill) {
-    const auto load = reply.headers.get(wire::kLoadHeader);
-    load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
-    if (const auto cached = reply.headers.get(wire::kCachedHeader); cached && load_note_) {
-      const auto known = parse_u64(*cached, 0, send.rows.count());
-      load_note_->cached = static_cast<uint32_t>(known.value_or(0));
-    }
-    if (rows == 0) return {};
-  }
-  return tensor(reply, name, rows, columns);
 }
 
 bool Remote::leave(const std::string& session) {

@@ -63,6 +63,8 @@ struct AskedModel {
 // One thread at a time, except cancel().
 class Remote {
  public:
+  // Most bytes of an answer in JSON; a manifest has more: a hash for each MiB.
+  static constexpr uint64_t kMostJson = 1 << 20;
   // Timeout of a request to end a session.
   static constexpr std::chrono::milliseconds kGoodbye{2000};
 
@@ -105,7 +107,8 @@ class Remote {
   // Times of the stages there in ms, as far as known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
-  // Implements CloudLink::ask() on this connection; kPing throws nothing, kClose does.
+  // Implements CloudLink::ask() on this connection (model_link.cpp); kPing throws nothing, kClose
+  // does.
   std::vector<float> ask(const Send& send, const AskedModel& model);
   // Ends a session by a last request on the open connection, without reading the answer. Returns
   // false without one.
@@ -121,10 +124,10 @@ class Remote {
  private:
   http::Headers traced(const http::Headers& headers) const;
   http::Reply get(const std::string& path, uint64_t max_bytes);
-  http::Reply ask(std::string_view method, const std::string& path, std::string body,
-                  std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},
-                  Traffic* traffic = nullptr);
-  http::Reply ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes);
+  http::Reply ask(std::string_view method, const std::string& path, std::string_view body,
+                  std::string_view type, uint64_t max_bytes);
+  // Throws refusal() for an error's status.
+  void expect_ok(const http::Reply& reply, std::string_view path) const;
   std::vector<float> tensor(const http::Reply& reply, std::string_view name, size_t rows,
                             uint32_t columns) const;
   template <typename Read>

@@ -27,7 +27,7 @@ void SplitForward::meet(uint32_t past) {
   Flow* flow = nullptr;
   {
     const Lock lock(mutex_);
-    begin_lane();
+    start_mover();
     flow = &text_session_.meet(past);
   }
   drive(*flow);
@@ -36,7 +36,7 @@ void SplitForward::meet(uint32_t past) {
 std::span<const float> SplitForward::run(const SequenceRows& rows) {
   {
     const Lock lock(mutex_);
-    begin_lane();
+    start_mover();
   }
   drive(text_session_.run(rows));
   return text_session_.results();
@@ -53,7 +53,7 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
   rest.max_tokens = static_cast<int>(loop.left());
   {
     const Lock lock(mutex_);
-    begin_lane();
+    start_mover();
   }
   drive(text_session_.stream(loop.ids(), prompt, rest), [&](const ScoredToken& token) {
     loop.token(token, on_text);
@@ -66,24 +66,24 @@ void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& 
 }
 
 void SplitForward::close() noexcept {
-  stop_lane();
+  stop_mover();
   const Lock lock(mutex_);
   for (const std::string& session : text_session_.leave()) link().ask({Send::kClose, session});
 }
 
 void SplitForward::leave_rows() {
-  stop_lane();
+  stop_mover();
   const Lock lock(mutex_);
   text_session_.leave_rows();
 }
 
-KeptTurn SplitForward::keep() {
-  stop_lane();
+CachedSession SplitForward::keep() {
+  stop_mover();
   const Lock lock(mutex_);
   return text_session_.keep();
 }
 
-void SplitForward::stop_lane() noexcept {
+void SplitForward::stop_mover() noexcept {
   {
     const Lock lock(mutex_);
     stopping_ = true;
@@ -96,12 +96,12 @@ void SplitForward::stop_lane() noexcept {
 
 // Starts the mover's thread once it has work; without a thread the text stays where it is. Call
 // with the lock held.
-void SplitForward::begin_lane() {
+void SplitForward::start_mover() {
   if (text_session_.mover() == nullptr || thread_.joinable() || stopping_ ||
       text_session_.mover()->idle())
     return;
   if (!beside_) beside_ = moving_->connect();
-  try_start(thread_, [this] { drive_lane(); });
+  try_start(thread_, [this] { run_mover(); });
 }
 
 SplitForward::Place SplitForward::place() const {
@@ -170,7 +170,7 @@ std::optional<Action> SplitForward::perform_stream(Flow& flow, const Stream& str
         if (waiter_.interrupted()) text_session_.interrupt();
         wanted = flow.next(Clock::now());
         tell();
-        begin_lane();
+        start_mover();
       }
       if (!on_token(token)) wanted = Done{};
     } catch (...) {
@@ -230,8 +230,8 @@ bool SplitForward::warm_line(Lock& lock) {
   return true;
 }
 
-// Runs on the mover's thread until stop_lane().
-void SplitForward::drive_lane() {
+// Runs on the mover's thread until stop_mover().
+void SplitForward::run_mover() {
   Flow& flow = text_session_.mover()->flow();
   Lock lock(mutex_);
   while (!stopping_) {

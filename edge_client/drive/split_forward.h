@@ -49,7 +49,7 @@ class SplitForward : public Forward {
   // Leaves the prompt's rows to other texts. Call after the text has ended, as the last
   // computation.
   void leave_rows();
-  KeptTurn keep();
+  CachedSession keep();
   // Lets the cut move between two tokens, behind `past` rows.
   void meet(uint32_t past);
   // Feeds the loop, of whose ids the first `prompt` were given, with the tokens that the cloud
@@ -82,7 +82,7 @@ class SplitForward : public Forward {
     if (text_session_.mover() == nullptr) return;
     const Lock lock(mutex_);
     call(*text_session_.mover());
-    begin_lane();
+    start_mover();
     tell();
   }
   void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
@@ -90,11 +90,11 @@ class SplitForward : public Forward {
                                        Lock& lock);
   void drive(Flow& flow, const OnToken& on_token = {});
   CloudLink& link();
-  void begin_lane();
-  void drive_lane();
+  void start_mover();
+  void run_mover();
   bool warm_line(Lock& lock);
   void tell();
-  void stop_lane() noexcept;
+  void stop_mover() noexcept;
 
   Waiter& waiter_;
   const Moving* const moving_;

@@ -7,10 +7,10 @@ namespace split::edge {
 SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
-  // The server's completions do not score prompts, so those go there as hidden states.
-  const bool on_cloud = run.place.cut.is_cloud(), stays = on_cloud && options.score_prompt;
-  if (on_cloud && !stays && run.moving == nullptr) return;
-  const Cut cut = stays ? run.model.config().layers : run.place.cut;
+  const int layers = run.model.config().layers;
+  const Cut cut = options.score_prompt ? scored_cut(run.place.cut, layers) : run.place.cut;
+  const bool stays = cut != run.place.cut;
+  if (cut.is_cloud() && run.moving == nullptr) return;
   forward_.emplace(run.cloud, run.model, cut, stays ? nullptr : run.tail, run.retry, run.waiter,
                    counts, run.requester, stays ? nullptr : run.moving);
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
@@ -18,8 +18,8 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
   if (run.opened != nullptr) take_up(*run.opened);
   if (run.root && !options.score_prompt) forward_->text_session()->share(*run.root);
   if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) {
-    const TurnsOf& turns = *run.turns;
-    if (auto taken = turns.kept.take(turns.owner, [&](const KeptTurn& turn) {
+    const SessionCacheUse& turns = *run.turns;
+    if (auto taken = turns.kept.take(turns.owner, [&](const CachedSession& turn) {
           return forward_->text_session()->rows_of(turn, prompt_, turns.phases_alike);
         })) {
       forward_->text_session()->go_on_from(std::move(taken->turn), taken->rows);
@@ -31,21 +31,15 @@ SplitText::SplitText(const SplitContext& run, std::span<const int32_t> prompt,
 void SplitText::keep() {
   if (!forward_) return;
   if (run_.turns == nullptr) return forward_->leave_rows();
-  KeptTurn turn = forward_->keep();
+  CachedSession turn = forward_->keep();
   turn.owner = run_.turns->owner;
   turn.keeps = run_.turns->keeps;
   run_.turns->kept.put(std::move(turn));
 }
 
 void SplitText::take_up(const EarlyText& opened) {
-  size_t known = opened.text_bytes;
-  bool at_start = opened.skips_spaces;
   const OnText on_text = [&](std::string_view text, const ScoredToken*) {
-    if (at_start) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-    at_start &= text.empty();
-    const size_t had = std::min(known, text.size());
-    known -= had;
-    late_ += text.substr(had);
+    early_ += text;
     return true;
   };
   for (const ScoredToken& token : opened.tokens) {
@@ -63,8 +57,13 @@ void SplitText::take_up(const EarlyText& opened) {
 }
 
 // Takes the tokens that the cloud has for the text, or the next one.
-bool SplitText::next(const OnText& on_text) {
+bool SplitText::next(const OnText& read) {
   const Timed timed(counts_.ms);
+  TextObserver* const observer = run_.observer;
+  const OnText on_text = [&](const TextPiece& piece, const ScoredToken* token) {
+    if (token != nullptr && observer != nullptr) observer->token();
+    return (!read || read(piece, token)) && (observer == nullptr || !observer->stops());
+  };
   if (!loop_) {
     ++counts_.trips;
     whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
@@ -72,10 +71,10 @@ bool SplitText::next(const OnText& on_text) {
     const auto layers = static_cast<size_t>(run_.model.config().layers);
     counts_.work += {rows, rows * layers, tokens, tokens};
     counts_.spare(counts_.cached_rows, layers);
-    return false;
+    return ended();
   }
-  if (!late_.empty() && on_text) on_text(TextPiece(std::exchange(late_, {})), nullptr);
-  if (loop_->ended()) return false;
+  if (!early_.empty()) on_text(TextPiece(std::exchange(early_, {})), nullptr);
+  if (loop_->ended()) return ended();
   const std::span<const int32_t> known = loop_->ids();
   const size_t pending = known.size() > prompt_.size() ? 1 : 0;
   if (pending > 0 && !(rows_ && rows_->has(*loop_))) {
@@ -91,13 +90,21 @@ bool SplitText::next(const OnText& on_text) {
     }
     do {  // a piece of a scored prompt yields no token
       const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
-      draw(rows_->logits(*loop_), on_text);
+      if (!rows_->has(*loop_)) rows_->give(forward_->run(rows_->step(*loop_)));
+      draw(rows_->take(*loop_), on_text);
       counts_.drafted += rows_->drafted() - drafted;
       counts_.accepted += rows_->accepted() - accepted;
     } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
   }
   if (!loop_->ended()) return true;
   forward_->text_session()->end(static_cast<uint32_t>(loop_->ids().size()));
+  return ended();
+}
+
+// Tells the observer of the end. Returns false.
+bool SplitText::ended() const {
+  const bool full = loop_ ? loop_->left() == 0 : whole_.finish_reason == FinishReason::kLength;
+  if (run_.observer != nullptr) run_.observer->ended(full);
   return false;
 }
 
@@ -117,20 +124,10 @@ void SplitText::draw(std::span<const float> logits, const OnText& on_text) {
   std::optional<Timed> drawing(counts_.edge_ms);
   loop_->logits(logits, [&](const TextPiece& text, const ScoredToken* token) {
     drawing.reset();
-    const bool goes_on = !on_text || on_text(text, token);
+    const bool goes_on = on_text(text, token);
     drawing.emplace(counts_.edge_ms);
     return goes_on;
   });
-}
-
-Generated SplitText::take() { return loop_ ? loop_->take() : std::move(whole_); }
-
-Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
-                        const GenerateOptions& options, const OnText& on_text,
-                        SplitCounts& counts) {
-  SplitText text(run, prompt, options, counts);
-  while (text.next(on_text)) continue;
-  return text.take();
 }
 
 std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,

@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
 #include "run/text/drafted_rows.h"
-#include "run/text/generate.h"
+#include "run/text/text.h"
 
 namespace split::edge {
 
@@ -21,11 +21,19 @@ struct EarlyText {
   std::vector<ScoredToken> tokens;  // streamed since then
   size_t text_bytes = 0;            // bytes of text that the reader has
   FinishReason finish_reason = FinishReason::kNone;
-  bool lost = false;          // the cloud was lost before the model was known here
-  bool skips_spaces = false;  // the leading spaces of the answer are dropped
+  bool lost = false;  // the cloud was lost before the model was known here
 };
 
-// The parts that a text runs with; all outlive the call.
+// Follows a text, on the thread that makes it.
+class TextObserver {
+ public:
+  virtual ~TextObserver() = default;
+  virtual void token() = 0;           // another one is out
+  virtual bool stops() const = 0;     // the text is to end
+  virtual void ended(bool full) = 0;  // full: with its last token, for no other reason
+};
+
+// The parts that a text runs with; all outlive it.
 struct SplitContext {
   CloudLink& cloud;  // used by this text alone
   const Placement& place;
@@ -35,25 +43,25 @@ struct SplitContext {
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
-  const Moving* moving = nullptr;       // null: the cut stays
-  const EarlyText* opened = nullptr;    // null: the text begins here
-  const TurnsOf* turns = nullptr;       // null: begins anew, and keeps nothing
-  std::optional<PrefixRoot> root = {};  // scope of the prompt cache; nullopt: not shared
+  const Moving* moving = nullptr;          // null: the cut stays
+  const EarlyText* opened = nullptr;       // null: the text begins here
+  const SessionCacheUse* turns = nullptr;  // null: begins anew, and keeps nothing
+  std::optional<PrefixRoot> root = {};     // scope of the prompt cache; nullopt: not shared
+  TextObserver* observer = nullptr;
+  std::shared_ptr<void> keeps = {};  // owner of all these; null: the caller
 };
 
-// A running text; as Generation, with costs. One that the cloud generates alone for good comes in
-// one piece; one that can leave the cloud comes as it is streamed.
-class SplitText {
+// A text at its cut, with costs. One that the cloud generates alone for good comes in one piece;
+// one that can leave the cloud comes as it is streamed.
+class SplitText : public Text {
  public:
   SplitText(const SplitContext& run, std::span<const int32_t> prompt,
             const GenerateOptions& options, SplitCounts& counts);
   // Throws as Generation::next does, and RemoteError.
-  bool next(const OnText& on_text);
-  Generated take();
-  // Whether it ends with its last token, for no other reason.
-  bool is_full() const {
-    return loop_ ? loop_->left() == 0 : whole_.finish_reason == FinishReason::kLength;
-  }
+  bool next(const OnText& on_text) override;
+  Generated take() override { return loop_ ? loop_->take() : std::move(whole_); }
+  std::span<const int32_t> prompt() const override { return prompt_; }
+  size_t cached() const override { return counts_.cached_rows; }
   // Keeps the rows of an ended text for one that goes on from it. The last call, once.
   void keep();
   // Null for a text that the cloud generates alone. Any thread.
@@ -63,6 +71,7 @@ class SplitText {
   void draw(std::span<const float> logits, const OnText& on_text);
   void take_up(const EarlyText& opened);
   size_t count_on_cloud(size_t tokens);
+  bool ended() const;
 
   const SplitContext run_;
   const std::vector<int32_t> prompt_;
@@ -71,13 +80,9 @@ class SplitText {
   std::optional<SplitForward> forward_;  // nullopt: the cloud's completions
   std::optional<TextLoop> loop_;
   std::optional<DraftedRows> rows_;  // rows of the loop, if it gets logits
-  std::string late_;                 // text that the reader of an EarlyText lacks
+  std::string early_;                // text of an EarlyText, until it is given
   Generated whole_;
 };
-
-// Like generate(), with costs. Throws as it does, and RemoteError.
-Generated generate_text(const SplitContext& run, std::span<const int32_t> prompt,
-                        const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
 
 // Returns the final norm's output for each token, [tokens, C].
 std::vector<float> final_states(const SplitContext& run, std::span<const int32_t> tokens,

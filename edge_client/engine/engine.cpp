@@ -30,7 +30,7 @@ Engine::Engine(const EngineOptions& options, const Flags::Environment& environme
               environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
-      turns_([this](const std::string& session) { pool_.dismiss(session); }),
+      session_cache_([this](const std::string& session) { pool_.dismiss(session); }),
       answers_(options.exact),
       failover_(loader_, options.exact) {
   loader_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
@@ -48,7 +48,7 @@ void Engine::meet() {
   if (!loader_.id().empty()) return;
   loader_.select_id();
   loader_.expect_flags();
-  if (!options_.auto_cut || loader_.recalled()) return;
+  if (!begins_early(options_.auto_cut, loader_.recalled())) return;
   const bool seen_alone = loader_.is_seen_alone();
   const std::lock_guard lock(mutex_);
   now_.seen_alone = seen_alone;
@@ -171,47 +171,42 @@ void Engine::measure(const wire::ModelInfo& info) {
   }
 }
 
-void Engine::FetchObserver::said(const std::string& line) { engine_.observer_.said(line); }
-
-void Engine::FetchObserver::coming(const wire::ModelInfo& info,
-                                   const std::vector<GrowthStep>& steps) {
-  Engine& engine = engine_;
+void Engine::coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) {
   std::vector<std::string> order;
   for (const GrowthStep& step : steps) {
     order.insert(order.end(), step.stages.begin(), step.stages.end());
   }
-  const Loader& loader = engine.loader_;
-  engine.progress_.expect(stage_blobs(loader.model(), info, order, loader.formats(info)));
-  const std::lock_guard lock(engine.mutex_);
+  progress_.expect(stage_blobs(loader_.model(), info, order, loader_.formats(info)));
+  const std::lock_guard lock(mutex_);
   const bool head = order[1] == names::kHead;  // order[0] is the norm
-  engine.now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
-  engine.now_.coming_info = info;
+  now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
+  now_.coming_info = info;
 }
 
-void Engine::FetchObserver::grows(const std::shared_ptr<PlacedModel>& model) {
-  engine_.answers_.grow_beside(model);
-  engine_.count_growth();
+void Engine::grows(const std::shared_ptr<PlacedModel>& model) {
+  answers_.grow_beside(model);
+  count_growth();
 }
 
-void Engine::FetchObserver::grew(const GrowthNote& note) {
-  engine_.count_growth();
-  engine_.observer_.grew(note);
+void Engine::grew(const GrowthNote& note) {
+  count_growth();
+  observer_.grew(note);
   if (!note.done) return;
-  const std::lock_guard lock(engine_.mutex_);
-  engine_.now_.coming.reset();
+  const std::lock_guard lock(mutex_);
+  now_.coming.reset();
 }
 
-void Engine::FetchObserver::landed(const AvailableCut& place, bool goes_on) {
-  if (goes_on) return engine_.go_on_at(place);
-  engine_.watch_once(place);
-  engine_.answers_.offer(place);
+void Engine::landed(const AvailableCut& place, bool goes_on) {
+  if (goes_on) return go_on_at(place);
+  watch_once(place);
+  answers_.offer(place);
 }
 
 // Fetches the rest of the model for texts at a named cut, which may lose the cloud. Call with
 // loading_ held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (!options_.many_texts || fetch_ || reserve_ || !failover_.may_rescue(split)) return;
-  if (options_.max_weights != 0u) reserve_.emplace(loader_, options_, answers_, observer_);
+  if (fetch_ || reserve_ || !failover_.keeps_reserve(split, options_)) return;
+  reserve_.emplace(loader_, options_, answers_, observer_);
 }
 
 // Begins to fetch the weights beside the answers. Call with loading_ held.
@@ -224,7 +219,7 @@ void Engine::follow() {
     if (now_.split->place.cut.is_cloud()) now_.on_cloud = now_.split;
     info = now_.split->info;
   }
-  const auto say = [this](const std::string& line) { coming_.said(cat("--cut auto: ", line)); };
+  const auto say = [this](const std::string& line) { said(cat("--cut auto: ", line)); };
   if (forecasts_) answers_.choose_by(*forecasts_, say);
   if (fetch_) return;
   WeightFetchOptions fetch;
@@ -233,7 +228,7 @@ void Engine::follow() {
   fetch.forecasts = forecasts_.get();
   fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   fetch.grow.on_bytes = progress_.on_bytes();
-  fetch_.emplace(loader_, std::move(fetch), coming_);
+  fetch_.emplace(loader_, std::move(fetch), static_cast<EngineObserver&>(*this));
   failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }
@@ -269,9 +264,8 @@ void Engine::watch_once(const AvailableCut& place) {
 }
 
 void Engine::choose_cut() {
-  if (const Cut highest = bounds().highest;
-      !highest.is_cloud()) {  // nothing comes beside its texts
-    return move_cut(loader_.whole_in_cache(present()->info) ? 0 : highest);
+  if (const CutBounds allowed = bounds(); !allowed.highest.is_cloud()) {
+    return move_cut(auto_cut(allowed, loader_.whole_in_cache(present()->info).has_value()));
   }
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
@@ -283,7 +277,7 @@ void Engine::choose_cut() {
     if (!place && now_.on_cloud) now_.split = now_.on_cloud;
   }
   if (place) go_on_at(*place);
-  turns_.stay_on(place ? place->at->batcher() : nullptr);
+  session_cache_.stay_on(place ? place->at->batcher() : nullptr);
 }
 
 // Call with loading_ held.
@@ -309,7 +303,7 @@ std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::Mo
 // Call before anything of an answer runs on it.
 void Engine::watch(Batcher& batcher) {
   observer_.runs_on(batcher);
-  batcher.on_pages_spent([this, &batcher] { return turns_.make_room(batcher); });
+  batcher.on_pages_spent([this, &batcher] { return session_cache_.make_room(batcher); });
 }
 
 std::shared_ptr<PlacedModel> Engine::present() const {
@@ -388,7 +382,8 @@ void Engine::move_cut(Cut cut, bool running) {
     const std::lock_guard lock(mutex_);
     now_.split = split;
   }
-  turns_.stay_on(split->batcher());  // other turns would keep the weights of another model alive
+  session_cache_.stay_on(
+      split->batcher());  // other turns would keep the weights of another model alive
   fetch_rest(*split);
 }
 
@@ -437,7 +432,7 @@ void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   const bool exact = !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info,
                                                                       *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
-  if (options_.exact && !exact) {
+  if (!may_move(exact, options_.exact, false)) {
     throw Refused("not_exact",
                   "a move could change a running answer: this machine's bits are not the cloud's "
                   "(--exact)");

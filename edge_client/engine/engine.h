@@ -10,7 +10,7 @@
 #include <string>
 
 #include "edge_client/cloud/remote_pool.h"
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 #include "edge_client/engine/failover.h"
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/reserve.h"
@@ -49,12 +49,12 @@ struct EngineState {
 };
 
 // Any thread, but load().
-class Engine {
+class Engine : private EngineObserver {
  public:
   // The arguments outlive it. Throws Error(kInput) for a bad URL.
   Engine(const EngineOptions& options, const Flags::Environment& environment, Interrupt& interrupt,
          EngineObserver& observer);
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -99,7 +99,7 @@ class Engine {
   const RetryOptions& retry() const { return loader_.retry(); }
   RemotePool& pool() { return pool_; }
   // Null for an interactive text with --cut auto: its KV budget holds one sequence.
-  OwnTurns* turns() { return options_.keeps_turns ? &turns_ : nullptr; }
+  SessionCache* session_cache() { return options_.keeps_turns ? &session_cache_ : nullptr; }
   RunningTexts& answers() { return answers_; }
   Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
@@ -107,19 +107,13 @@ class Engine {
   void count_growth();  // reports the bytes that came beside texts since the last call
 
  private:
-  // Observes the weights that come beside texts.
-  class FetchObserver : public EngineObserver {
-   public:
-    explicit FetchObserver(Engine& engine) : engine_(engine) {}
-    void said(const std::string& line) override;
-    void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
-    void grows(const std::shared_ptr<PlacedModel>& model) override;
-    void grew(const GrowthNote& note) override;
-    void landed(const AvailableCut& place, bool goes_on) override;
-
-   private:
-    Engine& engine_;
-  };
+  using EngineObserver::loaded;
+  // Events of the weights that come beside texts.
+  void said(const std::string& line) override { observer_.said(line); }
+  void coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) override;
+  void grows(const std::shared_ptr<PlacedModel>& model) override;
+  void grew(const GrowthNote& note) override;
+  void landed(const AvailableCut& place, bool goes_on) override;
   void load_first();
   std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
   std::shared_ptr<PlacedModel> placed_at(Cut cut);
@@ -136,12 +130,11 @@ class Engine {
   Loader loader_;  // used with loading_ held
   std::mutex loading_;
   RemotePool pool_;
-  OwnTurns turns_;
+  SessionCache session_cache_;
   DraftMemory draft_memory_;
   StageProgress progress_;
   RunningTexts answers_;
   Failover failover_;
-  FetchObserver coming_{*this};
 
   mutable std::mutex mutex_;  // guards now_
   struct {

@@ -41,10 +41,12 @@ std::function<bool()> Failover::is_lost(const Split& split) {
   };
 }
 
-bool Failover::may_rescue(PlacedModel& split) const {
-  if (loader_.recalled() || loader_.config().encodes()) return false;
-  const bool leaves = split.leaves_lost_cloud && split.place.local() && !split.place.alone();
-  return leaves && (!exact_only_ || says_exact(split));
+bool Failover::keeps_reserve(PlacedModel& split, const EngineOptions& options) const {
+  const bool leaves = split.leaves_lost_cloud && !loader_.recalled();
+  const bool allowed = options.max_weights != 0u && !loader_.config().encodes();
+  return options.many_texts &&
+         edge::keeps_reserve(leaves, split.place.local(), split.place.alone(), allowed) &&
+         (!exact_only_ || says_exact(split));
 }
 
 void Failover::comes_by(WeightFetch* fetch) {
@@ -93,7 +95,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   all = std::make_shared<PlacedModel>(all->at(0));
   all->exact = says_exact(*all);
   const std::lock_guard lock(mutex_);
-  in_vain_ = exact_only_ && !*all->exact;
+  in_vain_ = !may_move(all->exact, exact_only_, false);
   if (in_vain_) return nullptr;
   kept_ = all;
   ::split::edge::describe(given_, *all, loader_.config(), "");

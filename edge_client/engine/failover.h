@@ -25,8 +25,8 @@ class Failover {
   Moving moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect);
   // Returns http::Client::on_silence for such a text's connection.
   std::function<bool()> is_lost(const Split& split);
-  // Whether texts that begin on `split` could go on here with all weights in the cache.
-  bool may_rescue(PlacedModel& split) const;
+  // Whether the rest of the model comes for texts that begin on `split` (place/decision.h).
+  bool keeps_reserve(PlacedModel& split, const EngineOptions& options) const;
   // Sets the fetch whose weights texts wait for, which outlives them; null: none.
   void comes_by(WeightFetch* fetch);
   // Drops the loaded model; texts that use it keep it alive.

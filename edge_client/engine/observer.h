@@ -65,6 +65,8 @@ class EngineObserver {
   // Texts are about to run on it.
   virtual void runs_on(Batcher& /*batcher*/) {}
 
+  // A text that the cloud did not begin by its words begins anew, once the model is here.
+  virtual void begins_anew() {}
   // Called per token with the costs before and after it, and its duration.
   virtual void token(const SplitCounts& /*before*/, const SplitCounts& /*now*/, double /*seconds*/,
                      bool /*first*/) {}

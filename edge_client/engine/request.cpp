@@ -8,7 +8,7 @@
 namespace split::edge {
 
 // A text, or its states, while it is computed.
-class EngineRequest::Running {
+class EngineRequest::Running : public TextObserver {
  public:
   // Anything but a connection needs `split`, which may come later.
   Running(EngineRequest& work, std::shared_ptr<PlacedModel> split, size_t prompt_tokens)
@@ -21,10 +21,10 @@ class EngineRequest::Running {
     work_.running_.push_back(this);
     work_.now_.prompt_tokens += prompt_tokens;
   }
-  ~Running() {
+  ~Running() override {
     const bool answered = counts.trips > 0 && counts.moves.empty();
     if (answered) work_.engine_.failover().cloud_answers();
-    ends();
+    ended(false);
     const std::lock_guard lock(work_.mutex_);
     std::erase(work_.running_, this);
     work_.now_.ended += counts;
@@ -39,9 +39,9 @@ class EngineRequest::Running {
     const LinkOptions links = options();
     link_.emplace(remote_, links);
     Engine& engine = work_.engine_;
-    OwnTurns* const turns = engine.turns();
-    if (turns != nullptr && work_.owner_) {
-      turns_.emplace(TurnsOf{*turns, *work_.owner_, split_->info.phases_alike, split_});
+    SessionCache* const sessions = engine.session_cache();
+    if (sessions != nullptr && work_.owner_) {
+      turns_.emplace(SessionCacheUse{*sessions, *work_.owner_, split_->info.phases_alike, split_});
     }
     // A text connects under its own lock. The engine takes a text's lock under its own, so this
     // must take none of the engine's.
@@ -95,8 +95,7 @@ class EngineRequest::Running {
     remote_->on_silence(work_.engine_.is_lost());
     return *remote_;
   }
-  // Notes another token.
-  void token() {
+  void token() override {
     const auto now = Clock::now();
     work_.engine_.observer().token(told_, counts, ms_between(last_, now) / 1e3, first_);
     first_ = false;
@@ -112,14 +111,16 @@ class EngineRequest::Running {
     all.first_token_ms = ms_between(all.since, now);
     all.first = counts;
   }
+  bool stops() const override { return work_.cancelled(); }
   // Closes the account of its time, now or at its last token.
-  void ends(bool at_token = false) {
+  void ended(bool at_token) override {
     const std::lock_guard lock(work_.mutex_);
     if (std::exchange(ended_, true)) return;
     auto& all = work_.now_;
     if (--all.going == 0)
       all.ms += ms_between(all.since, at_token && !first_ ? last_ : Clock::now());
   }
+  bool begun() const { return !first_; }
   const SplitCounts& told() const { return told_; }
 
   SplitCounts counts;  // written by the thread that computes
@@ -145,8 +146,8 @@ class EngineRequest::Running {
         link_options(*split_, engine.loaded()->model.config(), engine.retry(), work_.interrupt_);
     options.last = !work_.owner_;  // only a server's client asks for another text
     options.goodbye = [&engine](const std::string& session) { engine.pool().dismiss(session); };
-    if (OwnTurns* const turns = engine.turns()) {
-      options.give_up = [turns] { return turns->give_sessions(); };
+    if (SessionCache* const sessions = engine.session_cache()) {
+      options.give_up = [sessions] { return sessions->give_sessions(); };
     }
     return options;
   }
@@ -158,7 +159,7 @@ class EngineRequest::Running {
   std::shared_ptr<Remote> remote_;
   std::optional<ModelLink> link_;
   std::optional<Moving> moving_;
-  std::optional<TurnsOf> turns_;
+  std::optional<SessionCacheUse> turns_;
   std::optional<PrefixRoot> root_;
   SplitCounts told_;  // at the last token
   Clock::time_point last_ = Clock::now();
@@ -166,58 +167,50 @@ class EngineRequest::Running {
   size_t moves_told_ = 0;
 };
 
-class EngineRequest::RunningText : public Text {
+class EngineRequest::RunningText : public SplitText {
  public:
-  RunningText(EngineRequest& work, std::span<const int32_t> prompt, const GenerateOptions& options)
-      : work_(work),
-        prompt_(prompt.begin(), prompt.end()),
-        one_(work, work.split_for(options), prompt.size()) {
-    begin(options, nullptr);
-  }
-  bool next(const OnText& on_text) override {
-    const bool more = text_->next([&](const TextPiece& text, const ScoredToken* token) {
-      if (token != nullptr) one_.token();
-      return on_text(text, token) && !work_.cancelled();
-    });
-    if (!more) one_.ends(text_->is_full());
-    return more;
+  RunningText(EngineRequest& work, const std::shared_ptr<Running>& one,
+              std::span<const int32_t> prompt, GenerateOptions options,
+              const EarlyText* opened = nullptr)
+      : SplitText(context(one, options, opened), prompt, options, one->counts),
+        work_(work),
+        counts_(one->counts) {
+    if (forward() != nullptr) {
+      entry_.emplace(work.engine_.answers(), *forward(), options.repeats());
+    }
   }
   Generated take() override {
-    Generated made = text_->take();
+    Generated made = SplitText::take();
     entry_.reset();
     // Moved rows are kept only if both sides give the same bits.
-    if (one_.counts.moves.empty() || work_.moved_exactly(one_.counts).value_or(false))
-      text_->keep();
+    if (counts_.moves.empty() || work_.moved_exactly(counts_).value_or(false)) keep();
     return made;
   }
-  std::span<const int32_t> prompt() const override { return prompt_; }
-  size_t cached() const override { return one_.counts.cached_rows; }
 
- protected:
-  explicit RunningText(EngineRequest& work) : work_(work), one_(work, nullptr, 0) {}
-  void begin(const GenerateOptions& options, const EarlyText* opened) {
-    GenerateOptions own = options;
-    one_.keep_apart(own);
-    text_.emplace(one_.run(opened), prompt_, own, one_.counts);
-    if (text_->forward() != nullptr) {
-      entry_.emplace(work_.engine_.answers(), *text_->forward(), options.repeats());
-    }
+ private:
+  static SplitContext context(const std::shared_ptr<Running>& one, GenerateOptions& options,
+                              const EarlyText* opened) {
+    one->keep_apart(options);
+    SplitContext run = one->run(opened);
+    run.observer = one.get();
+    run.keeps = one;
+    return run;
   }
 
   EngineRequest& work_;
-  std::vector<int32_t> prompt_;
-  Running one_;
-  std::optional<SplitText> text_;
-
- private:
+  const SplitCounts& counts_;
   std::optional<RunningTexts::Entry> entry_;
 };
 
 // A text that the cloud begins by its words, before the model is loaded here.
-class EngineRequest::OpenedText : public RunningText {
+class EngineRequest::OpenedText : public Text {
  public:
   OpenedText(EngineRequest& work, Json words, const GenerateOptions& options, bool waits)
-      : RunningText(work), words_(std::move(words)), options_(options), waits_(waits) {
+      : work_(work),
+        words_(std::move(words)),
+        options_(options),
+        waits_(waits),
+        one_(std::make_shared<Running>(work, nullptr, 0)) {
     opened_.session = random_session_id();
   }
   bool next(const OnText& on_text) override {
@@ -226,19 +219,26 @@ class EngineRequest::OpenedText : public RunningText {
       at_start_ &= text.empty();
       const size_t known = std::min(known_bytes_, text.size());
       known_bytes_ -= known;
-      return on_text(TextPiece(text.substr(known)), token);
+      const bool news = known < text.size() || token != nullptr;
+      return !news || on_text(TextPiece(text.substr(known)), token);
     };
-    if (text_) return RunningText::next(all);
-    if (begun_) {
-      go_on();
-      return true;
+    try {
+      if (text_) return text_->next(all);
+      if (begun_ || (waits_ && work_.engine_.settled())) {
+        begun_ ? go_on() : begin_anew();
+        return true;
+      }
+      begun_ = true;
+      open(on_text);
+      return waits_ ? !stopped_ : !ended();
+    } catch (const RemoteError&) {
+      if (!waits_ || one_->begun() || work_.cancelled()) throw;
     }
-    begun_ = true;
-    open(on_text);
-    return waits_ ? !stopped_ : !ended();
+    begin_anew();
+    return true;
   }
   Generated take() override {
-    if (text_) return RunningText::take();
+    if (text_) return text_->take();
     Generated made;
     made.text = std::move(said_);
     made.finish_reason = opened_.finish_reason;
@@ -247,9 +247,8 @@ class EngineRequest::OpenedText : public RunningText {
     if (stopped_) made.finish_reason = FinishReason::kCancelled;
     return made;
   }
-  std::span<const int32_t> prompt() const override {
-    return opened_.prompt.empty() ? prompt_ : opened_.prompt;
-  }
+  std::span<const int32_t> prompt() const override { return opened_.prompt; }
+  size_t cached() const override { return text_ ? text_->cached() : one_->counts.cached_rows; }
 
  private:
   bool ended() const { return stopped_ || opened_.finish_reason != FinishReason::kNone; }
@@ -258,7 +257,7 @@ class EngineRequest::OpenedText : public RunningText {
     Engine& engine = work_.engine_;
     const auto put = [&](std::string_view text, const ScoredToken* token) {
       said_ += text;
-      if (token != nullptr) one_.token();
+      if (token != nullptr) one_->token();
       stopped_ = !on_text(TextPiece(text), token) || work_.cancelled();
       return !stopped_;
     };
@@ -269,42 +268,55 @@ class EngineRequest::OpenedText : public RunningText {
     alone.cache_salt.clear();
     if (work_.owner_) alone.cache_prompt = false;
     try {
-      open_on_cloud(one_.opens_over(), engine.opens(), {words_, alone, ready}, put, opened_,
-                    one_.counts);
+      open_on_cloud(one_->opens_over(), engine.opens(), {words_, alone, ready}, put, opened_,
+                    one_->counts);
     } catch (const RemoteError& error) {
       if (work_.cancelled() || opened_.tokens.empty()) throw;
       opened_.lost = error.loses();
     }
-    if (ended()) one_.ends(opened_.finish_reason == FinishReason::kLength);
+    if (ended()) one_->ended(opened_.finish_reason == FinishReason::kLength);
     const std::lock_guard lock(work_.mutex_);
     work_.now_.prompt_tokens += opened_.prompt.size();
+  }
+  // Begins from the prompt's ids, once the model is here, a text of which nothing was given.
+  void begin_anew() {
+    Engine& engine = work_.engine_;
+    waits_ = false;
+    text_.reset();
+    one_.reset();
+    engine.observer().begins_anew();
+    const LoadedModel& model = engine.await_loaded(work_.interrupt_);
+    opened_.prompt = prompt_ids(model.model.config(), model.tokens(), words_.at("prompt").text(),
+                                words_.at("special").get<bool>());
+    text_ = work_.begin(opened_.prompt, options_);
   }
   // Goes on with the model, once it is here.
   void go_on() {
     Engine& engine = work_.engine_;
     const LoadedModel& model = engine.await_loaded(work_.interrupt_);
     const ModelConfig& config = model.model.config();
-    prompt_ = opened_.prompt;
-    check_prompt(config, prompt_);
+    check_prompt(config, opened_.prompt);
     if (options_.max_tokens < 0) {
-      options_.max_tokens = config.context - static_cast<int>(prompt_.size());
+      options_.max_tokens = config.context - static_cast<int>(opened_.prompt.size());
     }
     const bool bare = words_.contains("messages") && !model.chat;
-    if (bare)
-      options_.min_tokens = std::max(options_.min_tokens, 1);  // like any chat without a
-                                                               // template
+    if (bare) options_.min_tokens = std::max(options_.min_tokens, 1);  // as any such chat
     const std::shared_ptr<PlacedModel> there = engine.opened_on();
-    opened_.skips_spaces = bare;
-    at_start_ = bare && (!there || said_.empty());
-    one_.run_on(there ? there : engine.present());
-    work_.is_on(there ? there : engine.present());
-    begin(work_.with_drafts(options_), there ? &opened_ : nullptr);
-    if (!there) known_bytes_ = opened_.text_bytes;  // generates the same text from its start
+    const std::shared_ptr<PlacedModel> split = there ? there : engine.present();
+    at_start_ = bare;
+    known_bytes_ = opened_.text_bytes;
+    one_->run_on(split);
+    work_.is_on(split);
+    text_ = std::make_unique<RunningText>(work_, one_, opened_.prompt, work_.with_drafts(options_),
+                                          there ? &opened_ : nullptr);
   }
 
+  EngineRequest& work_;
   const Json words_;
   GenerateOptions options_;
-  const bool waits_;
+  bool waits_;
+  std::shared_ptr<Running> one_;  // null once it began anew
+  std::unique_ptr<Text> text_;    // once the model is here
   EarlyText opened_;
   std::string said_;
   size_t known_bytes_ = 0;  // bytes of the text to come that the reader has
@@ -347,12 +359,11 @@ bool EngineRequest::foreseen(const PlacedModel* split) const {
          !split->place.head_on_cloud;
 }
 
-// Returns where a text begins: not where weights have landed, if it may be expected again and that
-// changes bits.
+// Returns where a text begins.
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
-  const bool other = split->growing && split->exact == false && options.repeats();
-  return other ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
+  const bool apart = begins_apart(split->growing != nullptr, split->exact, options.repeats());
+  return apart ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
 }
 
 GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
@@ -368,15 +379,16 @@ GenerateOptions EngineRequest::with_drafts(const GenerateOptions& options) {
   return with;
 }
 
-std::unique_ptr<EngineRequest::Text> EngineRequest::begin(std::span<const int32_t> prompt,
-                                                          const GenerateOptions& options) {
+std::unique_ptr<Text> EngineRequest::begin(std::span<const int32_t> prompt,
+                                           const GenerateOptions& options) {
   if (!split()) is_on(engine_.present());  // not loaded when the request was made
-  return std::make_unique<RunningText>(*this, prompt, with_drafts(options));
+  const GenerateOptions with = with_drafts(options);
+  const auto one = std::make_shared<Running>(*this, split_for(with), prompt.size());
+  return std::make_unique<RunningText>(*this, one, prompt, with);
 }
 
-std::unique_ptr<EngineRequest::Text> EngineRequest::begin_words(Json words,
-                                                                const GenerateOptions& options,
-                                                                bool waits) {
+std::unique_ptr<Text> EngineRequest::begin_words(Json words, const GenerateOptions& options,
+                                                 bool waits) {
   return std::make_unique<OpenedText>(*this, std::move(words), options, waits);
 }
 

@@ -28,21 +28,12 @@ class EngineRequest {
   EngineRequest(const EngineRequest&) = delete;
   EngineRequest& operator=(const EngineRequest&) = delete;
 
-  // A running text. One thread at a time, not always the same. Destroyed before its request. Throws
-  // RemoteError, and as Generation does.
-  class Text {
-   public:
-    virtual ~Text() = default;
-    virtual bool next(const OnText& on_text) = 0;
-    virtual Generated take() = 0;
-    virtual std::span<const int32_t> prompt() const = 0;
-    // Prompt tokens that no side computed.
-    virtual size_t cached() const = 0;
-  };
+  // Begins a text, which is destroyed before its request, and throws RemoteError too.
   std::unique_ptr<Text> begin(std::span<const int32_t> prompt, const GenerateOptions& options);
   // Begins a text by a prompt's words (cloud_completion.h), while the engine opens(): on the cloud,
   // and as any other once the model is loaded here. max_tokens below 0: up to the end of the
-  // context. `waits`: for the model, if the text ends before that is loaded.
+  // context. `waits`: for the model, if the text ends before that is loaded; if nothing of a
+  // prompt's text came, the text begins anew.
   std::unique_ptr<Text> begin_words(Json words, const GenerateOptions& options, bool waits = false);
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);

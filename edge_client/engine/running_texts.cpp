@@ -53,7 +53,7 @@ std::shared_ptr<PlacedModel> RunningTexts::next() const {
   if (moves || next_->tail != landed.tail || next_->exact != offered_->exact) {
     next_ = std::make_shared<PlacedModel>(landed.at(now->begin));
     next_->exact = next_->rounds() ? false : offered_->exact;
-    if (exact_only_) next_->leaves_lost_cloud &= next_->exact.value_or(false);
+    next_->leaves_lost_cloud &= may_move(next_->exact, exact_only_, false);
   }
   std::shared_ptr<PlacedModel> next = next_;
   // Tells only when the places change, not their figures.

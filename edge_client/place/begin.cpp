@@ -34,26 +34,31 @@ std::string_view words_of(Constraint bound) {
   return kWords.at(static_cast<size_t>(bound));
 }
 
+namespace {
+
+// Where the text begins; the first rule that holds decides.
+InitialPlacement first_cut(const BeginInput& in) {
+  const Constraint bound = bound_of(in.sessions, true);
+  if (!in.follows || !in.cut.is_cloud()) return {.cut = in.cut};
+  if (in.cloud_lost) return {.cut = 0, .why = Why::kCloudLost};
+  if (bound != Constraint::kNone) return {.cut = in.fixed, .why = Why::kOnlyFit, .bound = bound};
+  return {.cut = in.cut, .why = Why::kOnlyFit};  // no weights are here yet
+}
+
+// Whether the cloud has the head for its size, where nobody said. A text that moves, or may, needs
+// it here; one without words needs none.
+bool is_too_large(const BeginInput& in, const InitialPlacement& begin) {
+  const bool splits = begin.cut > 0 && !begin.cut.is_cloud();
+  const bool moves = in.scheduled || (in.follows && begin.bound == Constraint::kNone);
+  return splits && !moves && !in.head_given && !in.embeds && in.head_blocks > kLargeHead;
+}
+
+}  // namespace
+
 InitialPlacement initial_placement(const BeginInput& in) {
-  InitialPlacement begin{.cut = in.cut, .head_on_cloud = in.head_cloud};
-  const bool moves = in.follows && in.cut.is_cloud();
-  if (moves && in.cloud_lost) {
-    begin.cut = 0;
-    begin.why = Why::kCloudLost;
-    return begin;
-  }
-  begin.bound = moves ? bound_of(in.sessions, true) : Constraint::kNone;
-  if (in.cut.is_cloud() && begin.bound == Constraint::kNone) {
-    if (moves) begin.why = Why::kOnlyFit;  // no weights are here yet
-    return begin;
-  }
-  if (begin.bound != Constraint::kNone) {
-    begin.cut = in.fixed;
-    begin.why = Why::kOnlyFit;
-  }
-  const bool open = !in.head_given && (!in.follows || moves);
-  begin.head_is_large = open && begin.cut > 0 && in.head_blocks > kLargeHead;
-  begin.head_on_cloud |= begin.head_is_large;
+  InitialPlacement begin = first_cut(in);
+  begin.head_is_large = is_too_large(in, begin);
+  begin.head_on_cloud = in.head_cloud || begin.head_is_large;
   return begin;
 }
 

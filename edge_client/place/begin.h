@@ -34,8 +34,10 @@ struct BeginInput {
   Cut cut;                  // the named or default one
   int fixed = 0;            // the cut of a text that cannot follow the weights
   bool follows = false;     // the text may leave the cloud as weights come
-  bool head_given = false;  // head_cloud was named, or the text needs it
+  bool head_given = false;  // head_cloud was named
   bool head_cloud = false;  // the head runs on the cloud
+  bool embeds = false;      // only hidden states are needed
+  bool scheduled = false;   // its moves are named
   double head_blocks = 0;   // the head's multiplications, as a multiple of a block's
   // The cloud.
   bool cloud_lost = false;  // it does not answer, and the whole model was seen here before
@@ -50,6 +52,28 @@ struct InitialPlacement {
 };
 
 InitialPlacement initial_placement(const BeginInput& in);
+
+// Whether this machine's stages end with the norm. A server of many texts answers embeddings too,
+// which need it: a few kilobytes.
+inline bool ends_with_norm(bool embeds, bool head_cloud, bool many_texts) {
+  return embeds || (head_cloud && many_texts);
+}
+
+// Whether the cloud begins a text by its words: the text may leave it as weights come (`follows`),
+// its model is not known here, and nothing but the words is needed to read it.
+inline bool begins_early(bool follows, bool known, bool words = true) {
+  return follows && !known && words;
+}
+
+// Where a text begins whose prompt is scored: logits of a prompt come from hidden states, which the
+// cloud's completions do not give.
+inline Cut scored_cut(Cut cut, int layers) { return cut.is_cloud() ? Cut(layers) : cut; }
+
+// Whether a text begins on the cloud although weights landed beside texts (`grows`): the client may
+// expect the text again (`repeats`), and the bits here are not the cloud's.
+inline bool begins_apart(bool grows, std::optional<bool> exact, bool repeats) {
+  return grows && exact == false && repeats;
+}
 
 // Bytes of each fetch step, with the head and without it.
 struct ComingInput {

@@ -23,4 +23,10 @@ struct CutBounds {
 
 CutBounds bounds_of(const BoundFacts& facts);
 
+// Where texts begin with --cut auto: on the cloud, or beside a bound, which nothing comes past,
+// here or at it. `whole`: all weights are here.
+inline Cut auto_cut(const CutBounds& bounds, bool whole) {
+  return bounds.highest.is_cloud() || !whole ? bounds.highest : Cut(0);
+}
+
 }  // namespace split::edge

@@ -124,4 +124,12 @@ bool may_switch(const PlaceInput& in) {
   return at_once || passed(in.since_move_ms, in.between_ms);
 }
 
+AfterLoss after_loss(const LossInput& in) {
+  const bool gone = in.silent || in.other_model;
+  if (!in.leaves || in.cut == 0 || !gone) return AfterLoss::kRetry;
+  if (in.whole) return AfterLoss::kLeave;
+  const bool lost = in.silent && in.since >= loss_patience(in.budget);
+  return lost && !in.in_vain ? AfterLoss::kRescue : AfterLoss::kRetry;
+}
+
 }  // namespace split::edge

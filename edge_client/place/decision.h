@@ -3,6 +3,8 @@
 // gives the same decision; no clock, no memory.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -81,6 +83,35 @@ bool may_switch(const PlaceInput& in);
 // client expects the same text for the same request.
 inline bool may_move(std::optional<bool> exact, bool exact_only, bool repeats) {
   return exact.value_or(false) || (!exact_only && !repeats);
+}
+
+// A request of a text that failed.
+struct LossInput {
+  Cut cut;
+  bool leaves = false;                 // the text may go on here
+  bool whole = false;                  // all stages are loaded here
+  bool in_vain = false;                // they cannot be, as was found since the cloud answered last
+  bool silent = false;                 // the cloud does not answer
+  bool other_model = false;            // it answers with another model
+  std::chrono::milliseconds since{0};  // the request
+  std::chrono::milliseconds budget{0};  // of retries
+};
+
+enum class AfterLoss : uint8_t { kRetry, kRescue, kLeave };
+// kRescue: loads all stages, and asks again.
+AfterLoss after_loss(const LossInput& in);
+
+// Whether the text may be rescued once the cloud counts as lost.
+inline bool may_be_rescued(const LossInput& in) { return in.leaves && in.cut > 0 && !in.in_vain; }
+// How long a cloud may be silent before it counts as lost.
+inline std::chrono::milliseconds loss_patience(std::chrono::milliseconds budget) {
+  return std::min(std::chrono::milliseconds(1500), budget);
+}
+
+// Whether the rest of the model comes for texts at a named cut of many, so that they go on here if
+// the cloud is lost: they may (`leaves`), `some` of the model runs here, and not all of it.
+inline bool keeps_reserve(bool leaves, bool some, bool all, bool allowed) {
+  return leaves && some && !all && allowed;
 }
 
 }  // namespace split::edge

@@ -29,10 +29,10 @@ auto answered(const Call& call) {
   }
 }
 
-class BackendText : public serve::Text {
+class BackendText : public Text {
  public:
   // If the text is `opened` by its words, the cloud's error about them is the answer.
-  explicit BackendText(std::unique_ptr<EngineRequest::Text> text, bool opened = false)
+  explicit BackendText(std::unique_ptr<Text> text, bool opened = false)
       : text_(std::move(text)), opened_(opened) {}
   bool next(const OnText& on_text) override {
     try {
@@ -50,19 +50,18 @@ class BackendText : public serve::Text {
   size_t cached() const override { return text_->cached(); }
 
  private:
-  const std::unique_ptr<EngineRequest::Text> text_;
+  const std::unique_ptr<Text> text_;
   const bool opened_;
 };
 
 }  // namespace
 
-std::unique_ptr<serve::Text> SplitBackend::begin(std::span<const int32_t> prompt,
-                                                 const GenerateOptions& options) {
+std::unique_ptr<Text> SplitBackend::begin(std::span<const int32_t> prompt,
+                                          const GenerateOptions& options) {
   return std::make_unique<BackendText>(work_.begin(prompt, options));
 }
 
-std::unique_ptr<serve::Text> SplitBackend::begin_words(const Json& words,
-                                                       const GenerateOptions& options) {
+std::unique_ptr<Text> SplitBackend::begin_words(const Json& words, const GenerateOptions& options) {
   return std::make_unique<BackendText>(work_.begin_words(words, options), true);
 }
 

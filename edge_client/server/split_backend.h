@@ -15,10 +15,9 @@ class SplitBackend : public serve::TextBackend {
                std::string owner = {})
       : engine_(engine), work_(*engine, std::move(split), std::move(owner)) {}
 
-  std::unique_ptr<serve::Text> begin(std::span<const int32_t> prompt,
-                                     const GenerateOptions& options) override;
-  std::unique_ptr<serve::Text> begin_words(const Json& words,
-                                           const GenerateOptions& options) override;
+  std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
+                              const GenerateOptions& options) override;
+  std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;
   Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences) override;
   void cancel() noexcept override { work_.cancel(); }

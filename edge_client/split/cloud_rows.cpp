@@ -88,28 +88,33 @@ void CloudRows::heed_load() {
 }
 
 // When the cloud counts as lost if it has not answered.
-Moment CloudRows::lost_at() const {
-  constexpr std::chrono::milliseconds kPatience{1500};
-  return asked_ + std::min(kPatience, retry_.budget);
+Moment CloudRows::lost_at() const { return asked_ + loss_patience(retry_.budget); }
+
+AfterLoss CloudRows::after(const RemoteError& error) const {
+  if (mover == nullptr || sides_.interrupted) return AfterLoss::kRetry;
+  LossInput loss = mover->loss();
+  loss.silent = error.status == 0;
+  loss.other_model = error.code == wire::codes::kModelMismatch;
+  loss.since = std::chrono::duration_cast<std::chrono::milliseconds>(flow_.now() - asked_);
+  loss.budget = retry_.budget;
+  return after_loss(loss);
 }
 
 Task<bool> CloudRows::is_lost(const RemoteError& error, Backoff& backoff) {
   if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
-  const bool gone = error.status == 0 || error.code == wire::codes::kModelMismatch;
-  if (gone && !sides_.interrupted && mover != nullptr) {
-    const bool lost = error.status == 0 && flow_.now() >= lost_at();
-    if (lost && mover->may_be_rescued() && !mover->can_leave_cloud()) {
-      std::shared_ptr<TailSide> whole;
-      co_await Rescue{&whole};
-      mover->rescued(std::move(whole));
-    }
-    if (mover->can_leave_cloud()) co_return true;
+  AfterLoss next = after(error);
+  if (next == AfterLoss::kRescue) {
+    std::shared_ptr<TailSide> whole;
+    co_await Rescue{&whole};
+    mover->rescued(std::move(whole));
+    next = after(error);
   }
+  if (next == AfterLoss::kLeave) co_return true;
   sides_.cloud.reachable = error.status != 0 || sides_.interrupted;
   const bool passes = sides_.cloud.heed(error, 0, sides_.blocks()) || error.transient();
   if (sides_.interrupted) throw error;
   const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
-  const bool leaves = mover != nullptr && mover->may_be_rescued() && flow_.now() < lost_at();
+  const bool leaves = mover != nullptr && may_be_rescued(mover->loss()) && flow_.now() < lost_at();
   co_await Wait{leaves ? std::min(again, lost_at()) : again};
   if (sides_.interrupted) throw error;
   backoff.again(error);

@@ -60,6 +60,7 @@ class CloudRows {
  private:
   SequenceRows next_of(const SequenceRows& rows, uint32_t there) const;
   Moment lost_at() const;
+  AfterLoss after(const RemoteError& error) const;
   void goes_on();
 
   SplitState& sides_;

@@ -298,7 +298,6 @@ Task<void> CutMover::prepare() {
   }
   const bool there = weights_there();
   if (!there || sides_.near_end(rows_there(), kEnough)) {
-    if (!there && state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
     if (there) backoff_.succeeded();
     enter(there ? State::kReady : State::kWeights);
     co_await Wait{};

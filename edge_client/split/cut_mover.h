@@ -34,8 +34,6 @@ struct MoveOptions {
   double pace = 0;  // tokens/s that a text keeps at least where it moves to landed weights
   std::chrono::milliseconds between{3000};  // PlaceInput says between what
   std::chrono::milliseconds between_wishes{10000};
-  // Called once for each target whose weights are missing; does not wait for them.
-  std::function<void(Cut cut)> fetch = {};
   // Called once, with the time of the text's own tokens, if they are too quick for it to leave.
   std::function<void(const FasterCut& there, double token_ms)> stays = {};
 };
@@ -80,13 +78,12 @@ class CutMover {
   Move take(uint32_t out, Moment now);
   // Tokens until the target is due; UINT32_MAX if it has no token of its own.
   uint32_t tokens_until_due(uint32_t out) const;
-  // Whether a text whose cloud is gone goes on here, alone.
-  bool can_leave_cloud() const {
-    return options_.leaves_lost_cloud && sides_.cut > 0 && whole() != nullptr;
-  }
-  // Whether a text whose stages are not all here may ask for them.
-  bool may_be_rescued() const {
-    return options_.leaves_lost_cloud && sides_.cut > 0 && !is_beyond_rescue_;
+  // What is known here of a text that loses its cloud.
+  LossInput loss() const {
+    return {.cut = sides_.cut,
+            .leaves = options_.leaves_lost_cloud,
+            .whole = whole() != nullptr,
+            .in_vain = is_beyond_rescue_};
   }
   // Sets the result of a rescue; null: no other is tried before the cloud answers again.
   void rescued(std::shared_ptr<TailSide> whole);

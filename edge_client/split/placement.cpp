@@ -48,15 +48,17 @@ double head_in_blocks(const Model& model) {
 Placement place(const PlacementRequest& request, const Model& model, const CloudSessions& sessions,
                 bool cloud_lost) {
   const double size = head_in_blocks(model);
-  const InitialPlacement begin = initial_placement(
-      {.cut = request.cut.value_or(default_cut(model.config().layers)),
-       .fixed = default_cut(model.config().layers),
-       .follows = request.auto_cut,
-       .head_given = request.head_given || request.embed || !request.moves.empty(),
-       .head_cloud = request.head_on_cloud,
-       .head_blocks = size,
-       .cloud_lost = cloud_lost,
-       .sessions = sessions});
+  const InitialPlacement begin =
+      initial_placement({.cut = request.cut.value_or(default_cut(model.config().layers)),
+                         .fixed = default_cut(model.config().layers),
+                         .follows = request.auto_cut,
+                         .head_given = request.head_given,
+                         .head_cloud = request.head_on_cloud,
+                         .embeds = request.embed,
+                         .scheduled = !request.moves.empty(),
+                         .head_blocks = size,
+                         .cloud_lost = cloud_lost,
+                         .sessions = sessions});
   PlacementRequest chosen = request;
   chosen.cut = begin.cut;
   chosen.head_on_cloud = begin.head_on_cloud;
@@ -99,12 +101,11 @@ Placement place(const PlacementRequest& request, const ModelConfig& config) {
   }
   place.moves = request.moves;
   place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
-  // A server answers embeddings too, which need the final norm: a few kilobytes.
   if (config.encodes()) {  // its last hidden states are pooled
     place.range = StageRange::from_block(lowest.blocks(), Point::pooled(layers, config.has_norm()));
     return place;
   }
-  const bool norm = request.embed || (request.head_on_cloud && request.many_texts);
+  const bool norm = ends_with_norm(request.embed, request.head_on_cloud, request.many_texts);
   place.range = StageRange::from_block(lowest.blocks(), norm                    ? Point::norm()
                                                         : request.head_on_cloud ? Point(layers)
                                                                                 : Point::head());

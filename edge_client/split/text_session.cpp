@@ -73,7 +73,7 @@ Flow& TextSession::meet(uint32_t past) {
   const uint32_t guesses = sides_.history.size() - std::min(sides_.history.size(), past);
   // A mover that waits may have rows to bring now.
   if (std::exchange(sides_.guesses, guesses) != guesses) ++sides_.version;
-  flow_.start(meet_lane());
+  flow_.start(meet_mover());
   return flow_;
 }
 
@@ -212,7 +212,7 @@ void TextSession::settle_moves() {
 }
 
 // Moves the cut if the mover is ready. Waits for a target that is due while that makes progress.
-Task<void> TextSession::meet_lane() {
+Task<void> TextSession::meet_mover() {
   if (!mover_) co_return;
   counts_ += mover_->take_counts();
   if (!sides_.cut.is_cloud()) mover_->token(out_, flow_.now());

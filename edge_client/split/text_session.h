@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/split/cached_session.h"
 #include "edge_client/split/cloud_rows.h"
 #include "edge_client/split/cut_mover.h"
-#include "edge_client/split/kept_turns.h"
 #include "edge_client/split/shared_rows.h"
 
 namespace split::edge {
@@ -47,10 +47,11 @@ class TextSession {
   // the same tokens, in the same phase unless the phases are alike on the cloud and here; so a
   // text's bits do not depend on what was kept. The prompt's last row is always computed. Zero if
   // the prompt cache has as many rows.
-  uint32_t rows_of(const KeptTurn& turn, std::span<const int32_t> prompt, bool phases_alike) const;
+  uint32_t rows_of(const CachedSession& turn, std::span<const int32_t> prompt,
+                   bool phases_alike) const;
   // Goes on from so many rows, of a prompt of which only the last row's result is needed. Call
   // before anything else.
-  void go_on_from(KeptTurn turn, uint32_t rows);
+  void go_on_from(CachedSession turn, uint32_t rows);
   // Sets the most tokens that the text will have.
   void expect(uint32_t most) {
     if (mover_) mover_->expect(most, answer_before_);
@@ -59,7 +60,7 @@ class TextSession {
   void leave_rows() { shared_.put(); }
   // Does that, and gives away the rows of a text that has ended: leave() will not end their
   // session. The last call.
-  KeptTurn keep();
+  CachedSession keep();
   // Whether the cloud chooses the tokens, so that a text goes on by stream(), not by run().
   bool on_cloud() const { return sides_.cut.is_cloud(); }
   // Begins to have the cloud go on behind these ids, of which the first `prompt` were given, for at
@@ -102,7 +103,7 @@ class TextSession {
   void forget_rows(uint32_t past);
   Task<void> run_rows(SequenceRows rows);
   Task<void> run_head();
-  Task<void> meet_lane();
+  Task<void> meet_mover();
   void forget_guesses(uint32_t past);
   uint32_t forget_tail(uint32_t past);
   void note(Move move);

@@ -32,7 +32,7 @@ void TextSession::adopt(const std::string& session, std::span<const int32_t> ids
   ++sides_.version;
 }
 
-uint32_t TextSession::rows_of(const KeptTurn& turn, std::span<const int32_t> prompt,
+uint32_t TextSession::rows_of(const CachedSession& turn, std::span<const int32_t> prompt,
                               bool phases_alike) const {
   if (prompt.empty()) return 0;
   TailSide* const tail = sides_.tail.get();
@@ -53,7 +53,7 @@ uint32_t TextSession::rows_of(const KeptTurn& turn, std::span<const int32_t> pro
   return rows > shared_.known(prompt) ? rows : 0;
 }
 
-void TextSession::go_on_from(KeptTurn turn, uint32_t rows) {
+void TextSession::go_on_from(CachedSession turn, uint32_t rows) {
   CHECK(sides_.history.size() == 0 && rows <= turn.history.size());
   if (turn.tail && sides_.tail && &turn.tail->batcher() == &sides_.tail->batcher()) {
     sides_.tail = std::move(turn.tail);
@@ -73,12 +73,12 @@ void TextSession::go_on_from(KeptTurn turn, uint32_t rows) {
   ++sides_.version;
 }
 
-KeptTurn TextSession::keep() {
+CachedSession TextSession::keep() {
   leave_rows();
-  KeptTurn turn{.cloud = CloudSide(sides_.layers()),
-                .tail = sides_.tail,
-                .history = std::move(sides_.history),
-                .deepest = sides_.deepest};
+  CachedSession turn{.cloud = CloudSide(sides_.layers()),
+                     .tail = sides_.tail,
+                     .history = std::move(sides_.history),
+                     .deepest = sides_.deepest};
   if (sides_.cloud.open && sides_.cloud.reachable) std::swap(turn.cloud, sides_.cloud);
   return turn;
 }

@@ -192,7 +192,7 @@ TEST(EdgeMoves, WhatIsNoScheduleIsRefusedInOneLine) {
   EXPECT_EQ(pair.run("4:9", 0, 1, 16).code, 2);
 }
 
-// Waits, on a thread of the cloud, until the only text there has done so; the lane goes on.
+// Waits, on a thread of the cloud, until the only text there has done so; the mover goes on.
 void expect_answer(EdgeServer& edge, const std::function<bool(const Json& answer)>& done) {
   const bool is_done = soon([&] {
     const Json answers = edge.status()["answers"];

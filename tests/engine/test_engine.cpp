@@ -192,5 +192,53 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
   }
 }
 
+// Counts texts that begin anew, for which the model then comes.
+struct HeardAnew : edge::EngineObserver {
+  explicit HeardAnew(HeldCloud& held) : held(held) {}
+  void begins_anew() override {
+    ++anew;
+    held.held = false;
+  }
+  HeldCloud& held;
+  int anew = 0;
+};
+
+TEST(EngineOpens, ATextThatTheCloudDoesNotBeginBeginsAnewFromItsIds) {
+  HeldCloud held("demo");
+  const json alone = held.alone("/v1/completions", of_prompt("The king"))["choices"][0];
+  edge::EngineOptions options;
+  options.server = held.cloud.url();
+  options.connector = InProcess::connect;
+  options.cache = held.cache.path.string();
+  options.auto_cut = true;
+  options.cut = edge::Cut::cloud();
+  options.device.device = "cpu";
+  Interrupt interrupt;
+  HeardAnew heard(held);
+  edge::Engine engine(options, {}, interrupt, heard);
+  std::thread loads([&] { engine.load(); });
+  while (engine.opens().empty()) std::this_thread::yield();
+  GenerateOptions how;
+  how.max_tokens = 24;
+  how.sampling.temperature = 0;
+  how.sampling.seed = 3;
+  const split::Json words{{"prompt", "The king"}, {"special", true}, {"response_format", 7}};
+  const auto read = [](std::string_view, const ScoredToken*) { return true; };
+  {
+    edge::EngineRequest request(engine);
+    EXPECT_THROW(request.begin_words(words, how)->next(read), edge::RemoteError);
+    EXPECT_EQ(heard.anew, 0) << "the cloud's error is the answer";
+  }
+  edge::EngineRequest request(engine);
+  {
+    const auto text = request.begin_words(words, how, true);
+    while (text->next(read)) continue;
+    EXPECT_EQ(to_valid_utf8(text->take().text), alone["text"]);
+    EXPECT_FALSE(text->prompt().empty());
+  }
+  EXPECT_EQ(heard.anew, 1);
+  loads.join();
+}
+
 }  // namespace
 }  // namespace split::test

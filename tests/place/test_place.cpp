@@ -202,6 +202,10 @@ const Begins kBegins[] = {
      {.cut = 6, .head_given = true, .head_blocks = 5},
      {.cut = 6}},
     {"a large head and no block on the cloud", {.cut = 0, .head_blocks = 5}, {.cut = 0}},
+    {"a large head of texts whose moves are named",
+     {.cut = 6, .scheduled = true, .head_blocks = 5},
+     {.cut = 6}},
+    {"a large head that nobody needs", {.cut = 6, .embeds = true, .head_blocks = 5}, {.cut = 6}},
     {"a cut of a text that follows, the head large",
      {.cut = 6, .follows = true, .head_blocks = 5},
      {.cut = 6}},
@@ -257,6 +261,73 @@ TEST(Place, TextsBegin) {
     EXPECT_EQ(got.bound, expected.bound) << rule;
   }
   EXPECT_EQ(bound_of({.stream = false}, false), Constraint::kNone);  // a text that no stream begins
+}
+
+TEST(Place, TheCloudBeginsATextByItsWordsWhereItMayLeaveIt) {
+  EXPECT_TRUE(begins_early(true, false));
+  EXPECT_FALSE(begins_early(false, false)) << "a cut that was named";
+  EXPECT_FALSE(begins_early(true, true)) << "the model is here, or as last seen";
+  EXPECT_FALSE(begins_early(true, false, false)) << "ids, or an embedding";
+}
+
+TEST(Place, TheNormIsHereWhereSomebodyReadsHiddenStates) {
+  EXPECT_FALSE(ends_with_norm(false, false, true)) << "behind it is the head";
+  EXPECT_FALSE(ends_with_norm(false, true, false)) << "the cloud has it before its head";
+  EXPECT_TRUE(ends_with_norm(false, true, true)) << "some texts may be embeddings";
+  EXPECT_TRUE(ends_with_norm(true, false, false));
+}
+
+TEST(Place, OneTextBeginsElsewhereForItsOwnSake) {
+  EXPECT_EQ(scored_cut(kCloud, kLayers), kLayers);
+  EXPECT_EQ(scored_cut(3, kLayers), 3);
+  EXPECT_TRUE(begins_apart(true, false, true));
+  EXPECT_FALSE(begins_apart(true, false, false)) << "nobody expects it again";
+  EXPECT_FALSE(begins_apart(true, true, true)) << "the cloud's bits";
+  EXPECT_FALSE(begins_apart(true, {}, true)) << "not compared";
+  EXPECT_FALSE(begins_apart(false, false, true)) << "no weights came";
+}
+
+TEST(Place, ChosenTextsBeginOnTheCloudOrBesideABound) {
+  EXPECT_EQ(auto_cut(bounds_of({}), false), kCloud);
+  EXPECT_EQ(auto_cut(bounds_of({}), true), kCloud);
+  EXPECT_EQ(auto_cut(bounds_of({.tail = 4}), false), 4);
+  EXPECT_EQ(auto_cut(bounds_of({.tail = 4}), true), 0);
+}
+
+TEST(Place, ATextWhoseCloudIsLostLeavesItOnceItMust) {
+  using std::chrono::milliseconds;
+  const LossInput lost{.cut = 3,
+                       .leaves = true,
+                       .silent = true,
+                       .since = milliseconds(1500),
+                       .budget = milliseconds(30000)};
+  const auto after = [&](const std::function<void(LossInput&)>& with) {
+    LossInput in = lost;
+    with(in);
+    return after_loss(in);
+  };
+  EXPECT_EQ(after([](LossInput&) {}), AfterLoss::kRescue);
+  EXPECT_EQ(after([](LossInput& in) { in.whole = true; }), AfterLoss::kLeave);
+  EXPECT_EQ(after([](LossInput& in) { in.since = milliseconds(1499); }), AfterLoss::kRetry);
+  EXPECT_EQ(after([](LossInput& in) { in.since = {}, in.whole = true; }), AfterLoss::kLeave);
+  EXPECT_EQ(after([](LossInput& in) { in.since = in.budget = milliseconds(9); }),
+            AfterLoss::kRescue);
+  EXPECT_EQ(after([](LossInput& in) { in.in_vain = true; }), AfterLoss::kRetry);
+  EXPECT_EQ(after([](LossInput& in) { in.leaves = false, in.whole = true; }), AfterLoss::kRetry);
+  EXPECT_EQ(after([](LossInput& in) { in.cut = 0, in.whole = true; }), AfterLoss::kRetry);
+  // A cloud that is busy answers; one with another model is not waited for, and not replaced.
+  EXPECT_EQ(after([](LossInput& in) { in.silent = false, in.whole = true; }), AfterLoss::kRetry);
+  const auto other = [](LossInput& in) { in.silent = false, in.other_model = true; };
+  EXPECT_EQ(after(other), AfterLoss::kRetry);
+  EXPECT_EQ(after([&](LossInput& in) { other(in), in.whole = true; }), AfterLoss::kLeave);
+}
+
+TEST(Place, TheRestComesForTextsThatMayNeedIt) {
+  EXPECT_TRUE(keeps_reserve(true, true, false, true));
+  EXPECT_FALSE(keeps_reserve(false, true, false, true)) << "they wait for the cloud";
+  EXPECT_FALSE(keeps_reserve(true, false, false, true)) << "nothing runs here";
+  EXPECT_FALSE(keeps_reserve(true, true, true, true)) << "all is here";
+  EXPECT_FALSE(keeps_reserve(true, true, false, false));
 }
 
 // Two blocks of 5 ms on the cloud, which a stream's token takes 11 with the head; here a block

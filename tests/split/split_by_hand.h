@@ -27,7 +27,7 @@ class ByHand {
  public:
   explicit ByHand(FakeCloud& cloud, unsigned seed = 0) : cloud_(cloud), random_(seed) {}
 
-  // Drives the flow to its end, and the lane beside it; or until nobody wants more of its tokens.
+  // Drives the flow to its end, and the mover beside it; or until nobody wants more of its tokens.
   void drive(edge::TextSession& text_session, edge::Flow& flow,
              const edge::CloudLink::OnToken& on_token = {}) {
     Doing text{&flow};
@@ -168,7 +168,9 @@ class SplitAlone : public testing::Test {
   }
   std::vector<int32_t> text(const edge::Placement& place) {
     return with(place, [&](const edge::SplitContext& run) {
-      return generate_text(run, prompt, wanted(), {}, counts).tokens;
+      edge::SplitText text(run, prompt, wanted(), counts);
+      while (text.next({})) continue;
+      return text.take().tokens;
     });
   }
   std::vector<int32_t> whole() {

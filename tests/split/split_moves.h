@@ -117,7 +117,8 @@ class SplitMoves : public SplitAlone {
           const size_t pending = known > prompt.size() ? 1 : 0;
           rows.emplace(forward, model.config(), loop.ids().first(known - pending), options.drafts);
         }
-        const std::span<const float> got = rows->logits(loop);
+        if (!rows->has(loop)) rows->give(forward.run(rows->step(loop)));
+        const std::span<const float> got = rows->take(loop);
         while (result.moved_ms.size() < result.counts.moves.size())
           result.moved_ms.push_back(hand.ms());
         if (after_step) after_step(text_session, result.counts);

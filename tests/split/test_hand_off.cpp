@@ -80,8 +80,8 @@ class HandOffs : public testing::Test {
     Generated text;
     edge::SplitCounts counts;
   };
-  // The model is here once the text has so many tokens (never: -1), and the lane is done before the
-  // next one comes, unless that is not waited for.
+  // The model is here once the text has so many tokens (never: -1), and the mover is done before
+  // the next one comes, unless that is not waited for.
   Outcome hand_off(const GenerateOptions& options, int here_at, bool waits = true,
                    std::optional<double> foreseen_ms = {}) {
     cloud.streams = cloud.again = 0;

@@ -165,7 +165,7 @@ TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
   }
 }
 
-// Driven as the program does: the lane on a thread, and others that look and ask.
+// Driven as the program does: the mover on a thread, and others that look and ask.
 TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
   const std::vector<int32_t> expected = SplitAlone::whole();
   const Model& model = *golden.model;
@@ -275,8 +275,8 @@ TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
   EXPECT_TRUE(stepped_warm);
 }
 
-// A text that runs here alone makes fifty tokens in a round trip: its lane comes near only where it
-// waits. What is asked for beside a text costs it no more than the rows that came meanwhile.
+// A text that runs here alone makes fifty tokens in a round trip: its mover comes near only where
+// it waits. What is asked for beside a text costs it no more than the rows that came meanwhile.
 TEST_F(SplitMoves, ATextThatIsAskedWaitsForNothing) {
   const Result away = run({.start = 0, .moves = {{2, 3}}, .asked = true}, wanted());
   EXPECT_TRUE(away.moves.empty());

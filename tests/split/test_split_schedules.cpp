@@ -162,7 +162,7 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
         cloud.before_call = maybe(true);
         cloud.after_call = maybe(false);
         const Result got = run(schedule, wanted(), static_cast<unsigned>(at));
-        // A text that runs in one place waits for nothing and may end before a lane tries again.
+        // A text that runs in one place waits for nothing and may end before a mover tries again.
         const bool alone =
             schedule.start == 0 || schedule.start.is_cloud() || schedule.moves[0].second == 0;
         EXPECT_LE(got.moves.size(), schedule.moves.size());

@@ -1,7 +1,7 @@
 // Turns of a chat that go on from rows which the one before left.
 #include <gtest/gtest.h>
 
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 #include "split/split_by_hand.h"
 
 namespace split::test {
@@ -21,7 +21,7 @@ class SplitTurns : public SplitAlone {
   }
   Turn turn(edge::SplitContext run, const std::string& owner, std::span<const int32_t> ids,
             bool phases_alike = true) {
-    const edge::TurnsOf own{turns, owner, phases_alike};
+    const edge::SessionCacheUse own{turns, owner, phases_alike};
     run.turns = &own;
     Turn made;
     const size_t before = cloud.rows_stepped;
@@ -49,7 +49,7 @@ class SplitTurns : public SplitAlone {
     return edge::place(options, golden.model->config());
   }
 
-  edge::OwnTurns turns{[this](const std::string& session) {
+  edge::SessionCache turns{[this](const std::string& session) {
     cloud.ask({edge::Send::kClose, session});
   }};
 };
@@ -176,7 +176,8 @@ TEST_F(SplitTurns, AreFewAndTheOldestGivesWay) {
     for (int32_t i = 0; i < 6; ++i) {
       ids[0] = i;
       turn(run, "me", ids);
-      EXPECT_EQ(turns.size(), std::min<size_t>(static_cast<size_t>(i) + 1, edge::OwnTurns::kMost));
+      EXPECT_EQ(turns.size(),
+                std::min<size_t>(static_cast<size_t>(i) + 1, edge::SessionCache::kMost));
       EXPECT_EQ(cloud.sessions(), turns.size());
     }
     EXPECT_EQ(turn(run, "me", ids).counts.kept_rows, 19u);

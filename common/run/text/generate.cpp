@@ -52,7 +52,8 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
 bool Generation::next(const OnText& on_text) {
   if (loop_.ended()) return false;
   do {  // a scored piece of a prompt gives no token yet
-    loop_.logits(rows_.logits(loop_), on_text);
+    if (!rows_.has(loop_)) rows_.give(forward_.run(rows_.step(loop_)));
+    loop_.logits(rows_.take(loop_), on_text);
   } while (!loop_.ended() && loop_.wanted().phase == Phase::kPrompt);
   return !loop_.ended();
 }

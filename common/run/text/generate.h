@@ -4,7 +4,7 @@
 
 #include "run/forward.h"
 #include "run/text/drafted_rows.h"
-#include "run/text/text_loop.h"
+#include "run/text/text.h"
 
 namespace split {
 
@@ -17,25 +17,25 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
                                 MemoryShare* memory = nullptr);
 void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
 
-// A text while it is made, one token at a time, so that it can wait between two of them without a
-// thread: a TextLoop whose rows a Forward computes. One thread at a time. Forward, config and
-// tokenizer outlive it.
-class Generation {
+// A text whose rows a Forward computes; it can wait between two tokens without a thread. Forward,
+// config and tokenizer outlive it.
+class Generation : public Text {
  public:
   // Throws the errors of TextLoop.
   Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
              std::span<const int32_t> prompt, const GenerateOptions& options)
-      : loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
+      : forward_(forward),
+        loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
         rows_(forward, config, prompt, options.drafts) {}
 
-  // Makes the next token, or ends the text. Returns false once it has ended. Throws the errors of
-  // Forward: the text then has to be begun again.
-  bool next(const OnText& on_text);
-  // The text so far; all of it once it has ended. Call once.
-  Generated take() { return loop_.take(); }
+  // Throws the errors of Forward.
+  bool next(const OnText& on_text) override;
+  Generated take() override { return loop_.take(); }
+  size_t cached() const override { return forward_.cached(); }
   const DraftedRows& rows() const { return rows_; }
 
  private:
+  Forward& forward_;
   TextLoop loop_;
   DraftedRows rows_;
 };

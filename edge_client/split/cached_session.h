@@ -1,6 +1,6 @@
 // The rows of a text that has ended, for texts that go on from them: the next turn of a chat has
-// the last one's rows on both sides, and only its own rows are computed and sent. drive/own_turns.h
-// keeps them.
+// the last one's rows on both sides, and only its own rows are computed and sent.
+// drive/session_cache.h keeps them.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace split::edge {
 
 // Rows in a session of the cloud, in a sequence here, or both.
-struct KeptTurn {
+struct CachedSession {
   CloudSide cloud;
   std::shared_ptr<TailSide> tail;    // may be null
   SequenceHistory history;           // the tokens of these rows

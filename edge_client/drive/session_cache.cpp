@@ -1,11 +1,11 @@
-#include "edge_client/drive/own_turns.h"
+#include "edge_client/drive/session_cache.h"
 
 #include <algorithm>
 
 namespace split::edge {
 
-std::optional<OwnTurns::Taken> OwnTurns::take(
-    const std::string& owner, const std::function<uint32_t(const KeptTurn&)>& rows_of) {
+std::optional<SessionCache::Taken> SessionCache::take(
+    const std::string& owner, const std::function<uint32_t(const CachedSession&)>& rows_of) {
   const std::lock_guard lock(mutex_);
   auto best = turns_.end();
   uint32_t most = kLeastRows - 1;
@@ -21,16 +21,16 @@ std::optional<OwnTurns::Taken> OwnTurns::take(
   return taken;
 }
 
-std::optional<KeptTurn> OwnTurns::take_first(const Test& is_meant) {
+std::optional<CachedSession> SessionCache::take_first(const Test& is_meant) {
   const std::lock_guard lock(mutex_);
   const auto at = std::ranges::find_if(turns_, is_meant);
   if (at == turns_.end()) return std::nullopt;
-  KeptTurn taken = std::move(*at);
+  CachedSession taken = std::move(*at);
   turns_.erase(at);
   return taken;
 }
 
-void OwnTurns::put(KeptTurn turn) {
+void SessionCache::put(CachedSession turn) {
   std::unique_lock lock(mutex_);
   const bool elsewhere = only_ && turn.tail && &turn.tail->batcher() != *only_;
   const bool keeps = !elsewhere && turn.history.size() >= kLeastRows;
@@ -42,11 +42,12 @@ void OwnTurns::put(KeptTurn turn) {
   const bool full = turns_.size() > kMost;
   lock.unlock();
   if (!full) return;
-  if (auto oldest = take_first([](const KeptTurn&) { return true; })) give_up(std::move(*oldest));
+  if (auto oldest = take_first([](const CachedSession&) { return true; }))
+    give_up(std::move(*oldest));
 }
 
-bool OwnTurns::make_room(const Batcher& tail) {
-  std::optional<KeptTurn> dropped = take_first([&](const KeptTurn& turn) {
+bool SessionCache::make_room(const Batcher& tail) {
+  std::optional<CachedSession> dropped = take_first([&](const CachedSession& turn) {
     return turn.tail && &turn.tail->batcher() == &tail &&
            turn.tail->pages().length(turn.tail->sequence()) > 0;
   });
@@ -55,39 +56,39 @@ bool OwnTurns::make_room(const Batcher& tail) {
   return true;
 }
 
-void OwnTurns::stay_on(const Batcher* tail) {
+void SessionCache::stay_on(const Batcher* tail) {
   {
     const std::lock_guard lock(mutex_);
     only_ = tail;
   }
-  const Test elsewhere = [&](const KeptTurn& turn) {
+  const Test elsewhere = [&](const CachedSession& turn) {
     return turn.tail && &turn.tail->batcher() != tail;
   };
   while (auto dropped = take_first(elsewhere)) give_up(std::move(*dropped));
 }
 
-void OwnTurns::drop_all() {
-  while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
+void SessionCache::drop_all() {
+  while (auto dropped = take_first([](const CachedSession&) { return true; })) {
     give_up(std::move(*dropped));
   }
 }
 
-std::vector<std::string> OwnTurns::give_sessions() {
+std::vector<std::string> SessionCache::give_sessions() {
   std::vector<std::string> sessions;
-  while (auto dropped = take_first([](const KeptTurn&) { return true; })) {
+  while (auto dropped = take_first([](const CachedSession&) { return true; })) {
     if (std::exchange(dropped->cloud.open, false)) sessions.push_back(dropped->cloud.session);
     give_up(std::move(*dropped));
   }
   return sessions;
 }
 
-size_t OwnTurns::size() const {
+size_t SessionCache::size() const {
   const std::lock_guard lock(mutex_);
   return turns_.size();
 }
 
 // Call without the lock: the tail's owner may end with it.
-void OwnTurns::give_up(KeptTurn turn) {
+void SessionCache::give_up(CachedSession turn) {
   if (turn.cloud.open && turn.cloud.reachable) goodbye_(turn.cloud.session);
   turn.tail.reset();  // before its owner
 }
