@@ -231,8 +231,8 @@ void Engine::follow() {
   fetch.goal = options_.goal;
   fetch.info = std::move(info);
   fetch.forecasts = forecasts_.get();
-  fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
-  fetch.grow.on_bytes = progress_.on_bytes();
+  fetch.max_weights = options_.max_weights.value_or(kMaxWeights);
+  fetch.on_bytes = progress_.on_bytes();
   fetch_.emplace(loader_, std::move(fetch), coming_);
   failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });

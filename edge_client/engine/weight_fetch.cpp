@@ -37,10 +37,11 @@ WeightFetch::~WeightFetch() {
   {
     const Lock lock(mutex_);
     ending_ = true;
+    if (placed_) placed_->tail->load().cancel();
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  if (placed_) placed_->growing->stop();  // others may use the model still
+  if (placed_) placed_->tail->load().end();  // others may use the model still
 }
 
 std::shared_ptr<PlacedModel> WeightFetch::placed() const {
@@ -52,7 +53,7 @@ std::shared_ptr<PlacedModel> WeightFetch::wait_for(int cut) {
   const Point from = StageRange::from_block(cut, Point::head()).from;
   Lock lock(mutex_);
   for (;;) {
-    const bool over = ending_ || (begun_ && (!placed_ || placed_->growing->note().done));
+    const bool over = ending_ || (begun_ && (!placed_ || note_.done));
     if (placed_ && placed_->tail->floor() <= from) return placed_;
     if (over) return nullptr;
     changed_.wait(lock);
@@ -69,9 +70,7 @@ void WeightFetch::text_runs(bool runs) {
 
 // Call with the lock held.
 void WeightFetch::share_line() {
-  if (!placed_) return;
-  if (!text_runs_) text_.reset();
-  if (text_runs_ && !text_) text_.emplace(*placed_->growing);
+  if (placed_) placed_->tail->load().text_runs(text_runs_);
 }
 
 // Returns the whole manifest: the last one seen, if the cloud is lost and the cache has all
@@ -100,14 +99,14 @@ wire::ModelInfo WeightFetch::ask() {
 }
 
 // Announces the weights and begins to fetch them, if that is possible; null if not.
-std::shared_ptr<PlacedModel> WeightFetch::begin() {
+std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  Growth growth = loader_.coming(info, options_.grow.max_weights);
+  growth = loader_.coming(info, options_.max_weights);
   const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
     const bool memory = chosen.limit == Limit::kMemory;
-    if (options_.grow.max_weights > 0) {
+    if (options_.max_weights > 0) {
       say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
               memory ? "the memory that is free, " : "--max-weights ", human_bytes(chosen.most),
               ": texts stay on the cloud"));
@@ -121,53 +120,56 @@ std::shared_ptr<PlacedModel> WeightFetch::begin() {
     say(cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
   observer_.coming(info, growth.steps);
-  GrowOptions grow = options_.grow;
-  grow.forecasts = options_.forecasts;
-  grow.told = [this](const GrowthNote& note) {
-    observer_.grew(note);
-    const Lock lock(mutex_);
-    changed_.notify_all();
-  };
   began_ = std::chrono::steady_clock::now();
-  return loader_.grow(info, std::move(growth), grow);
+  return loader_.begin_growth(info, growth, options_.on_bytes, options_.forecasts);
 }
 
 void WeightFetch::run() {
   std::shared_ptr<PlacedModel> placed;
+  Growth growth;
   try {
-    placed = begin();
+    placed = begin(growth);
   } catch (const Error& error) {
     if (!ends_.interrupted()) say(cat(plain_words(error.what()), "; texts stay on the cloud"));
   }
   if (placed) observer_.grows(placed);
-  Lock lock(mutex_);
-  begun_ = true;
-  placed_ = placed;
-  changed_.notify_all();
-  if (!placed) return;
-  share_line();
-  std::optional<int> last;
-  while (!ending_) {
-    const GrowthNote note = placed->growing->note();
-    const std::optional<int> cut = cut_of(*placed, note.layers);
-    if (cut && (cut != last || !exact_)) {
-      last = cut;
-      lock.unlock();
-      look(*placed, *cut);
-      lock.lock();
-      if (!exact_) changed_.wait_for(lock, kLookAgain, [this] { return ending_; });
-    } else if (note.done) {
-      break;
-    } else {
-      changed_.wait(lock);
-    }
+  {
+    const Lock lock(mutex_);
+    begun_ = true;
+    placed_ = placed;
+    changed_.notify_all();
+    if (!placed || ending_) return;
+    share_line();
   }
+  grow(*placed->tail, growth.steps, loader_.config().layers, ends_,
+       [&](const GrowthNote& note) { grew(*placed, note); });
+  Lock lock(mutex_);
+  while (last_ && !exact_ && !changed_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
+    lock.unlock();
+    look(*placed, *last_);
+    lock.lock();
+  }
+}
+
+// Looks at a new cut, and again at the last one if no cloud answered then.
+void WeightFetch::grew(const PlacedModel& placed, const GrowthNote& note) {
+  observer_.grew(note);
+  bool compared = false;
+  {
+    const Lock lock(mutex_);
+    note_ = note;
+    changed_.notify_all();
+    compared = exact_.has_value();
+  }
+  const std::optional<int> cut = cut_of(placed, note.layers);
+  if (cut && (cut != last_ || !compared)) look(placed, *cut);
 }
 
 // Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+    remote->on_silence([this] { return !loader_.cloud_lives(); });
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
   } catch (const Error&) {  // tried again later
@@ -202,13 +204,17 @@ std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
 // Compares bits before the first cut, reports this one, and keeps the model for starts without a
 // server.
 void WeightFetch::look(const PlacedModel& placed, int cut) {
+  last_ = cut;
   std::optional<bool> exact;
   const bool begins = begins_there(options_.goal, cut);
   if (!begins) {
     const Lock lock(mutex_);
     exact = exact_;
   }
-  if (!exact) exact = compare(placed);
+  if (!exact && std::chrono::steady_clock::now() >= again_) {
+    exact = compare(placed);
+    if (!exact) again_ = std::chrono::steady_clock::now() + kLookAgain;
+  }
   {
     const Lock lock(mutex_);
     exact_ = exact;

@@ -277,7 +277,7 @@ std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) c
   auto whole = std::make_shared<PlacedModel>(split.at(0));
   whole->place.head_on_cloud = false;
   whole->info = *info;
-  whole->growing.reset();
+  whole->growing = false;
   LoadOptions load;
   load.retry = {.budget = {}};
   // As for any text that moves.
@@ -305,45 +305,39 @@ Growth Loader::coming(const wire::ModelInfo& info, uint64_t max_weights) {
   return {chosen, std::move(steps)};
 }
 
-std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, Growth growth,
-                                          const GrowOptions& grow) {
+std::unique_ptr<PlacedModel> Loader::begin_growth(const wire::ModelInfo& info, const Growth& growth,
+                                                  const OnBytes& on_bytes, Forecasts* forecasts) {
   constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
-  std::vector<GrowthStep>& steps = growth.steps;
-  const bool head = growth.chosen.head;
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
-  if (steps.empty()) split->place.cut = Cut::cloud();
-  split->place.head_on_cloud = !head;
-  if (!steps.empty()) {
-    split->place.range = {steps.back().floor, head ? Point::head() : Point::norm()};
-    split->place.cut = steps.back().floor.blocks_before(config().layers);
-  }
+  split->growing = true;
+  split->place.head_on_cloud = !growth.chosen.head;
+  const Point floor = growth.steps.back().floor;
+  split->place.range = {floor, growth.chosen.head ? Point::head() : Point::norm()};
+  split->place.cut = floor.blocks_before(config().layers);
   split->query = whole_query();  // the query for any part of it
   split->wire = wire_of(info);
   split->head_blocks = head_in_blocks(*model_);
-  if (steps.empty()) return split;
   std::unique_ptr<Device> device = this->device();
-  if (grow.forecasts != nullptr && !grow.forecasts->facts().edge) {
+  if (forecasts != nullptr && !forecasts->facts().edge) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
-    grow.forecasts->measured(
-        {}, calibrate(*device, *model_, stored, options_.formats, options_.profile), {});
+    forecasts->measured({}, calibrate(*device, *model_, stored, options_.formats, options_.profile),
+                        {});
   }
   std::vector<wire::BlobInfo> blobs;
-  for (const GrowthStep& step : steps) {
+  for (const GrowthStep& step : growth.steps) {
     blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
   }
   LoadOptions load;
   load.retry = retry_;
   load.retry.budget = kPatience;
-  load.on_bytes = grow.on_bytes;
+  load.on_bytes = on_bytes;
   load.beside_texts = true;
   begin_tail(*split, std::move(device), blobs, load, kv_budget(split->place),
              LocalTail::Begins::kEmpty);
   split->deepest = config().layers;
   split->leaves_lost_cloud = true;
   if (options_.goal == Goal::kOffload) split->pace = options_.pace;
-  split->growing = std::make_shared<IncrementalShard>(*split->tail, std::move(steps),
-                                                      config().layers, grow.told);
   return split;
 }
 

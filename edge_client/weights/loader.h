@@ -14,7 +14,8 @@
 #include "edge_client/split/cut_mover.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/incremental_shard.h"
+#include "edge_client/weights/growth.h"
+#include "edge_client/weights/local_tail.h"
 #include "edge_client/weights/plan/forecasts.h"
 #include "edge_client/weights/seen_models.h"
 #include "edge_client/weights/tail_weights.h"
@@ -30,11 +31,11 @@ namespace split::edge {
 struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
-  std::string query;                          // the query for `info` (wire::model_query())
-  std::shared_ptr<LocalTail> tail;            // null: nothing runs here
-  std::shared_ptr<IncrementalShard> growing;  // set for a tail that began empty
-  FetchCounts fetched;                        // unless `growing`
-  std::string profile;                        // the tail's
+  std::string query;                // the query for `info` (wire::model_query())
+  std::shared_ptr<LocalTail> tail;  // null: nothing runs here
+  bool growing = false;             // the tail began empty
+  FetchCounts fetched;              // unless `growing`
+  std::string profile;              // the tail's
   // The cut that sessions are opened for, so that a text's cut may move: the cloud supports that,
   // and the head is here. nullopt: each text stays where it begins.
   std::optional<int> deepest = {};
@@ -79,13 +80,6 @@ MoveOptions move_options(const PlacedModel& split);
 // Adds to a receipt what runs where.
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin);
-
-struct GrowOptions {
-  uint64_t max_weights = kMaxWeights;  // bytes; 0: no weights
-  OnGrowth told = {};
-  OnBytes on_bytes = {};
-  Forecasts* forecasts = nullptr;  // gets this machine's speed, if it is unmeasured
-};
 
 // A loader's output for people: lines, and the progress of downloads.
 struct LoaderOutput {
@@ -163,11 +157,11 @@ class Loader {
                                        LoadOptions load) const;
   // Chooses as much of the model as fits into `max_weights` and the memory (place/begin.h).
   Growth coming(const wire::ModelInfo& info, uint64_t max_weights);
-  // Begins to load these steps beside the answers, stage by stage, in the order in which something
-  // can run first. Later errors are reported, and leave the floor where it is. Throws Error(kIo,
-  // kDevice).
-  std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, Growth growth,
-                                    const GrowOptions& grow);
+  // Begins to download these steps, of which there are some, beside the answers, for a tail that is
+  // empty until grow() takes them (weights/growth.h). `forecasts` gets this machine's speed, if it
+  // is unmeasured. Throws Error(kIo, kDevice).
+  std::unique_ptr<PlacedModel> begin_growth(const wire::ModelInfo& info, const Growth& growth,
+                                            const OnBytes& on_bytes, Forecasts* forecasts);
   // Returns the description of the whole model, this one or the last one of the same weights, if
   // the cache has all of them. Any thread.
   std::optional<wire::ModelInfo> whole_in_cache(const wire::ModelInfo& info) const;
