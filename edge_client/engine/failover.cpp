@@ -37,12 +37,12 @@ std::function<bool()> Failover::is_lost(const Split& split) {
       const std::lock_guard lock(mutex_);
       if (in_vain_ || !of) return false;
     }
-    return loader_.whole_in_cache(of->info) && !loader_.cloud_lives();
+    return tails_.weights().whole_in_cache(of->info) && !tails_.choice().server().responds();
   };
 }
 
 bool Failover::may_rescue(PlacedModel& split) const {
-  if (loader_.recalled() || loader_.config().encodes()) return false;
+  if (tails_.choice().recalled() || tails_.choice().config().encodes()) return false;
   const bool leaves = split.leaves_lost_cloud && split.place.local() && !split.place.alone();
   return leaves && (!exact_only_ || says_exact(split));
 }
@@ -67,7 +67,7 @@ std::shared_ptr<PlacedModel> Failover::arrived(const PlacedModel& split) const {
   if (fetch == nullptr) return nullptr;
   std::shared_ptr<PlacedModel> placed = fetch->placed();
   if (placed && placed->tail->floor().is_tokens()) return placed;
-  return loader_.whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
+  return tails_.weights().whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
 }
 
 std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
@@ -80,7 +80,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   if (!all) {
     const auto load = [&] {
       try {
-        all = loader_.load_from_cache(split);
+        all = tails_.load_from_cache(split);
       } catch (const std::exception& error) {
         log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
       }
@@ -96,7 +96,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   in_vain_ = exact_only_ && !*all->exact;
   if (in_vain_) return nullptr;
   kept_ = all;
-  ::split::edge::describe(given_, *all, loader_.config(), "");
+  ::split::edge::describe(given_, *all, tails_.choice().config(), "");
   given_.exact = all->exact;
   return all;
 }

@@ -5,8 +5,9 @@
 #include "base/figures.h"
 #include "base/plain_words.h"
 #include "base/resources/threads.h"
+#include "edge_client/measure/calibrate.h"
+#include "edge_client/measure/measure.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/plan/measure.h"
 
 namespace split::edge {
 namespace {
@@ -25,8 +26,8 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-WeightFetch::WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer)
-    : loader_(loader), options_(std::move(options)), observer_(observer) {
+WeightFetch::WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer)
+    : tails_(tails), options_(std::move(options)), observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
   say("no thread is left for the weights; texts stay on the cloud");
   begun_ = true;
@@ -76,14 +77,14 @@ void WeightFetch::share_line() {
 // Returns the whole manifest: the last one seen, if the cloud is lost and the cache has all
 // weights.
 wire::ModelInfo WeightFetch::ask() {
-  const std::optional<wire::ModelInfo> kept = loader_.whole_in_cache(options_.info);
-  const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
-  if (kept) remote->on_silence([this] { return !loader_.cloud_lives(); });
+  const std::optional<wire::ModelInfo> kept = tails_.weights().whole_in_cache(options_.info);
+  const std::unique_ptr<Remote> remote = choice_.connect();
+  if (kept) remote->on_silence([this] { return !choice_.server().responds(); });
   const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
   const auto asked = [&](bool patient) {
-    wire::ModelInfo info = loader_.whole_manifest(*remote, ends_, patient);
+    wire::ModelInfo info = choice_.whole_manifest(*remote, ends_, patient);
     if (options_.forecasts != nullptr) {
-      measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
+      measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels),
                     *options_.forecasts);
     }
     return info;
@@ -101,7 +102,7 @@ wire::ModelInfo WeightFetch::ask() {
 // Announces the weights and begins to fetch them, if that is possible; null if not.
 std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  growth = loader_.coming(info, options_.max_weights);
+  growth = tails_.coming(info, options_.max_weights);
   const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
@@ -113,15 +114,22 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
     }
     return nullptr;
   }
-  const std::string over = loader_.over_cache_limit(chosen.bytes);
+  const std::string over = tails_.weights().over_cache_limit(chosen.bytes);
   if (!over.empty()) say(over);
-  const uint64_t missing = loader_.missing_bytes(growth.steps);
+  const uint64_t missing = tails_.weights().missing_bytes(growth.blobs());
   if (missing > 0) {
     say(cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
   observer_.coming(info, growth.steps);
   began_ = std::chrono::steady_clock::now();
-  return loader_.begin_growth(info, growth, options_.on_bytes, options_.forecasts);
+  if (Forecasts* const known = options_.forecasts; known != nullptr && !known->facts().edge) {
+    const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
+    const EngineOptions& engine = choice_.options();
+    known->measured(
+        {}, calibrate(tails_.device(), choice_.model(), stored, engine.formats, engine.profile),
+        {});
+  }
+  return tails_.begin_growth(info, growth, options_.on_bytes);
 }
 
 void WeightFetch::run() {
@@ -141,7 +149,7 @@ void WeightFetch::run() {
     if (!placed || ending_) return;
     share_line();
   }
-  grow(*placed->tail, growth.steps, loader_.config().layers, ends_,
+  grow(*placed->tail, growth.steps, choice_.config().layers, ends_,
        [&](const GrowthNote& note) { grew(*placed, note); });
   Lock lock(mutex_);
   while (last_ && !exact_ && !changed_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
@@ -168,8 +176,8 @@ void WeightFetch::grew(const PlacedModel& placed, const GrowthNote& note) {
 // Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
-    const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
-    remote->on_silence([this] { return !loader_.cloud_lives(); });
+    const std::unique_ptr<Remote> remote = choice_.connect();
+    remote->on_silence([this] { return !choice_.server().responds(); });
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
   } catch (const Error&) {  // tried again later
@@ -182,9 +190,9 @@ void WeightFetch::measure_late(const wire::ModelInfo& info) {
   Forecasts* const forecasts = options_.forecasts;
   if (forecasts == nullptr || forecasts->facts().cloud) return;
   try {
-    const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+    const std::unique_ptr<Remote> remote = choice_.connect();
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-    measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels), *forecasts);
+    measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts);
   } catch (const Error&) {  // leaves it unknown
   }
 }
@@ -225,7 +233,7 @@ void WeightFetch::look(const PlacedModel& placed, int cut) {
   if (at->rounds()) exact = false;
   at->exact = exact;
   observer_.landed({at, exact, whole_at(placed)}, begins);
-  if (cut == 0) loader_.remember(*at);
+  if (cut == 0) choice_.remember(*at);
 }
 
 }  // namespace split::edge

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "edge_client/engine/observer.h"
+#include "edge_client/measure/forecasts.h"
 
 namespace split::edge {
 
@@ -27,9 +28,8 @@ struct WeightFetchOptions {
 // Calls the observer on its own thread. Any thread, but its destructor.
 class WeightFetch {
  public:
-  // Begins. The loader and the observer outlive it; nobody else calls the loader's load()
-  // meanwhile.
-  WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer);
+  // Begins. The builder and the observer outlive it; nobody else lets it load meanwhile.
+  WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer);
   // Cancels the downloads; whole blobs stay in the cache.
   ~WeightFetch();
   WeightFetch(const WeightFetch&) = delete;
@@ -54,7 +54,8 @@ class WeightFetch {
   void share_line();
   std::optional<std::chrono::steady_clock::time_point> whole_at(const PlacedModel& placed) const;
 
-  Loader& loader_;
+  TailBuilder& tails_;
+  ModelChoice& choice_{tails_.choice()};
   const WeightFetchOptions options_;
   EngineObserver& observer_;
   Interrupt ends_;

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "edge_client/weights/loader.h"
 #include "edge_client/weights/stage_progress.h"
+#include "edge_client/weights/tail_builder.h"
 #include "run/sequences.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"
@@ -420,7 +420,7 @@ TEST_F(Grown, EndsInTheMiddle) {
   cloud.reset({});
 }
 
-TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
+TEST_F(Grown, ByTheBuilderKeepsItsLimitAndStartsFromTheCache) {
   edge::EngineOptions options;
   options.server = cloud.url();
   options.connector = InProcess::connect;
@@ -431,13 +431,14 @@ TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
   const auto steps = edge::growth_steps(*golden.model, info, {});
   for (const GrowthStep& step : steps) bytes += step.bytes();
   const auto grow_by = [&](uint64_t max_weights) {
-    edge::Loader loader(options, {}, nothing, interrupt);
-    loader.select_model();
+    edge::ModelChoice choice(options, {}, nothing, interrupt);
+    edge::TailBuilder tails(choice);
+    choice.select_model();
     notes.clear();
-    const wire::ModelInfo found = loader.manifest(nullptr);
-    const edge::Growth growth = loader.coming(found, max_weights);
+    const wire::ModelInfo found = choice.manifest(nullptr);
+    const edge::Growth growth = tails.coming(found, max_weights);
     if (growth.steps.empty()) return std::pair(std::optional<Point>(), edge::FetchCounts());
-    const auto split = loader.begin_growth(found, growth, {}, nullptr);
+    const auto split = tails.begin_growth(found, growth, {});
     EXPECT_EQ(split->floor(), std::nullopt);
     edge::grow(*split->tail, growth.steps, layers(), interrupt,
                [this](const GrowthNote& note) { tell(note); });
