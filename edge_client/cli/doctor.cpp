@@ -13,15 +13,15 @@
 #include "edge_client/cli/trainer_program.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
+#include "edge_client/measure/calibrate.h"
+#include "edge_client/measure/measure.h"
 #include "edge_client/options/command_line.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/loader_output.h"
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/loader.h"
-#include "edge_client/weights/plan/calibrate.h"
-#include "edge_client/weights/plan/measure.h"
+#include "edge_client/weights/tail_builder.h"
 #include "program/checklist.h"
 #include "run/self_test.h"
 
@@ -65,7 +65,8 @@ class Doctor {
   Checklist list_;
   bool cache_known_ = false;
   std::vector<std::string> missing_;
-  std::optional<Loader> loader_;
+  std::optional<ModelChoice> choice_;
+  std::optional<TailBuilder> tails_;
   std::optional<CloudNotice> notice_;
   std::optional<Placement> place_;
   wire::ModelInfo info_;
@@ -75,31 +76,32 @@ class Doctor {
 };
 
 std::string Doctor::server() {
-  loader_.emplace(options_, output_to(world_.console, options_.quiet), world_.environment,
+  choice_.emplace(options_, notes_on(world_.console, options_.quiet), world_.environment,
                   interrupt_);
-  notice_.emplace(world_.console, loader_->remote().origin(), false);
-  loader_->on_waiting([this](const RemoteError& error) { notice_->lost(error); },
+  tails_.emplace(*choice_, progress_on(world_.console, options_.quiet));
+  notice_.emplace(world_.console, choice_->remote().origin(), false);
+  choice_->on_waiting([this](const RemoteError& error) { notice_->lost(error); },
                       [this](bool again) { notice_->found(again); });
   const auto start = Clock::now();
-  loader_->select_id();
+  choice_->select_id();
   const std::string first = milliseconds_since(start);
   const auto again = Clock::now();
-  loader_->remote().models();
-  return cat(loader_->remote().origin(), ": first answer after ", first, ", the next after ",
+  choice_->remote().models();
+  return cat(choice_->remote().origin(), ": first answer after ", first, ", the next after ",
              milliseconds_since(again));
 }
 
 std::string Doctor::versions(bool heard) {
   std::string own = "edge_client " SPLIT_VERSION;
   if (!heard) return own;
-  return cat(own, ", ", loader_->remote().version().value_or("a server that does not say which"));
+  return cat(own, ", ", choice_->remote().version().value_or("a server that does not say which"));
 }
 
 std::string Doctor::model() {
-  loader_->select_model();
-  place_ = loader_->place(options_);
-  info_ = loader_->manifest(&*place_);
-  const ModelConfig& config = loader_->config();
+  choice_->select_model();
+  place_ = choice_->place(options_);
+  info_ = choice_->manifest(&*place_);
+  const ModelConfig& config = choice_->config();
   return cat(info_.id, ": ", config.layers, " blocks of ", config.channels, ", vocabulary ",
              config.vocab, ", context ", config.context, ", in ", info_.format,
              ", the server computes in ", info_.profile);
@@ -161,28 +163,27 @@ std::string Doctor::weights() {
   if (!place_->local()) return "none are needed here";
   const ShardCache cache(cache_root(options_.cache, world_.environment));
   uint64_t bytes = 0, there = 0;
-  for (const wire::BlobInfo& blob :
-       blobs_of(loader_->model(), info_, place_->range, loader_->formats(info_))) {
+  for (const wire::BlobInfo& blob : tails_->weights().blobs(info_, place_->range)) {
     bytes += blob.bytes;
     if (std::filesystem::exists(cache.path_of(blob.sha256))) there += blob.bytes;
   }
-  return cat(place_->on_edge(loader_->config()), ": ", human_bytes(bytes), ", of which ",
+  return cat(place_->on_edge(choice_->config()), ": ", human_bytes(bytes), ", of which ",
              human_bytes(there), " are here");
 }
 
 std::string Doctor::one_token() {
   const auto start = Clock::now();
-  const std::unique_ptr<PlacedModel> split = loader_->load(*place_, info_);
+  const std::unique_ptr<PlacedModel> split = tails_->load(*place_, info_);
   const std::string loaded = milliseconds_since(start);
-  const auto tokenizer = loader_->tokenizer(info_);
-  ModelLink link(loader_->remote(),
-                 link_options(*split, loader_->config(), loader_->retry(), interrupt_));
+  const auto tokenizer = choice_->tokenizer(info_);
+  ModelLink link(choice_->remote(),
+                 link_options(*split, choice_->config(), choice_->retry(), interrupt_));
   const SplitContext run{link,
                          split->place,
                          split->batcher(),
-                         loader_->model(),
+                         choice_->model(),
                          tokenizer ? &*tokenizer : nullptr,
-                         loader_->retry(),
+                         choice_->retry(),
                          interrupt_};
   SplitCounts counts;
   return cat(computed(run, counts), " with cut ", place_->cut.name(), ", loaded after ", loaded,
@@ -192,38 +193,39 @@ std::string Doctor::one_token() {
 // Computes a token; with an encoder, an embedding or a score.
 std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
   std::vector<int32_t> prompt;
-  if (loader_->config().encodes()) {
+  if (choice_->config().encodes()) {
     prompt.push_back(0);
     const EmbeddedTexts made =
-        embed_texts(run, std::span(&prompt, 1), loader_->sentences(info_), counts);
-    if (loader_->config().ranks) return "a score";
+        embed_texts(run, std::span(&prompt, 1), choice_->sentences(info_), counts);
+    if (choice_->config().ranks) return "a score";
     return cat("an embedding of ", made.values.size(), " numbers");
   }
   GenerateOptions options;
   options.max_tokens = 1;
   options.sampling.temperature = 0;
   options.ignore_end = true;
-  check_prompt(loader_->config(), prompt);
+  check_prompt(choice_->config(), prompt);
   SplitText text(run, prompt, options, counts);
   while (text.next({})) continue;
   return cat("token ", text.take().tokens.at(0));
 }
 
 std::string Doctor::link() {
-  forecasts_ = loader_->forecasts(info_);
-  Network network = measure_network(loader_->remote(), info_);
-  const auto channels = static_cast<uint32_t>(loader_->config().channels);
-  const auto load = measure_steps(loader_->remote(), info_, channels, network);
+  forecasts_ = make_forecasts(*tails_, info_);
+  Network network = measure_network(choice_->remote(), info_);
+  const auto channels = static_cast<uint32_t>(choice_->config().channels);
+  const auto load = measure_steps(choice_->remote(), info_, channels, network);
   forecasts_->measured(network, {}, load);
   return cat(fixed(network.rtt_ms, 1), " ms there and back, ", fixed(network.down_mbit, 0),
              " Mbit/s from the server, ", fixed(network.step_ms, 1), " ms for a step beside that");
 }
 
 std::string Doctor::speed() {
-  const Speed here = calibrate(
-      *device_, loader_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
-      options_.formats, options_.profile,
-      [&](const Shard& shard) { bits_ = own_bits(shard, info_, loader_->formats(info_)); });
+  const Speed here =
+      calibrate(*device_, choice_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
+                options_.formats, options_.profile, [&](const Shard& shard) {
+                  bits_ = own_bits(shard, info_, tails_->weights().formats(info_));
+                });
   forecasts_->measured({}, here, {});
   const auto words = [](const Speed& speed) {
     return cat("a block ", fixed(speed.block_ms, 2), " ms, the head ", fixed(speed.head_ms, 2),
@@ -256,13 +258,13 @@ std::string Doctor::text() {
                ? cat("the first word after ", fixed(*at.first_token_ms / 1000, 2), " s, then ",
                      fixed(*at.token_ms, 1), " ms a token")
                : "nobody knows how fast, for the server has not measured itself yet";
-  if (const DType wire = loader_->wire_of(info_); wire != DType::kF32) {
+  if (const DType wire = tails_->wire_of(info_); wire != DType::kF32) {
     return cat(words, "; its rows travel as ", format_name(wire),
                ", so that it may differ from the cloud's at near-ties");
   }
-  const std::optional<bool> exact = loader_->is_exact_here(info_, bits_);
+  const std::optional<bool> exact = tails_->is_exact_here(info_, bits_);
   if (!exact) return words + "; its bits were not compared, for no block is here yet";
-  if (*exact && !loader_->bounds().highest.is_cloud())
+  if (*exact && !choice_->bounds().highest.is_cloud())
     return words + "; one text at every cut below the tail";
   if (*exact) return words + "; the cloud's own text, bit for bit";
   return cat(words, "; it may differ from the cloud's at near-ties: here '", bits_, "', there '",
@@ -280,7 +282,7 @@ int Doctor::examine() {
   list_.check("training", {device, trainer}, [this] { return training(); });
   const Need cache{list_.check("cache", {}, [this] { return this->cache(); }), "a cache"};
   const bool local = model.there && place_->local(),
-             encodes = model.there && loader_->config().encodes();
+             encodes = model.there && choice_->config().encodes();
   // A read-only cache can still be looked at.
   const Need folder{cache_known_, "a cache"};
   const Need own_folder{folder.there || !local, "a cache"},
@@ -290,7 +292,7 @@ int Doctor::examine() {
       list_.check("weights", {server, model, own_folder}, [this] { return this->weights(); }),
       "weights"};
   const char* const result = !encodes                  ? "one token"
-                             : loader_->config().ranks ? "score"
+                             : choice_->config().ranks ? "score"
                                                        : "embedding";
   list_.check(result, {server, model, own_cache, own_device, weights},
               [this] { return one_token(); });

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "edge_client/options/command_line.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/model_choice.h"
 #include "program/world.h"
 
 namespace split::edge {
 
 // Throws as the loader does; Error(kInput) for --measure with an encoder.
-void plan_command(const Options& options, const World& world, Loader& loader);
+void plan_command(const Options& options, const World& world, ModelChoice& choice);
 
 }  // namespace split::edge

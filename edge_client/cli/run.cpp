@@ -59,7 +59,8 @@ class Run : public EngineObserver {
       : options_(options),
         world_(world),
         interrupt_(interrupt),
-        notice_(world.console, connect(options, world.environment, {})->origin(), options.quiet),
+        notice_(world.console, ServerAddress(options, world.environment).connect({})->origin(),
+                options.quiet),
         engine_(options, world.environment, interrupt, *this) {}
 
   void go(const std::string& prompt);
@@ -70,7 +71,7 @@ class Run : public EngineObserver {
   void waiting(const RemoteError& error) override { notice_.lost(error); }
   void found(bool again) override { notice_.found(again); }
   double waited_ms() const override { return notice_.waited_ms(); }
-  void begins(const Loader::Begin& where, const LoadedModel& model) override;
+  void begins(const ModelChoice::Begin& where, const LoadedModel& model) override;
   void begun(const PlacedModel& split) override;
   void noted(const std::string& line) override {
     if (!options_.quiet) world_.console.err(line + "\n");
@@ -119,7 +120,7 @@ class Run : public EngineObserver {
   Engine engine_;
 };
 
-void Run::begins(const Loader::Begin& where, const LoadedModel& model) {
+void Run::begins(const ModelChoice::Begin& where, const LoadedModel& model) {
   if (!options_.quiet) world_.console.err(head_line(where.place));
   if (model.model.config().encodes() && !options_.embed) {
     throw Error(ErrorKind::kInput, cat("the model ", shown(where.info.id),
@@ -361,11 +362,11 @@ void Run::interactive() {
 }
 
 void plan(const Options& options, const World& world, Interrupt& interrupt) {
-  Loader loader(options, output_to(world.console, options.quiet), world.environment, interrupt);
-  CloudNotice notice(world.console, loader.remote().origin(), options.quiet);
-  loader.on_waiting([&](const RemoteError& error) { notice.lost(error); },
+  ModelChoice choice(options, notes_on(world.console, options.quiet), world.environment, interrupt);
+  CloudNotice notice(world.console, choice.remote().origin(), options.quiet);
+  choice.on_waiting([&](const RemoteError& error) { notice.lost(error); },
                     [&](bool again) { notice.found(again); });
-  plan_command(options, world, loader);
+  plan_command(options, world, choice);
 }
 
 int run(const CommandLine& line, const World& world, Interrupt& interrupt) {

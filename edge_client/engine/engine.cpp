@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "base/resources/threads.h"
+#include "edge_client/measure/measure.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/plan/measure.h"
 #include "step/names.h"
 #include "wire/codes.h"
 #include "wire/fields.h"
@@ -21,20 +21,21 @@ void expect_running_can_move(const PlacedModel& now) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const Flags::Environment& environment,
+Engine::Engine(const EngineOptions& options, const http::Environment& environment,
                Interrupt& interrupt, EngineObserver& observer)
     : options_(options),
       observer_(observer),
-      loader_(options,
-              {[this](const std::string& line) { observer_.noted(line); }, observer.progress()},
-              environment, interrupt),
-      pool_([this](auto timeout) { return loader_.connect(timeout); },
-            loader_.remote().patience().timeout),
+      choice_(
+          options, [this](const std::string& line) { observer_.noted(line); }, environment,
+          interrupt),
+      tails_(choice_, observer.progress()),
+      pool_([this](auto timeout) { return choice_.server().connect(timeout); },
+            choice_.remote().patience().timeout),
       session_cache_([this](const std::string& session) { pool_.dismiss(session); }),
       answers_(options.exact),
-      failover_(loader_, options.exact) {
-  loader_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
-  loader_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
+      failover_(tails_, options.exact) {
+  choice_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
+  choice_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
                      [this](bool again) { observer_.found(again); });
 }
 
@@ -45,19 +46,19 @@ Engine::~Engine() {
 
 void Engine::meet() {
   const std::lock_guard loading(loading_);
-  if (!loader_.id().empty()) return;
-  loader_.select_id();
-  loader_.expect_flags();
-  if (!begins_early(options_.auto_cut, loader_.recalled())) return;
-  const bool seen_alone = loader_.is_seen_alone();
+  if (!choice_.id().empty()) return;
+  choice_.select_id();
+  tails_.expect_flags();
+  if (!begins_early(options_.auto_cut, choice_.recalled())) return;
+  const bool seen_alone = choice_.is_seen_alone();
   const std::lock_guard lock(mutex_);
   now_.seen_alone = seen_alone;
-  now_.opens = loader_.id();
+  now_.opens = choice_.id();
 }
 
 void Engine::open_beside() {
   const std::lock_guard loading(loading_);
-  pool_.put(loader_.hand_over());
+  pool_.put(choice_.hand_over());
   const std::lock_guard lock(mutex_);
   now_.opened = true;
 }
@@ -65,7 +66,7 @@ void Engine::open_beside() {
 std::function<bool()> Engine::is_lost() const {
   const std::lock_guard lock(mutex_);
   if (!now_.seen_alone) return {};
-  return [this] { return !loader_.cloud_lives(); };
+  return [this] { return !choice_.server().responds(); };
 }
 
 void Engine::load() {
@@ -82,15 +83,15 @@ void Engine::load() {
 
 // Call with loading_ held.
 void Engine::load_first() {
-  Loader::Begin first;
+  ModelChoice::Begin first;
   std::optional<LoadedModel> known;
   const auto ask = [&] {
-    loader_.select_model();
-    first = loader_.begin();
+    choice_.select_model();
+    first = choice_.begin();
     known.emplace(LoadedModel{
-        loader_.model(), loader_.tokenizer(first.info), loader_.sentences(first.info), {}, {}});
+        choice_.model(), choice_.tokenizer(first.info), choice_.sentences(first.info), {}, {}});
     if (!options_.many_texts) return;
-    known->chat = loader_.chat(first.info);
+    known->chat = choice_.chat(first.info);
     known->format = AnswerFormat::of(known->chat ? &*known->chat : nullptr);
   };
   bool opened = false;
@@ -98,16 +99,16 @@ void Engine::load_first() {
     const std::lock_guard lock(mutex_);
     opened = now_.opened;
   }
-  opened ? loader_.ask_begun(ask) : ask();
-  if (opened && loader_.recalled())
-    first.place = loader_.place(options_);  // the cloud was lost
+  opened ? choice_.ask_begun(ask) : ask();
+  if (opened && choice_.recalled())
+    first.place = choice_.place(options_);  // the cloud was lost
                                             // since the text began
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
-  loader_.remember(*split);
+  choice_.remember(*split);
   // Forecasts are kept in the cache, which a text on the cloud does without.
-  if (options_.many_texts || split->place.local() || loader_.has_cache()) {
-    forecasts_ = loader_.forecasts(split->info);
+  if (options_.many_texts || split->place.local() || choice_.has_cache()) {
+    forecasts_ = make_forecasts(tails_, split->info);
   }
   if (options_.many_texts && !options_.auto_cut)
     measure(split->info);  // otherwise WeightFetch
@@ -117,7 +118,7 @@ void Engine::load_first() {
     now_.split = split;
     if (split->place.cut.is_cloud()) now_.on_cloud = split;
   }
-  pool_.put(loader_.hand_over());  // this connection knows the server's model
+  pool_.put(choice_.hand_over());  // this connection knows the server's model
   observer_.begun(*split);
   {
     const std::lock_guard lock(mutex_);
@@ -163,9 +164,9 @@ bool Engine::follows() const {
 
 // Measures the line and the cloud as they are now. Never retries: a plan must not wait.
 void Engine::measure(const wire::ModelInfo& info) {
-  if (loader_.recalled()) return;
+  if (choice_.recalled()) return;
   try {
-    measure_cloud(loader_.remote(), info, static_cast<uint32_t>(loader_.config().channels),
+    measure_cloud(choice_.remote(), info, static_cast<uint32_t>(choice_.config().channels),
                   *forecasts_);
   } catch (const RemoteError&) {
   }
@@ -176,7 +177,7 @@ void Engine::coming(const wire::ModelInfo& info, const std::vector<GrowthStep>& 
   for (const GrowthStep& step : steps) {
     order.insert(order.end(), step.stages.begin(), step.stages.end());
   }
-  progress_.expect(stage_blobs(loader_.model(), info, order, loader_.formats(info)));
+  progress_.expect(stage_blobs(choice_.model(), info, order, tails_.weights().formats(info)));
   const std::lock_guard lock(mutex_);
   const bool head = order[1] == names::kHead;  // order[0] is the norm
   now_.coming.emplace().range = {steps.back().floor, head ? Point::head() : Point::norm()};
@@ -206,7 +207,7 @@ void Engine::landed(const AvailableCut& place, bool goes_on) {
 // loading_ held.
 void Engine::fetch_rest(PlacedModel& split) {
   if (fetch_ || reserve_ || !failover_.keeps_reserve(split, options_)) return;
-  reserve_.emplace(loader_, options_, answers_, observer_);
+  reserve_.emplace(choice_, options_, answers_, observer_);
 }
 
 // Begins to fetch the weights beside the answers. Call with loading_ held.
@@ -226,9 +227,9 @@ void Engine::follow() {
   fetch.goal = options_.goal;
   fetch.info = std::move(info);
   fetch.forecasts = forecasts_.get();
-  fetch.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
-  fetch.grow.on_bytes = progress_.on_bytes();
-  fetch_.emplace(loader_, std::move(fetch), static_cast<EngineObserver&>(*this));
+  fetch.max_weights = options_.max_weights.value_or(kMaxWeights);
+  fetch.on_bytes = progress_.on_bytes();
+  fetch_.emplace(tails_, std::move(fetch), static_cast<EngineObserver&>(*this));
   failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }
@@ -265,7 +266,8 @@ void Engine::watch_once(const AvailableCut& place) {
 
 void Engine::choose_cut() {
   if (const CutBounds allowed = bounds(); !allowed.highest.is_cloud()) {
-    return move_cut(auto_cut(allowed, loader_.whole_in_cache(present()->info).has_value()));
+    return move_cut(
+        auto_cut(allowed, tails_.weights().whole_in_cache(present()->info).has_value()));
   }
   const std::lock_guard loading(loading_);
   expect_running_can_move(*present());
@@ -283,7 +285,8 @@ void Engine::choose_cut() {
 // Call with loading_ held.
 std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::ModelInfo info) {
   if (place.local()) {
-    progress_.expect(stage_blobs(loader_.model(), info, place.range, loader_.formats(info)));
+    progress_.expect(
+        stage_blobs(choice_.model(), info, place.range, tails_.weights().formats(info)));
   }
   const std::shared_ptr<void> leave(nullptr, [this](void*) {
     const std::lock_guard lock(mutex_);
@@ -294,7 +297,7 @@ std::shared_ptr<PlacedModel> Engine::load_split(const Placement& place, wire::Mo
     now_.coming = place;
     now_.coming_info = info;
   }
-  std::shared_ptr<PlacedModel> split = loader_.load(place, info, progress_.on_bytes());
+  std::shared_ptr<PlacedModel> split = tails_.load(place, info, progress_.on_bytes());
   observer_.loaded(split->fetched);
   if (split->batcher() != nullptr) watch(*split->batcher());
   return split;
@@ -325,8 +328,8 @@ EngineState Engine::state() const {
     state.follows = now_.follows;
     if (split || now_.coming) {
       state.info = split ? split->info : now_.coming_info;
-      state.config = &loader_.config();
-      state.formats = loader_.formats(state.info);
+      state.config = &choice_.config();
+      state.formats = tails_.weights().formats(state.info);
     }
     if (now_.split) {
       state.fetched =
@@ -354,14 +357,14 @@ EngineState Engine::state() const {
 
 std::string Engine::plan() const {
   Receipt receipt;
-  describe(receipt, *present(), loader_.config(), pool_.origin());
+  describe(receipt, *present(), choice_.config(), pool_.origin());
   return receipt.plan();
 }
 
 void Engine::move_cut(Cut cut, bool running) {
   const std::lock_guard loading(loading_);
   const std::shared_ptr<PlacedModel> now = present();
-  const int layers = loader_.config().layers;
+  const int layers = choice_.config().layers;
   if (cut > layers && !cut.is_cloud()) {
     wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
   }
@@ -398,13 +401,13 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
   reserve_.reset();
   PlacementRequest request = options_;
   request.cut = cut;
-  const Placement wanted = loader_.place(request);
+  const Placement wanted = choice_.place(request);
   // A driver's compilers need a larger stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
   std::thread loads = started([&] {
     try {
-      split = load_split(wanted, loader_.manifest(&wanted));
+      split = load_split(wanted, choice_.manifest(&wanted));
     } catch (...) {
       error = std::current_exception();
     }
@@ -422,14 +425,14 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
     throw Refused(wire::codes::kModelMismatch,
                   "the cloud has another model under this name now: start edge_client anew");
   }
-  loader_.remember(*split);
+  choice_.remember(*split);
   return split;
 }
 
 // Call with loading_ held.
 void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
-  const bool exact = !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info,
+  const bool exact = !split->rounds() && (tail == nullptr || is_exact(choice_.remote(), split->info,
                                                                       *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
   if (!may_move(exact, options_.exact, false)) {

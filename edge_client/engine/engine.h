@@ -52,17 +52,17 @@ struct EngineState {
 class Engine : private EngineObserver {
  public:
   // The arguments outlive it. Throws Error(kInput) for a bad URL.
-  Engine(const EngineOptions& options, const Flags::Environment& environment, Interrupt& interrupt,
+  Engine(const EngineOptions& options, const http::Environment& environment, Interrupt& interrupt,
          EngineObserver& observer);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Asks the server for its models. Throws as Loader does.
+  // Asks the server for its models. Throws as ModelChoice does.
   void meet();
   // Lets a text begin beside load(), on the connection that met the server. Call before load().
   void open_beside();
-  // Meets the server and loads the first cut; once. Throws as Loader does.
+  // Meets the server and loads the first cut; once. Throws as ModelChoice does.
   void load();
   const LoadedModel* loaded() const;  // null until then
   // Waits for loaded(). Throws what load() threw, and RemoteError if the waiter is interrupted.
@@ -87,16 +87,16 @@ class Engine : private EngineObserver {
   // Lets texts begin on the cloud and go on here as weights come (--cut auto). Throws Refused.
   void choose_cut();
 
-  CutBounds bounds() const { return loader_.bounds(); }  // bounds of all cuts, once it is loaded
+  CutBounds bounds() const { return choice_.bounds(); }  // bounds of all cuts, once it is loaded
 
   // Return what this machine's disk keeps; forget() first deletes all but running downloads.
-  Loader::Kept kept() const { return loader_.kept(); }
-  Loader::Kept forget() const { return loader_.forget(); }
+  WeightStore::Kept kept() const { return tails_.weights().kept(); }
+  WeightStore::Kept forget() const { return tails_.weights().forget(); }
 
   // The parts that texts share.
   const EngineOptions& options() const { return options_; }
   EngineObserver& observer() { return observer_; }
-  const RetryOptions& retry() const { return loader_.retry(); }
+  const RetryOptions& retry() const { return choice_.retry(); }
   RemotePool& pool() { return pool_; }
   // Null for an interactive text with --cut auto: its KV budget holds one sequence.
   SessionCache* session_cache() { return options_.keeps_turns ? &session_cache_ : nullptr; }
@@ -127,7 +127,8 @@ class Engine : private EngineObserver {
 
   const EngineOptions& options_;
   EngineObserver& observer_;
-  Loader loader_;  // used with loading_ held
+  ModelChoice choice_;  // used with loading_ held, like tails_
+  TailBuilder tails_;
   std::mutex loading_;
   RemotePool pool_;
   SessionCache session_cache_;

@@ -37,13 +37,13 @@ std::function<bool()> Failover::is_lost(const Split& split) {
       const std::lock_guard lock(mutex_);
       if (in_vain_ || !of) return false;
     }
-    return loader_.whole_in_cache(of->info) && !loader_.cloud_lives();
+    return tails_.weights().whole_in_cache(of->info) && !tails_.choice().server().responds();
   };
 }
 
 bool Failover::keeps_reserve(PlacedModel& split, const EngineOptions& options) const {
-  const bool leaves = split.leaves_lost_cloud && !loader_.recalled();
-  const bool allowed = options.max_weights != 0u && !loader_.config().encodes();
+  const bool leaves = split.leaves_lost_cloud && !tails_.choice().recalled();
+  const bool allowed = options.max_weights != 0u && !tails_.choice().config().encodes();
   return options.many_texts &&
          edge::keeps_reserve(leaves, split.place.local(), split.place.alone(), allowed) &&
          (!exact_only_ || says_exact(split));
@@ -69,7 +69,7 @@ std::shared_ptr<PlacedModel> Failover::arrived(const PlacedModel& split) const {
   if (fetch == nullptr) return nullptr;
   std::shared_ptr<PlacedModel> placed = fetch->placed();
   if (placed && placed->tail->floor().is_tokens()) return placed;
-  return loader_.whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
+  return tails_.weights().whole_in_cache(split.info) ? fetch->wait_for(0) : nullptr;
 }
 
 std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
@@ -82,7 +82,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   if (!all) {
     const auto load = [&] {
       try {
-        all = loader_.load_from_cache(split);
+        all = tails_.load_from_cache(split);
       } catch (const std::exception& error) {
         log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
       }
@@ -98,7 +98,7 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   in_vain_ = !may_move(all->exact, exact_only_, false);
   if (in_vain_) return nullptr;
   kept_ = all;
-  ::split::edge::describe(given_, *all, loader_.config(), "");
+  ::split::edge::describe(given_, *all, tails_.choice().config(), "");
   given_.exact = all->exact;
   return all;
 }

@@ -18,8 +18,8 @@ namespace split::edge {
 class Failover {
  public:
   using Split = std::shared_ptr<const PlacedModel>;
-  // The loader outlives it. With `exact_only` no text goes on here if that may change a bit.
-  Failover(const Loader& loader, bool exact_only) : loader_(loader), exact_only_(exact_only) {}
+  // The builder outlives it. With `exact_only` no text goes on here if that may change a bit.
+  Failover(const TailBuilder& tails, bool exact_only) : tails_(tails), exact_only_(exact_only) {}
 
   // Returns how texts that begin on `split` move, and are rescued.
   Moving moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect);
@@ -38,7 +38,7 @@ class Failover {
   std::shared_ptr<PlacedModel> whole(const PlacedModel& split);
   std::shared_ptr<PlacedModel> arrived(const PlacedModel& split) const;
 
-  const Loader& loader_;
+  const TailBuilder& tails_;
   const bool exact_only_;
   std::mutex loading_;        // held by the one who loads
   mutable std::mutex mutex_;  // guards the members below

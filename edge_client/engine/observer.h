@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/tail_builder.h"
 #include "text/form/answer_format.h"
 
 namespace split::edge {
@@ -45,7 +45,7 @@ class EngineObserver {
   virtual double waited_ms() const { return 0; }
 
   // Texts will begin there. A throw gives the model up before its weights are loaded.
-  virtual void begins(const Loader::Begin& /*where*/, const LoadedModel& /*model*/) {}
+  virtual void begins(const ModelChoice::Begin& /*where*/, const LoadedModel& /*model*/) {}
   // The weights are here, and texts begin on it.
   virtual void begun(const PlacedModel& /*split*/) {}
   // noted: a line for people that --quiet hides. progress: where downloads draw their progress,

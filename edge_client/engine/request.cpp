@@ -362,7 +362,7 @@ bool EngineRequest::foreseen(const PlacedModel* split) const {
 // Returns where a text begins.
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
-  const bool apart = begins_apart(split->growing != nullptr, split->exact, options.repeats());
+  const bool apart = begins_apart(split->growing, split->exact, options.repeats());
   return apart ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
 }
 

@@ -10,9 +10,9 @@
 
 namespace split::edge {
 
-Reserve::Reserve(const Loader& loader, const EngineOptions& options, RunningTexts& answers,
+Reserve::Reserve(const ModelChoice& choice, const EngineOptions& options, RunningTexts& answers,
                  EngineObserver& observer)
-    : loader_(loader), options_(options), answers_(answers), observer_(observer) {
+    : choice_(choice), options_(options), answers_(answers), observer_(observer) {
   answers_.on_busy([this](bool busy) { text_runs(busy); });
   try_start(thread_, [this] { run(); });  // without a thread, texts wait for a lost cloud
 }
@@ -56,10 +56,9 @@ void Reserve::run() {
 
 // Says why the weights are not fetched; empty: they are.
 std::string Reserve::over() const {
-  const uint64_t all =
-      bytes_of(blobs_of(loader_.model(), *whole_, StageRange(), loader_.formats(*whole_)));
+  const uint64_t all = bytes_of(weights_.blobs(*whole_, StageRange()));
   const uint64_t most = options_.max_weights.value_or(kMaxWeights), granted = granted_memory();
-  std::string limit = loader_.over_cache_limit(all).empty() ? "" : "--cache-limit";
+  std::string limit = weights_.over_cache_limit(all).empty() ? "" : "--cache-limit";
   if (all > most) limit = cat("--max-weights ", human_bytes(most));
   if (all > granted) limit = cat("this machine's memory, ", human_bytes(granted));
   return limit.empty() ? "" : cat("all weights are ", human_bytes(all), ", more than ", limit);
@@ -68,14 +67,14 @@ std::string Reserve::over() const {
 // Throws Error(kRemote) if the cloud is lost or a text begins.
 void Reserve::bring() {
   if (!whole_) {
-    const auto remote = loader_.connect(std::chrono::seconds(options_.timeout));
+    const auto remote = choice_.server().connect(std::chrono::seconds(options_.timeout));
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-    whole_ = loader_.whole_manifest(*remote, ends_, false);
+    whole_ = choice_.whole_manifest(*remote, ends_, false);
   }
   if (const std::string why = over(); !why.empty()) {
     return observer_.said(cat(why, ": texts wait for a lost cloud"));
   }
-  const std::unique_ptr<BlobLoad> load = loader_.begin_rest(*whole_);
+  const std::unique_ptr<BlobLoad> load = weights_.begin_rest(*whole_);
   const uint64_t missing = load->missing();
   if (missing > 0 && !std::exchange(told_, true)) {
     observer_.said(cat(human_bytes(missing), " of weights come while no text runs, so that a lost ",
@@ -92,7 +91,7 @@ void Reserve::bring() {
     observer_.loaded(load->counts());
   });
   load->finish();
-  loader_.remember(*whole_, loader_.whole_query());
+  choice_.remember(*whole_, choice_.whole_query());
   if (missing > 0) observer_.said("all weights are here: a text goes on if the cloud is lost");
 }
 

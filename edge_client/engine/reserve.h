@@ -18,7 +18,7 @@ class Reserve {
  public:
   // Begins, unless the weights exceed --max-weights or the memory. The arguments outlive it; nobody
   // else downloads weights or calls answers.on_busy() meanwhile.
-  Reserve(const Loader& loader, const EngineOptions& options, RunningTexts& answers,
+  Reserve(const ModelChoice& choice, const EngineOptions& options, RunningTexts& answers,
           EngineObserver& observer);
   ~Reserve();  // cancels the download
   Reserve(const Reserve&) = delete;
@@ -30,7 +30,8 @@ class Reserve {
   void bring();
   std::string over() const;
 
-  const Loader& loader_;
+  const ModelChoice& choice_;
+  const WeightStore weights_{choice_};
   const EngineOptions& options_;
   RunningTexts& answers_;
   EngineObserver& observer_;

@@ -5,8 +5,9 @@
 #include "base/figures.h"
 #include "base/plain_words.h"
 #include "base/resources/threads.h"
+#include "edge_client/measure/calibrate.h"
+#include "edge_client/measure/measure.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/plan/measure.h"
 
 namespace split::edge {
 namespace {
@@ -25,8 +26,8 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-WeightFetch::WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer)
-    : loader_(loader), options_(std::move(options)), observer_(observer) {
+WeightFetch::WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer)
+    : tails_(tails), options_(std::move(options)), observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
   say("no thread is left for the weights; texts stay on the cloud");
   begun_ = true;
@@ -37,10 +38,11 @@ WeightFetch::~WeightFetch() {
   {
     const Lock lock(mutex_);
     ending_ = true;
+    if (placed_) placed_->tail->load().cancel();
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  if (placed_) placed_->growing->stop();  // others may use the model still
+  if (placed_) placed_->tail->load().end();  // others may use the model still
 }
 
 std::shared_ptr<PlacedModel> WeightFetch::placed() const {
@@ -52,7 +54,7 @@ std::shared_ptr<PlacedModel> WeightFetch::wait_for(int cut) {
   const Point from = StageRange::from_block(cut, Point::head()).from;
   Lock lock(mutex_);
   for (;;) {
-    const bool over = ending_ || (begun_ && (!placed_ || placed_->growing->note().done));
+    const bool over = ending_ || (begun_ && (!placed_ || note_.done));
     if (placed_ && placed_->tail->floor() <= from) return placed_;
     if (over) return nullptr;
     changed_.wait(lock);
@@ -69,22 +71,20 @@ void WeightFetch::text_runs(bool runs) {
 
 // Call with the lock held.
 void WeightFetch::share_line() {
-  if (!placed_) return;
-  if (!text_runs_) text_.reset();
-  if (text_runs_ && !text_) text_.emplace(*placed_->growing);
+  if (placed_) placed_->tail->load().text_runs(text_runs_);
 }
 
 // Returns the whole manifest: the last one seen, if the cloud is lost and the cache has all
 // weights.
 wire::ModelInfo WeightFetch::ask() {
-  const std::optional<wire::ModelInfo> kept = loader_.whole_in_cache(options_.info);
-  const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
-  if (kept) remote->on_silence([this] { return !loader_.cloud_lives(); });
+  const std::optional<wire::ModelInfo> kept = tails_.weights().whole_in_cache(options_.info);
+  const std::unique_ptr<Remote> remote = choice_.connect();
+  if (kept) remote->on_silence([this] { return !choice_.server().responds(); });
   const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
   const auto asked = [&](bool patient) {
-    wire::ModelInfo info = loader_.whole_manifest(*remote, ends_, patient);
+    wire::ModelInfo info = choice_.whole_manifest(*remote, ends_, patient);
     if (options_.forecasts != nullptr) {
-      measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
+      measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels),
                     *options_.forecasts);
     }
     return info;
@@ -100,74 +100,84 @@ wire::ModelInfo WeightFetch::ask() {
 }
 
 // Announces the weights and begins to fetch them, if that is possible; null if not.
-std::shared_ptr<PlacedModel> WeightFetch::begin() {
+std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  Growth growth = loader_.coming(info, options_.grow.max_weights);
+  growth = tails_.coming(info, options_.max_weights);
   const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
     const bool memory = chosen.limit == Limit::kMemory;
-    if (options_.grow.max_weights > 0) {
+    if (options_.max_weights > 0) {
       say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
               memory ? "the memory that is free, " : "--max-weights ", human_bytes(chosen.most),
               ": texts stay on the cloud"));
     }
     return nullptr;
   }
-  const std::string over = loader_.over_cache_limit(chosen.bytes);
+  const std::string over = tails_.weights().over_cache_limit(chosen.bytes);
   if (!over.empty()) say(over);
-  const uint64_t missing = loader_.missing_bytes(growth.steps);
+  const uint64_t missing = tails_.weights().missing_bytes(growth.blobs());
   if (missing > 0) {
     say(cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
   observer_.coming(info, growth.steps);
-  GrowOptions grow = options_.grow;
-  grow.forecasts = options_.forecasts;
-  grow.told = [this](const GrowthNote& note) {
-    observer_.grew(note);
-    const Lock lock(mutex_);
-    changed_.notify_all();
-  };
   began_ = std::chrono::steady_clock::now();
-  return loader_.grow(info, std::move(growth), grow);
+  if (Forecasts* const known = options_.forecasts; known != nullptr && !known->facts().edge) {
+    const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
+    const EngineOptions& engine = choice_.options();
+    known->measured(
+        {}, calibrate(tails_.device(), choice_.model(), stored, engine.formats, engine.profile),
+        {});
+  }
+  return tails_.begin_growth(info, growth, options_.on_bytes);
 }
 
 void WeightFetch::run() {
   std::shared_ptr<PlacedModel> placed;
+  Growth growth;
   try {
-    placed = begin();
+    placed = begin(growth);
   } catch (const Error& error) {
     if (!ends_.interrupted()) say(cat(plain_words(error.what()), "; texts stay on the cloud"));
   }
   if (placed) observer_.grows(placed);
-  Lock lock(mutex_);
-  begun_ = true;
-  placed_ = placed;
-  changed_.notify_all();
-  if (!placed) return;
-  share_line();
-  std::optional<int> last;
-  while (!ending_) {
-    const GrowthNote note = placed->growing->note();
-    const std::optional<int> cut = cut_of(*placed, note.layers);
-    if (cut && (cut != last || !exact_)) {
-      last = cut;
-      lock.unlock();
-      look(*placed, *cut);
-      lock.lock();
-      if (!exact_) changed_.wait_for(lock, kLookAgain, [this] { return ending_; });
-    } else if (note.done) {
-      break;
-    } else {
-      changed_.wait(lock);
-    }
+  {
+    const Lock lock(mutex_);
+    begun_ = true;
+    placed_ = placed;
+    changed_.notify_all();
+    if (!placed || ending_) return;
+    share_line();
   }
+  grow(*placed->tail, growth.steps, choice_.config().layers, ends_,
+       [&](const GrowthNote& note) { grew(*placed, note); });
+  Lock lock(mutex_);
+  while (last_ && !exact_ && !changed_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
+    lock.unlock();
+    look(*placed, *last_);
+    lock.lock();
+  }
+}
+
+// Looks at a new cut, and again at the last one if no cloud answered then.
+void WeightFetch::grew(const PlacedModel& placed, const GrowthNote& note) {
+  observer_.grew(note);
+  bool compared = false;
+  {
+    const Lock lock(mutex_);
+    note_ = note;
+    changed_.notify_all();
+    compared = exact_.has_value();
+  }
+  const std::optional<int> cut = cut_of(placed, note.layers);
+  if (cut && (cut != last_ || !compared)) look(placed, *cut);
 }
 
 // Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
-    const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+    const std::unique_ptr<Remote> remote = choice_.connect();
+    remote->on_silence([this] { return !choice_.server().responds(); });
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
   } catch (const Error&) {  // tried again later
@@ -180,9 +190,9 @@ void WeightFetch::measure_late(const wire::ModelInfo& info) {
   Forecasts* const forecasts = options_.forecasts;
   if (forecasts == nullptr || forecasts->facts().cloud) return;
   try {
-    const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+    const std::unique_ptr<Remote> remote = choice_.connect();
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-    measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels), *forecasts);
+    measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts);
   } catch (const Error&) {  // leaves it unknown
   }
 }
@@ -202,13 +212,17 @@ std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
 // Compares bits before the first cut, reports this one, and keeps the model for starts without a
 // server.
 void WeightFetch::look(const PlacedModel& placed, int cut) {
+  last_ = cut;
   std::optional<bool> exact;
   const bool begins = begins_there(options_.goal, cut);
   if (!begins) {
     const Lock lock(mutex_);
     exact = exact_;
   }
-  if (!exact) exact = compare(placed);
+  if (!exact && std::chrono::steady_clock::now() >= again_) {
+    exact = compare(placed);
+    if (!exact) again_ = std::chrono::steady_clock::now() + kLookAgain;
+  }
   {
     const Lock lock(mutex_);
     exact_ = exact;
@@ -219,7 +233,7 @@ void WeightFetch::look(const PlacedModel& placed, int cut) {
   if (at->rounds()) exact = false;
   at->exact = exact;
   observer_.landed({at, exact, whole_at(placed)}, begins);
-  if (cut == 0) loader_.remember(*at);
+  if (cut == 0) choice_.remember(*at);
 }
 
 }  // namespace split::edge

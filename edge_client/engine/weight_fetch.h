@@ -12,23 +12,24 @@
 #include <thread>
 
 #include "edge_client/engine/observer.h"
+#include "edge_client/measure/forecasts.h"
 
 namespace split::edge {
 
 struct WeightFetchOptions {
-  GrowOptions grow;                // its callbacks are replaced by the observer's
+  uint64_t max_weights = kMaxWeights;  // bytes; 0: no weights
+  OnBytes on_bytes = {};
   wire::ModelInfo info = {};       // texts run by it meanwhile
   Forecasts* forecasts = nullptr;  // receives what is measured
   Goal goal = Goal::kFast;  // kOffload: texts use each stage as it lands; kFast: all of them at
                             // once
 };
 
-// Calls the observer on one thread at a time. Any thread, but its destructor.
+// Calls the observer on its own thread. Any thread, but its destructor.
 class WeightFetch {
  public:
-  // Begins. The loader and the observer outlive it; nobody else calls the loader's load() or grow()
-  // meanwhile.
-  WeightFetch(Loader& loader, WeightFetchOptions options, EngineObserver& observer);
+  // Begins. The builder and the observer outlive it; nobody else lets it load meanwhile.
+  WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer);
   // Cancels the downloads; whole blobs stay in the cache.
   ~WeightFetch();
   WeightFetch(const WeightFetch&) = delete;
@@ -44,24 +45,29 @@ class WeightFetch {
   using Lock = std::unique_lock<std::mutex>;
   void run();
   void say(const std::string& line);
-  std::shared_ptr<PlacedModel> begin();
+  std::shared_ptr<PlacedModel> begin(Growth& growth);
   wire::ModelInfo ask();
   std::optional<bool> compare(const PlacedModel& placed);
   void measure_late(const wire::ModelInfo& info);
+  void grew(const PlacedModel& placed, const GrowthNote& note);
   void look(const PlacedModel& placed, int cut);
   void share_line();
   std::optional<std::chrono::steady_clock::time_point> whole_at(const PlacedModel& placed) const;
 
-  Loader& loader_;
+  TailBuilder& tails_;
+  ModelChoice& choice_{tails_.choice()};
   const WeightFetchOptions options_;
   EngineObserver& observer_;
   Interrupt ends_;
+  // Used by the thread alone, after it began.
   uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
   std::chrono::steady_clock::time_point began_ = {};  // start of the downloads
+  std::chrono::steady_clock::time_point again_ = {};  // earliest time to compare bits again
+  std::optional<int> last_;                           // the cut that was reported last
   mutable std::mutex mutex_;                          // guards the members below
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
-  std::optional<IncrementalShard::Text> text_;
+  GrowthNote note_;
   bool begun_ = false, ending_ = false, text_runs_ = true;
   std::optional<bool> exact_;
   std::thread thread_;

@@ -10,7 +10,7 @@ namespace split::edge {
 namespace {
 
 constexpr std::chrono::milliseconds kUntold{300};
-// A first silence: a missing server is an error before that (weights/loader.h).
+// A first silence: a missing server is an error before that (weights/model_choice.h).
 constexpr std::chrono::milliseconds kFirstUntold{4000};
 // Interval of the lines, shorter where they replace each other.
 constexpr std::chrono::seconds kAtTerminal{1}, kElsewhere{10};

@@ -1,9 +1,10 @@
-// The output of a loader's lines and bars: stderr, unless quiet.
+// The output of lines and bars about loads: stderr, unless quiet.
 #pragma once
 
 #include <string>
 
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/model_choice.h"
+#include "edge_client/weights/progress.h"
 #include "program/world.h"
 
 namespace split::edge {
@@ -12,10 +13,9 @@ namespace split::edge {
 inline ProgressTo progress_on(const Console& console, bool quiet) {
   return quiet ? ProgressTo{} : ProgressTo{console.err, console.err_is_terminal};
 }
-inline LoaderOutput output_to(const Console& console, bool quiet) {
+inline ModelChoice::Note notes_on(const Console& console, bool quiet) {
   if (quiet) return {};
-  return {[&console](const std::string& line) { console.err(line + "\n"); },
-          progress_on(console, false)};
+  return [&console](const std::string& line) { console.err(line + "\n"); };
 }
 
 }  // namespace split::edge

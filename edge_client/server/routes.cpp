@@ -66,7 +66,7 @@ Response put_placement(Placements& placements, const Request& request) {
   return Response::json(200, placements.status());
 }
 
-Response kept_json(const Loader::Kept& kept) {
+Response kept_json(const WeightStore::Kept& kept) {
   return Response::json(200, Json{{"bytes", kept.bytes}, {"files", kept.files}}.dump() + "\n");
 }
 

@@ -38,8 +38,8 @@ Service::Service(Options options, const Console& console, const Flags::Environme
            [this](std::string_view text) {
              write_log(log_line("info", text.substr(0, text.find('\n'))));
            }},
-      notice_(log_, connect(options_, environment, kProbe)->origin(), options_.quiet),
-      health_(connect(options_, environment, kProbe)),
+      notice_(log_, ServerAddress(options_, environment).connect(kProbe)->origin(), options_.quiet),
+      health_(ServerAddress(options_, environment).connect(kProbe)),
       engine_(options_, environment, interrupt, *this) {}
 
 void Service::waiting(const RemoteError& error) {

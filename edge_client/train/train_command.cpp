@@ -15,8 +15,9 @@
 #include "edge_client/options/command_line.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/loader_output.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/local_tail.h"
 #include "edge_client/weights/weight_blobs.h"
+#include "edge_client/weights/weight_store.h"
 #include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "train/best.h"
@@ -59,29 +60,29 @@ class Training {
       : command_(command),
         world_(world),
         interrupt_(interrupt),
-        loader_(command.options, output_to(world.console, command.options.quiet), world.environment,
+        choice_(command.options, notes_on(world.console, command.options.quiet), world.environment,
                 interrupt),
-        notice_(world.console, loader_.remote().origin(), command.options.quiet),
+        notice_(world.console, choice_.remote().origin(), command.options.quiet),
         out_(command.out),
         part_(command.out + ".part"),
         runtime_(command.options.device) {
-    loader_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
+    choice_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
                        [&](bool again) { notice_.found(again); });
   }
 
   int go() {
     keep_little_free_memory();  // weights and rows pass through memory
     expect_files();
-    loader_.select_model();
-    const ModelConfig& config = loader_.config();
+    choice_.select_model();
+    const ModelConfig& config = choice_.config();
     const int blocks = command_.blocks > 0 ? command_.blocks : std::min(2, config.layers);
-    train::Tail tail(loader_.model(), {.first = config.layers - blocks, .lora = command_.lora});
+    train::Tail tail(choice_.model(), {.first = config.layers - blocks, .lora = command_.lora});
     Options options = command_.options;
     options.cut = alone_ ? 0 : tail.shape().first;
     alone_ = options.cut == 0;  // only the embedding is frozen if all blocks are trained
     options.head_given = true;  // runs here
-    const Placement place = loader_.place(options);
-    const wire::ModelInfo info = loader_.manifest(&place);
+    const Placement place = choice_.place(options);
+    const wire::ModelInfo info = choice_.manifest(&place);
     cut_texts(info);
     name_course(info, tail);
     const train::Windows windows{static_cast<int64_t>(train::TrainingSchedule::kBatch),
@@ -117,11 +118,11 @@ class Training {
   }
 
   void cut_texts(const wire::ModelInfo& info) {
-    const std::optional<Tokenizer> tokenizer = loader_.tokenizer(info);
+    const std::optional<Tokenizer> tokenizer = choice_.tokenizer(info);
     if (!tokenizer) refuse("the model has no tokenizer, by which a text becomes ids");
     const std::vector<int32_t> ids = ids_of(command_.text, *tokenizer);
     count_ = ids.size();
-    const auto length = std::min<int64_t>(kLength, loader_.config().max_positions);
+    const auto length = std::min<int64_t>(kLength, choice_.config().max_positions);
     texts_ = train::text_windows(ids, tokenizer->before(), length);
     const size_t windows = texts_.trained.count() + texts_.unseen.count();
     if (windows < kLeastWindows || texts_.unseen.count() == 0) {
@@ -138,7 +139,7 @@ class Training {
     }
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       for (const int32_t id : set->ids) {
-        if (id >= loader_.config().vocab) refuse(cat("the model has no row for token ", id));
+        if (id >= choice_.config().vocab) refuse(cat("the model has no row for token ", id));
       }
     }
     course_.seed = command_.seed;
@@ -163,7 +164,7 @@ class Training {
   std::string formats_name(const wire::ModelInfo& info) const {
     std::string name;
     for (const StageBlobs& stage :
-         stage_blobs(loader_.model(), info, StageRange(), loader_.formats(info))) {
+         stage_blobs(choice_.model(), info, StageRange(), weights_.formats(info))) {
       for (const wire::BlobInfo& blob : stage.blobs) name += blob.format;
     }
     return Sha256::hex_of(std::as_bytes(std::span(name))).substr(0, 8);
@@ -172,7 +173,7 @@ class Training {
   void say_what_leaves() {
     say(alone_ ? "nothing of the text leaves this machine"
                : cat("the text's ", count_, " token ids, which are the text, go to ",
-                     loader_.remote().origin(), " once; nothing else leaves this machine"));
+                     choice_.remote().origin(), " once; nothing else leaves this machine"));
   }
 
   void expect_room(train::Tail& tail, const train::Windows& windows) {
@@ -184,7 +185,7 @@ class Training {
     }
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
       needed.host += set->count() * static_cast<uint64_t>(set->length) *
-                     static_cast<uint64_t>(loader_.config().channels) * sizeof(float);
+                     static_cast<uint64_t>(choice_.config().channels) * sizeof(float);
     }
     if (alone_) needed.add(runtime_, tail.frozen_bytes());
     if (!alone_) needed.host += 3 * kTripBytes;  // a reply, its rows, and the allocator's reserve
@@ -204,13 +205,13 @@ class Training {
 
   void fetch(const wire::ModelInfo& info, const Placement& place, const train::Tail& tail,
              array::Store& store) {
-    const auto blobs = blobs_of(loader_.model(), info, place.range, loader_.formats(info));
+    const auto blobs = weights_.blobs(info, place.range);
     LoadOptions load;
-    load.retry = loader_.retry();
+    load.retry = choice_.retry();
     if (!command_.options.quiet) {
       load.progress = {world_.console.err, world_.console.err_is_terminal};
     }
-    WeightBlobs weights(loader_.model(), blobs, loader_.begin_load(info, blobs, load));
+    WeightBlobs weights(choice_.model(), blobs, weights_.begin_load(info, blobs, load));
     train::add_weights(store, tail, alone_ ? -1 : tail.shape().first,
                        [&](const WeightDecl& decl) { return weights.floats(decl); });
     weights.load().finish();
@@ -226,10 +227,10 @@ class Training {
   }
   void ask_states(const train::Tail& tail, const wire::ModelInfo& info, train::WindowSet& set) {
     ModelLink link(
-        loader_.remote(),
-        {.info = info, .config = loader_.config(), .retry = loader_.retry(), .waiter = interrupt_});
+        choice_.remote(),
+        {.info = info, .config = choice_.config(), .retry = choice_.retry(), .waiter = interrupt_});
     const auto length = static_cast<size_t>(set.length);
-    const auto width = static_cast<size_t>(loader_.config().channels);
+    const auto width = static_cast<size_t>(choice_.config().channels);
     set.hidden.reserve(set.count() * length * width);
     std::vector<uint32_t> lengths(set.count(), static_cast<uint32_t>(length));
     std::vector<int32_t> tokens;
@@ -246,7 +247,7 @@ class Training {
                        .traffic = &traffic,
                        .texts = all.slice(first, n),
                        .width = static_cast<uint32_t>(width)};
-      const auto rows = retried(loader_.retry(), interrupt_, [&] { return link.ask(asked); });
+      const auto rows = retried(choice_.retry(), interrupt_, [&] { return link.ask(asked); });
       set.hidden.insert(set.hidden.end(), rows.begin(), rows.end());
       first += n;
     }
@@ -379,7 +380,8 @@ class Training {
   const TrainCommand& command_;
   const World& world_;
   Interrupt& interrupt_;
-  Loader loader_;
+  ModelChoice choice_;
+  const WeightStore weights_{choice_};
   CloudNotice notice_;
   const fs::path out_, part_;
   array::Runtime runtime_;

@@ -75,7 +75,7 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
 }
 
 TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info) {
-  TextRoom room{.budget = options.kv_budget, .texts = 2};  // like Loader::granted_to_weights()
+  TextRoom room{.budget = options.kv_budget, .texts = 2};  // like TailBuilder::granted_to_weights()
   // A GPU allocates the memory before there is a text, as a tab does.
   if (!kLazyPages || options.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;
   for (const wire::StageInfo& stage : info.stages) {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "edge_client/weights/loader.h"
 #include "io/safetensors.h"
 #include "tensor/blocks.h"
 
@@ -180,19 +179,6 @@ OwnedTensor TailWeights::weight(const WeightDecl& decl,
     for (size_t i = 0; i < inputs; ++i) w[in_out ? i * outputs + o : o * inputs + i] += row[i];
   }
   return result;
-}
-
-void Loader::expect_allowed(const Placement& place) const {
-  const CutBounds allowed = bounds();
-  allowed.expect("--cut", place.cut);
-  for (const ScheduledMove& move : place.moves) allowed.expect("--moves", move.cut);
-  if (place.head_on_cloud) {
-    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
-  }
-}
-
-CutBounds Loader::bounds() const {
-  return bounds_of({.tail = tail_ ? std::optional(tail_->first()) : std::nullopt});
 }
 
 }  // namespace split::edge

@@ -1,7 +1,7 @@
 // Measured plans: this machine's speed on weights of zeros.
 #include <gtest/gtest.h>
 
-#include "edge_client/weights/plan/calibrate.h"
+#include "edge_client/measure/calibrate.h"
 #include "support/golden_model.h"
 
 namespace split::edge {

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "edge_client/weights/loader.h"
 #include "edge_client/weights/stage_progress.h"
+#include "edge_client/weights/tail_builder.h"
 #include "run/sequences.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"
@@ -115,7 +115,10 @@ class Grown : public testing::Test {
     Batcher batcher(whole);
     for (int from = 0; from <= layers(); ++from) want.push_back(answer(batcher, from));
   }
-  ~Grown() override { cloud.reset({}); }
+  ~Grown() override {
+    end();
+    cloud.reset({});
+  }
 
   int layers() const { return golden.model->config().layers; }
   // Begins to; the cloud may keep some blobs back.
@@ -134,11 +137,28 @@ class Grown : public testing::Test {
             edge::blob_origin(info, cloud.url(), seconds(60), in_process()), blobs, load,
             interrupt),
         kv_bytes_for(*golden.model, {}, Profile::kF32, 8), 1, edge::LocalTail::Begins::kEmpty);
-    growing.emplace(*tail, std::move(steps), layers(), [this](const GrowthNote& note) {
-      const std::lock_guard lock(mutex_);
-      notes.push_back(note);
-      changed_.notify_all();
+    ends.emplace();
+    grows = std::thread([this, steps] {
+      edge::grow(*tail, steps, layers(), *ends, [this](const GrowthNote& note) { tell(note); });
     });
+  }
+  void tell(const GrowthNote& note) {
+    const std::lock_guard lock(mutex_);
+    notes.push_back(note);
+    changed_.notify_all();
+  }
+  // Ends it in whatever step it is.
+  void end() {
+    if (!grows.joinable()) return;
+    ends->raise(SIGTERM);
+    tail->load().cancel();
+    grows.join();
+    tail->load().end();
+  }
+  // Marks a text that runs.
+  void text_runs(int more) {
+    const std::lock_guard lock(mutex_);
+    tail->load().text_runs((texts += more) > 0);
   }
   GrowthNote wait_done() {
     std::unique_lock lock(mutex_);
@@ -146,7 +166,10 @@ class Grown : public testing::Test {
         changed_.wait_for(lock, seconds(60), [&] { return !notes.empty() && notes.back().done; }));
     return notes.back();
   }
-  bool done() const { return growing->note().done; }
+  bool done() {
+    const std::lock_guard lock(mutex_);
+    return !notes.empty() && notes.back().done;
+  }
 
   // Logits of the last of a few rows that are fed at `from`, in a prompt and a step of one row.
   // Begins again where a lost device took the sequence.
@@ -199,7 +222,8 @@ class Grown : public testing::Test {
           last = done();
           const int from = lowest();
           if (from > layers()) continue;
-          const edge::IncrementalShard::Text text(*growing);
+          text_runs(1);
+          const std::shared_ptr<void> text(nullptr, [this](void*) { text_runs(-1); });
           ASSERT_EQ(
               first_difference(answer(tail->batcher(), from), want[static_cast<size_t>(from)]), -1)
               << from;
@@ -239,7 +263,9 @@ class Grown : public testing::Test {
   std::condition_variable changed_;
   std::vector<GrowthNote> notes;
   std::optional<edge::LocalTail> tail;
-  std::optional<edge::IncrementalShard> growing;
+  int texts = 0;
+  std::optional<Interrupt> ends;
+  std::thread grows;
 };
 
 TEST_F(Grown, BeneathSeveralAnswersChangesNoBit) {
@@ -265,7 +291,7 @@ TEST_F(Grown, BeneathSeveralAnswersChangesNoBit) {
 TEST_F(Grown, SurvivesADeviceThatIsLostMeanwhile) {
   for (const bool for_good : {false, true}) {
     for (const int at : {0, 3, 9}) {
-      growing.reset();
+      end();
       tail.reset();
       notes.clear();
       answered = 0;
@@ -386,7 +412,7 @@ TEST_F(Grown, EndsInTheMiddle) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return !notes.empty(); }));
   }
-  growing.reset();
+  end();
   expect_right();
   tail.reset();
   go = true;
@@ -394,7 +420,7 @@ TEST_F(Grown, EndsInTheMiddle) {
   cloud.reset({});
 }
 
-TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
+TEST_F(Grown, ByTheBuilderKeepsItsLimitAndStartsFromTheCache) {
   edge::EngineOptions options;
   options.server = cloud.url();
   options.connector = InProcess::connect;
@@ -405,20 +431,19 @@ TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
   const auto steps = edge::growth_steps(*golden.model, info, {});
   for (const GrowthStep& step : steps) bytes += step.bytes();
   const auto grow_by = [&](uint64_t max_weights) {
-    edge::Loader loader(options, {}, nothing, interrupt);
-    loader.select_model();
+    edge::ModelChoice choice(options, {}, nothing, interrupt);
+    edge::TailBuilder tails(choice);
+    choice.select_model();
     notes.clear();
-    const auto told = [this](const GrowthNote& note) {
-      const std::lock_guard lock(mutex_);
-      notes.push_back(note);
-      changed_.notify_all();
-    };
-    const wire::ModelInfo found = loader.manifest(nullptr);
-    auto split = loader.grow(found, loader.coming(found, max_weights), {.told = told});
-    if (split->tail) {
-      wait_done();
-      split->tail->finish();
-    }
+    const wire::ModelInfo found = choice.manifest(nullptr);
+    const edge::Growth growth = tails.coming(found, max_weights);
+    if (growth.steps.empty()) return std::pair(std::optional<Point>(), edge::FetchCounts());
+    const auto split = tails.begin_growth(found, growth, {});
+    EXPECT_EQ(split->floor(), std::nullopt);
+    edge::grow(*split->tail, growth.steps, layers(), interrupt,
+               [this](const GrowthNote& note) { tell(note); });
+    EXPECT_TRUE(notes.back().done);
+    split->tail->finish();
     return std::pair(split->floor(), split->counts());
   };
   EXPECT_EQ(grow_by(0).first, std::nullopt);

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "edge_client/measure/forecasts.h"
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/plan/forecasts.h"
 #include "support/temporary_folder.h"
 
 namespace split::edge {

@@ -7,7 +7,7 @@
 
 #include "edge_client/cloud/model_link.h"
 #include "edge_client/options/command_line.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/model_choice.h"
 #include "support/edge_world.h"
 
 namespace split::test {
@@ -166,10 +166,10 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
     options.quiet = true;
     Interrupt interrupt;
     const auto look = [&] {
-      edge::Loader loader(
+      edge::ModelChoice choice(
           options, {}, [](const char*) { return nullptr; }, interrupt);
-      loader.select_model();
-      read(loader, loader.manifest(nullptr));
+      choice.select_model();
+      read(choice, choice.manifest(nullptr));
     };
     EXPECT_NO_THROW(look());
     damage_file(cloud, name, [](std::string& text) { text[text.size() / 2] = 0; });
@@ -182,9 +182,11 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
     EXPECT_GE(cloud.files, 2) << name;
     cloud.reset({});
   };
-  const auto chat = [](edge::Loader& loader, const wire::ModelInfo& info) { loader.chat(info); };
-  const auto pooling = [](edge::Loader& loader, const wire::ModelInfo& info) {
-    loader.sentences(info);
+  const auto chat = [](edge::ModelChoice& choice, const wire::ModelInfo& info) {
+    choice.chat(info);
+  };
+  const auto pooling = [](edge::ModelChoice& choice, const wire::ModelInfo& info) {
+    choice.sentences(info);
   };
   const TemporaryFolder folder;
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {

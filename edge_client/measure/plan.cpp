@@ -1,4 +1,4 @@
-#include "edge_client/weights/plan/plan.h"
+#include "edge_client/measure/plan.h"
 
 #include <algorithm>
 #include <map>

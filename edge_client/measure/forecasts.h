@@ -7,10 +7,11 @@
 #include <mutex>
 
 #include "base/resources/clock.h"
+#include "edge_client/measure/plan_memory.h"
 #include "edge_client/place/fastest_cut.h"
 #include "edge_client/place/plan_report.h"
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/plan/plan_memory.h"
+#include "edge_client/weights/tail_builder.h"
 
 namespace split::edge {
 
@@ -24,7 +25,7 @@ class Forecasts {
   };
   // Returns PlanInput's missing_bytes.
   using Missing = std::function<std::vector<uint64_t>()>;
-  // `shape`: plan/plan.h. `missing`: the bytes missing now; empty: as in `shape`.
+  // `shape`: measure/plan.h. `missing`: the bytes missing now; empty: as in `shape`.
   Forecasts(PlanMemory memory, PlanInput shape, Choice choice, Missing missing = {});
   // Saves what was learnt last.
   ~Forecasts();
@@ -66,5 +67,8 @@ class Forecasts {
   Clock::time_point kept_{};
   uint64_t charged_ = 0;  // bytes of weights already in an answer's cost
 };
+
+// Returns the forecasts of the model's answers, which may outlive the builder and its choice.
+std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelInfo& info);
 
 }  // namespace split::edge

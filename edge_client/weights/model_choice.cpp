@@ -1,13 +1,14 @@
-// Requests to the server, or to what was last seen of it, for the loader: the model, its manifest
-// and its files.
+#include "edge_client/weights/model_choice.h"
+
 #include <algorithm>
 #include <utility>
 
+#include "base/cache_dir.h"
 #include "base/figures.h"
 #include "base/json.h"
-#include "edge_client/weights/blobs/shard_cache.h"
-#include "edge_client/weights/loader.h"
 #include "edge_client/weights/manifest_query.h"
+#include "edge_client/weights/placed_model.h"
+#include "edge_client/weights/weight_store.h"
 #include "step/names.h"
 #include "wire/codes.h"
 
@@ -20,27 +21,51 @@ constexpr int kFileTries = 2;  // for a file that comes whole and wrong
 
 }  // namespace
 
-ShardCache Loader::cache() const { return ShardCache(cache_root(options_.cache, environment_)); }
-
-SeenModels Loader::seen_models() const { return SeenModels(cache()); }
-
-Loader::Kept Loader::kept() const {
-  Kept kept;
-  if (!has_cache()) return kept;
-  for (const ShardCache::Entry& entry : cache().entries()) {
-    kept.bytes += entry.bytes;
-    ++kept.files;
-  }
-  return kept;
+std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> remote) {
+  struct Hooked {
+    std::shared_ptr<Remote> remote;
+    Interrupt::Hook hook;
+  };
+  Remote* const raw = remote.get();
+  auto held =
+      std::shared_ptr<Hooked>(new Hooked{std::move(remote), {interrupt, [raw] { raw->cancel(); }}});
+  return {std::move(held), raw};
 }
 
-Loader::Kept Loader::forget() const {
-  if (has_cache()) seen_models().clear();
-  return kept();
+std::string base_of(const wire::ModelInfo& info) {
+  std::string base;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head has the embedding's
+                                                                 // blob
+      if (blob.format != info.format || base.find(one) != base.npos) continue;
+      base += cat(base.empty() ? "" : " ", one);
+    }
+  }
+  return base;
+}
+
+ModelChoice::ModelChoice(const EngineOptions& options, Note note,
+                         const http::Environment& environment, Interrupt& interrupt)
+    : options_(options),
+      note_(std::move(note)),
+      interrupt_(interrupt),
+      server_(options, environment),
+      remote_(server_.connect(std::chrono::seconds(options.timeout))) {
+  hook_.emplace(interrupt, [this] { remote_->cancel(); });
+  retry_.budget = std::chrono::seconds(options.retry_for);
+}
+
+bool ModelChoice::has_cache() const {
+  return !options_.cache.empty() || cache_dir(server_.environment());
+}
+
+ShardCache ModelChoice::cache() const {
+  return ShardCache(cache_root(options_.cache, server_.environment()));
 }
 
 // The key of a model that was seen to run here alone, if the options allow that.
-std::optional<SeenModels::Key> Loader::key_alone() const {
+std::optional<SeenModels::Key> ModelChoice::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
   if (options_.auto_cut || tail_chooses_cut()) {
     PlacementRequest local = options_;
@@ -52,7 +77,7 @@ std::optional<SeenModels::Key> Loader::key_alone() const {
                          manifest_query(*alone, options_.formats)};
 }
 
-void Loader::ask_begun(const std::function<void()>& ask) {
+void ModelChoice::ask_begun(const std::function<void()>& ask) {
   if (!is_seen_alone()) return ask();
   const auto budget = retry_.budget;
   const std::shared_ptr<void> again(nullptr, [&](void*) {
@@ -60,7 +85,7 @@ void Loader::ask_begun(const std::function<void()>& ask) {
     remote_->on_silence({});
   });
   retry_.budget = {};
-  remote_->on_silence([this] { return !cloud_lives(); });
+  remote_->on_silence([this] { return !server_.responds(); });
   try {
     return ask();
   } catch (const RemoteError& error) {
@@ -74,14 +99,14 @@ void Loader::ask_begun(const std::function<void()>& ask) {
   ask();
 }
 
-bool Loader::is_seen_alone() const {
+bool ModelChoice::is_seen_alone() const {
   const std::optional<SeenModels::Key> key = key_alone();
   return key && seen_models().has(*key);
 }
 
 // Takes the model from the cache in place of a server that did not answer; false if that is
 // impossible.
-bool Loader::recall(const RemoteError& error, bool aloud) {
+bool ModelChoice::recall(const RemoteError& error, bool aloud) {
   const std::optional<SeenModels::Key> key = key_alone();
   if (!key) return false;
   try {
@@ -91,26 +116,17 @@ bool Loader::recall(const RemoteError& error, bool aloud) {
     throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
   }
   if (seen_ && aloud) {
-    output_.note(cat(remote_->origin(), " does not answer: ", shown(seen_->info.id),
-                     " is as last seen there, on ", utc_text(seen_->seconds)));
+    note(cat(remote_->origin(), " does not answer: ", shown(seen_->info.id),
+             " is as last seen there, on ", utc_text(seen_->seconds)));
   }
   return seen_.has_value();
 }
 
-std::unique_ptr<BlobLoad> Loader::begin_rest(const wire::ModelInfo& whole) const {
-  const auto blobs = blobs_of(*model_, whole, StageRange(), formats(whole));
-  seen_models().name_blobs(whole, blobs);
-  LoadOptions load;
-  load.retry.budget = {};
-  load.missing_alone = true;
-  return begin_load(whole, blobs, std::move(load));
-}
-
-void Loader::remember(const PlacedModel& split) const {
+void ModelChoice::remember(const PlacedModel& split) const {
   if (!seen_ && split.place.alone()) remember(split.info, split.query);
 }
 
-void Loader::remember(const wire::ModelInfo& info, const std::string& query) const {
+void ModelChoice::remember(const wire::ModelInfo& info, const std::string& query) const {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();
@@ -123,7 +139,7 @@ void Loader::remember(const wire::ModelInfo& info, const std::string& query) con
   }
 }
 
-std::string Loader::wanted_id() {
+std::string ModelChoice::wanted_id() {
   // Without any earlier contact: a server that was just started takes a moment, else there is most
   // likely none, so only a serving edge waits longer.
   constexpr std::chrono::milliseconds kStarting{2000};
@@ -185,19 +201,19 @@ std::string Loader::wanted_id() {
               "model");
 }
 
-void Loader::select_id() {
+void ModelChoice::select_id() {
   if (id_.empty()) id_ = wanted_id();
 }
 
-std::unique_ptr<Remote> Loader::hand_over() {
-  std::unique_ptr<Remote> next = connect(remote_->patience().timeout);
+std::unique_ptr<Remote> ModelChoice::hand_over() {
+  std::unique_ptr<Remote> next = connect();
   hook_.reset();
   std::swap(next, remote_);
   hook_.emplace(interrupt_, [this] { remote_->cancel(); });
   return next;
 }
 
-void Loader::select_model() {
+void ModelChoice::select_model() {
   select_id();
   config_json_ =
       seen_ ? seen_->info.config_json : retried([&] { return remote_->file(id_, kConfigFile); });
@@ -214,21 +230,8 @@ void Loader::select_model() {
   tail_ = std::make_shared<TailWeights>(options_.tail, *model_, tensor_names(config_json_));
 }
 
-// Refuses unknown formats; formats that the server is still making are fine.
-void Loader::expect_formats() {
-  if (!model_) select_model();
-  remote_->set_manifest_query(whole_query());
-  try {
-    const wire::ModelInfo info = remote_->model(id_);
-    expect_config(info);
-    blobs_of(*model_, info, StageRange(), formats(info));
-  } catch (const RemoteError& error) {
-    if (!error.transient()) throw;
-  }
-}
-
-Placement Loader::place(const PlacementRequest& request, const CloudSessions& sessions,
-                        bool cloud_lost) {
+Placement ModelChoice::place(const PlacementRequest& request, const CloudSessions& sessions,
+                             bool cloud_lost) {
   try {
     if (!tail_) return edge::place(request, *model_, sessions, cloud_lost);
     PlacementRequest pinned = request;
@@ -243,15 +246,28 @@ Placement Loader::place(const PlacementRequest& request, const CloudSessions& se
   }
 }
 
+void ModelChoice::expect_allowed(const Placement& place) const {
+  const CutBounds allowed = bounds();
+  allowed.expect("--cut", place.cut);
+  for (const ScheduledMove& move : place.moves) allowed.expect("--moves", move.cut);
+  if (place.head_on_cloud) {
+    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
+  }
+}
+
+CutBounds ModelChoice::bounds() const {
+  return bounds_of({.tail = tail_ ? std::optional(tail_->first()) : std::nullopt});
+}
+
 // Fetches config.json before the description with its hash, which saves waiting for one request.
-void Loader::expect_own_config() {
+void ModelChoice::expect_own_config() {
   if (seen_) return;
   remote_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
-  expect_config(retried([&] { return remote_->model(id_); }));
+  retried([&] { return described(*remote_); });
 }
 
 // Throws Error(kIntegrity) if the description is not of the config of model_.
-void Loader::expect_config(const wire::ModelInfo& info) const {
+void ModelChoice::expect_config(const wire::ModelInfo& info) const {
   if (seen_) return;
   std::string why = difference(info, kConfigFile, config_json_);
   if (why.empty() && parse_json(config_json_, 16, "[config.json]").dump() != info.config_json) {
@@ -263,8 +279,8 @@ void Loader::expect_config(const wire::ModelInfo& info) const {
 }
 
 // Says how a received file differs from its description; empty if it does not.
-std::string Loader::difference(const wire::ModelInfo& info, std::string_view name,
-                               std::string_view text) {
+std::string ModelChoice::difference(const wire::ModelInfo& info, std::string_view name,
+                                    std::string_view text) {
   const auto file = std::ranges::find(info.files, name, &wire::FileInfo::name);
   if (file == info.files.end()) return "the model's description does not name it";
   if (text.size() != file->bytes) {
@@ -274,13 +290,13 @@ std::string Loader::difference(const wire::ModelInfo& info, std::string_view nam
   return sha256 == file->sha256 ? "" : cat("expected sha256 ", file->sha256, ", got ", sha256);
 }
 
-void Loader::refuse_file(std::string_view name, std::string_view why) const {
+void ModelChoice::refuse_file(std::string_view name, std::string_view why) const {
   throw Error(ErrorKind::kIntegrity, cat("[server] ", remote_->origin(), ": file ", shown(name),
                                          " of the model ", shown(id_), ": ", why));
 }
 
 // Limits the context to the server's, and by default to what this machine has room for.
-void Loader::take_context(const wire::ModelInfo& info) const {
+void ModelChoice::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;
   if (most > 0 && most < config().context) {
     if (options_.context) {
@@ -294,12 +310,12 @@ void Loader::take_context(const wire::ModelInfo& info) const {
     TextRoom room = text_room(options_, info);
     if (room.budget == 0) room.budget = default_kv_budget(*model_, options_.profile, {}, room);
     const std::string line = fit_context(*model_, options_.profile, {}, room);
-    if (!line.empty()) output_.note(line);
+    if (!line.empty()) note(line);
   });
 }
 
 // Waits for a server that is still making what is requested: it reports its progress.
-wire::ModelInfo Loader::manifest(const Placement* place) {
+wire::ModelInfo ModelChoice::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) {
     take_context(seen_->info);
     return seen_->info;
@@ -311,30 +327,32 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
   return info;
 }
 
-StageFormats Loader::formats(const wire::ModelInfo& info) const {
-  StageFormats formats = options_.formats;
-  if (!options_.own_blocks) return formats;
-  for (const wire::StageInfo& stage : info.stages) {
-    const std::optional<DType> own = dtype_from_format(stage.format);
-    if (!own || !is_quantised(*own)) continue;
-    (stage.name == names::kHead ? formats.head : formats.block).reset();
-  }
-  return formats;
-}
-
-std::string Loader::whole_query() const {
+std::string ModelChoice::whole_query() const {
   return wire::model_query(options_.formats.text(), StageRange());
 }
 
-wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter, bool patient) const {
+wire::ModelInfo ModelChoice::whole_manifest(Remote& remote, Waiter& waiter, bool patient) const {
   remote.set_manifest_query(whole_query());
   RetryOptions retry = retry_;
   if (!patient) retry.budget = {};
   return manifest(remote, waiter, retry, false);
 }
 
-wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
-                                 bool aloud) const {
+wire::ModelInfo ModelChoice::whole_manifest_now() {
+  if (!model_) select_model();
+  remote_->set_manifest_query(whole_query());
+  return described(*remote_);
+}
+
+wire::ModelInfo ModelChoice::described(Remote& remote) const {
+  wire::ModelInfo info = remote.model(id_);
+  info.id = id_;
+  expect_config(info);
+  return info;
+}
+
+wire::ModelInfo ModelChoice::manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
+                                      bool aloud) const {
   Retry retry(options, waiter);
   RetryOptions told = options;  // reported below
   told.on_lost = {};
@@ -343,9 +361,7 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOpti
   std::string said;
   for (;;) {
     try {
-      wire::ModelInfo info = remote.model(id_);
-      info.id = id_;
-      expect_config(info);
+      wire::ModelInfo info = described(remote);
       take_context(info);
       model_->add_stops(info.stops);
       return info;
@@ -354,18 +370,18 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOpti
       if (prepares && said != error.said) {
         said = error.said;
         preparing.succeeded();
-        if (aloud) output_.note(said);
+        if (aloud) note(said);
       }
       (prepares ? preparing : retry).failed(error);
     }
   }
 }
 
-Loader::Begin Loader::begin() {
+ModelChoice::Begin ModelChoice::begin() {
   Begin begin;
   begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
-  if (tail_chooses_cut() && begin.place.cut > 0 && whole_in_cache(begin.info)) {
+  if (tail_chooses_cut() && begin.place.cut > 0 && WeightStore(*this).whole_in_cache(begin.info)) {
     PlacementRequest here = options_;
     here.cut = 0;
     begin.place = place(here);
@@ -375,23 +391,14 @@ Loader::Begin Loader::begin() {
   const CloudSessions sessions = sessions_of(begin.info);
   begin.place = place(options_, sessions);
   if (begin.place.cut.is_cloud()) return begin;
-  output_.note(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
-                   begin.place.cut.name()));
+  note(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
+           begin.place.cut.name()));
   begin.info = manifest(&begin.place);
   return begin;
 }
 
-DType Loader::wire_of(const wire::ModelInfo& info) {
-  if (options_.wire == DType::kF32 || info.knows(wire::kWireFeature)) return options_.wire;
-  if (!std::exchange(told_wire_, true)) {
-    output_.note(cat("--wire ", format_name(options_.wire),
-                     ": the server knows no other format than f32: rows travel as f32"));
-  }
-  return DType::kF32;
-}
-
 // Names of the files that can be read: a record has what its run needed.
-std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
+std::vector<std::string> ModelChoice::names_of(const wire::ModelInfo& info) const {
   std::vector<std::string> names;
   for (const wire::FileInfo& file : info.files) {
     if (!seen_ || seen_->files.contains(file.name)) names.push_back(file.name);
@@ -399,7 +406,7 @@ std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
   return names;
 }
 
-std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
+std::string ModelChoice::file(const wire::ModelInfo& info, const std::string& name) {
   for (int tries = kFileTries;; --tries) {
     std::string text =
         seen_ ? seen_->files[name] : retried([&] { return remote_->file(info.id, name); });
@@ -411,7 +418,7 @@ std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
 
 // Reads something from the server's files; a failure is their fault.
 template <typename Read>
-auto Loader::read_files(const wire::ModelInfo& info, const Read& read) {
+auto ModelChoice::read_files(const wire::ModelInfo& info, const Read& read) {
   try {
     return read(names_of(info), [&](const std::string& name) { return file(info, name); });
   } catch (const Error& error) {
@@ -420,19 +427,19 @@ auto Loader::read_files(const wire::ModelInfo& info, const Read& read) {
   }
 }
 
-std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
+std::optional<Tokenizer> ModelChoice::tokenizer(const wire::ModelInfo& info) {
   return read_files(info, [&](const auto& names, const auto& read) {
     return load_tokenizer(names, read, info.id);
   });
 }
 
-std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
+std::optional<ChatTemplate> ModelChoice::chat(const wire::ModelInfo& info) {
   return read_files(info, [&](const auto& names, const auto& read) {
     return ChatTemplate::of_files(names, read, options_.chat_template);
   });
 }
 
-Sentences Loader::sentences(const wire::ModelInfo& info) {
+Sentences ModelChoice::sentences(const wire::ModelInfo& info) {
   return read_files(info, [&](const auto& names, const auto& read) {
     return Sentences::read(names, read, config());
   });

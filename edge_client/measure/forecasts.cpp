@@ -1,8 +1,9 @@
-#include "edge_client/weights/plan/forecasts.h"
+#include "edge_client/measure/forecasts.h"
 
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "edge_client/measure/plan.h"
 
 namespace split::edge {
 namespace {
@@ -130,6 +131,32 @@ PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact,
   PlanInput next = input(kPlannedPrompt, true);
   next.missing_bytes = missing;
   return {model, choice_.goal, choice_.pace, exact, std::move(next)};
+}
+
+std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelInfo& info) {
+  const ModelChoice& choice = tails.choice();
+  const EngineOptions& options = choice.options();
+  const Model& model = choice.model();
+  const ShardCache cache = choice.cache();
+  const StageFormats formats = tails.weights().formats(info);
+  const std::string here = cat(options.device.device, " ", options.device.threads, " ",
+                               profile_name(options.profile), " ", options.formats.text());
+  PlanInput shape = plan_shape(model);
+  Forecasts::Missing missing;
+  try {
+    shape = plan_input(model, info, formats, cache);
+    missing = [blobs = blobs_by_cut(model, info, formats), cache] {
+      return missing_of(blobs, cache);
+    };
+  } catch (const Error&) {
+    // The server has not made that format yet: its size is unknown.
+  }
+  shape.logits_bytes = sizeof(float) * static_cast<uint64_t>(model.config().vocab);
+  shape.wire = tails.wire_of(info);
+  shape.highest = choice.bounds().highest;
+  return std::make_unique<Forecasts>(
+      PlanMemory(cache, {choice.remote().origin(), info.id, here}), std::move(shape),
+      Forecasts::Choice{options.goal, options.pace, options.auto_cut}, std::move(missing));
 }
 
 }  // namespace split::edge

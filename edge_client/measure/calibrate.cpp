@@ -1,4 +1,4 @@
-#include "edge_client/weights/plan/calibrate.h"
+#include "edge_client/measure/calibrate.h"
 #include "base/resources/clock.h"
 #include "base/resources/fibres.h"
 

@@ -1,4 +1,4 @@
-#include "edge_client/weights/plan/plan_memory.h"
+#include "edge_client/measure/plan_memory.h"
 
 #include <algorithm>
 #include <cmath>

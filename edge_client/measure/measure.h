@@ -3,9 +3,9 @@
 #pragma once
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/measure/forecasts.h"
 #include "edge_client/place/planner.h"
 #include "edge_client/weights/blobs/blob_client.h"
-#include "edge_client/weights/plan/forecasts.h"
 
 namespace split::edge {
 

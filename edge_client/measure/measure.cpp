@@ -1,4 +1,4 @@
-#include "edge_client/weights/plan/measure.h"
+#include "edge_client/measure/measure.h"
 #include "base/resources/clock.h"
 
 #include <algorithm>
