@@ -172,7 +172,7 @@ class ApiAnswer::Events : public http::Sink {
 
   // Waits for the next event; nullopt at the end.
   std::optional<std::string> take() {
-    std::unique_lock lock(mutex_);
+    Mutex::Lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || ended_; });
     if (ready_.empty()) return std::nullopt;
     std::string text = std::move(ready_.front());
@@ -196,7 +196,7 @@ class ApiAnswer::Events : public http::Sink {
     changed_.notify_all();
   }
   void await_room() {
-    std::unique_lock lock(mutex_);
+    Mutex::Lock lock(mutex_);
     while (kept_ >= kStreamBytes / 2 && !asked_.cancelled_) changed_.wait_for(lock, kLook);
   }
   void add(std::string text) {
@@ -208,7 +208,7 @@ class ApiAnswer::Events : public http::Sink {
 
   const ApiAnswer& asked_;
   http::Producer stream_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_{LockOrder::kEvents};  // guards the members below
   std::condition_variable changed_;
   std::deque<std::string> ready_;
   size_t kept_ = 0;

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "base/resources/clock.h"
 #include "edge_client/server/placements.h"
+#include "edge_client/split/lock_order.h"
 #include "http/router.h"
 #include "program/interrupt.h"
 #include "program/world.h"
@@ -51,7 +51,7 @@ class Edge {
   MemoryBudget memory_;
   Placements placements_;
   http::Router router_;
-  std::mutex mutex_;  // guards asked_
+  Mutex mutex_{LockOrder::kAnswers};  // guards asked_
   std::vector<std::weak_ptr<ApiAnswer>> asked_;
   std::thread loading_;  // destroyed first
 };
@@ -83,8 +83,8 @@ class ApiAnswer {
   void edge_closes();
 
   std::atomic<bool> cancelled_{false};
-  std::mutex working_;  // guards the members below
-  Edge* edge_;          // null after the end
+  Mutex working_{LockOrder::kAnswer};  // guards the members below
+  Edge* edge_;                         // null after the end
   std::string method_, path_, text_;
   std::vector<std::string> segments_;  // segments of path_
   http::Request request_;

@@ -7,12 +7,12 @@
 
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "edge_client/split/lock_order.h"
 #include "program/interrupt.h"
 
 namespace split::edge {
@@ -84,7 +84,7 @@ class LineEditor {
   std::string typed_ahead_;  // keys after the last line
   const NoEcho no_echo_;
   const Fd told_wake_;
-  std::mutex telling_;  // guards told_
+  Mutex telling_{LockOrder::kEditor};  // guards told_
   std::string told_;
 };
 

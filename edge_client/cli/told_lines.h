@@ -3,9 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
+#include "edge_client/split/lock_order.h"
 #include "program/world.h"
 
 namespace split::edge {
@@ -30,7 +30,7 @@ class ToldLines {
  private:
   const Console& console_;
   const bool quiet_;
-  std::mutex mutex_;  // guards the members below
+  Mutex mutex_{LockOrder::kLines};  // guards the members below
   std::string last_beside_, held_;
   bool writing_ = false, over_ = false;
   std::function<void(const std::string&)> teller_;

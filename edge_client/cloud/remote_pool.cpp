@@ -58,7 +58,7 @@ void RemotePool::dismiss(const std::string& session) noexcept {
 }
 
 void RemotePool::say_goodbyes() {
-  std::unique_lock lock(mutex_);
+  Mutex::Lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !ended_.empty(); });
     if (ended_.empty()) return;

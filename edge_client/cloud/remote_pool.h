@@ -5,12 +5,12 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -37,7 +37,7 @@ class RemotePool {
 
   const Connect connect_;
   const std::chrono::milliseconds timeout_;
-  std::mutex mutex_;
+  Mutex mutex_{LockOrder::kPool};
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Remote>> idle_;  // the most recently used at the end
   std::deque<std::string> ended_;

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "edge_client/cloud/remote.h"
 #include "edge_client/split/engine_options.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -26,7 +26,7 @@ class ServerAddress {
  private:
   const EngineOptions& options_;
   const http::Environment environment_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_{LockOrder::kServer};  // guards the members below
   mutable std::optional<Clock::time_point> looked_;
   mutable bool responded_ = true;
 };

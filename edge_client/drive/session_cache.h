@@ -6,12 +6,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "edge_client/split/cached_session.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -54,9 +54,9 @@ class SessionCache {
   void give_up(CachedSession turn);
 
   const std::function<void(const std::string&)> goodbye_;
-  mutable std::mutex mutex_;            // guards the members below
-  std::deque<CachedSession> turns_;     // the most recent at the end
-  std::optional<const Batcher*> only_;  // nullopt: any tail
+  mutable Mutex mutex_{LockOrder::kTurns};  // guards the members below
+  std::deque<CachedSession> turns_;         // the most recent at the end
+  std::optional<const Batcher*> only_;      // nullopt: any tail
 };
 
 // The cache of turns that a text may go on from, and what its own turn is kept with.

@@ -9,6 +9,7 @@
 
 #include "base/resources/waiter.h"
 #include "edge_client/split/cloud_link.h"
+#include "edge_client/split/lock_order.h"
 #include "edge_client/split/text_session.h"
 #include "run/forward.h"
 
@@ -42,7 +43,7 @@ class SplitForward : public Forward {
   // Exclusive access to the text's session, for calls that wait for nothing.
   struct Held {
     TextSession* operator->() const { return &text_session; }
-    std::unique_lock<std::mutex> lock;
+    Mutex::Lock lock;
     TextSession& text_session;
   };
   Held text_session() { return {Lock(mutex_), text_session_}; }
@@ -75,7 +76,7 @@ class SplitForward : public Forward {
   Place place() const;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = Mutex::Lock;
   using OnToken = std::function<bool(const ScoredToken&)>;
   template <typename Call>
   void beside(const Call& call) {
@@ -101,7 +102,7 @@ class SplitForward : public Forward {
   CloudLink& first_;                         // the text's connection until it has own_
   std::unique_ptr<CloudLink> own_, beside_;  // beside_: the mover's connection
   std::thread thread_;                       // runs the mover
-  mutable std::mutex mutex_;                 // guards the members below, except during an action
+  mutable Mutex mutex_{LockOrder::kText};    // guards the members below, except during an action
   std::condition_variable changed_;
   uint64_t told_ = 0;  // last version of the session that others were woken for
   bool stopping_ = false, asking_ = false;  // the mover: is to end; waits for the cloud

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include "edge_client/engine/reserve.h"
 #include "edge_client/engine/running_texts.h"
 #include "edge_client/place/plan_report.h"
+#include "edge_client/split/lock_order.h"
 #include "edge_client/weights/stage_progress.h"
 
 namespace split::edge {
@@ -129,7 +129,7 @@ class Engine : private EngineObserver {
   EngineObserver& observer_;
   ModelChoice choice_;  // used with loading_ held, like tails_
   TailBuilder tails_;
-  std::mutex loading_;
+  Mutex loading_{LockOrder::kLoading};
   RemotePool pool_;
   SessionCache session_cache_;
   DraftMemory draft_memory_;
@@ -137,7 +137,7 @@ class Engine : private EngineObserver {
   RunningTexts answers_;
   Failover failover_;
 
-  mutable std::mutex mutex_;  // guards now_
+  mutable Mutex mutex_{LockOrder::kEngine};  // guards now_
   struct {
     std::string opens;
     bool opened = false;      // a text has begun beside load()

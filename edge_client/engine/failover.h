@@ -5,12 +5,12 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/engine/weight_fetch.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -40,8 +40,8 @@ class Failover {
 
   const TailBuilder& tails_;
   const bool exact_only_;
-  std::mutex loading_;        // held by the one who loads
-  mutable std::mutex mutex_;  // guards the members below
+  Mutex loading_{LockOrder::kRescue};          // held by the one who loads
+  mutable Mutex mutex_{LockOrder::kFailover};  // guards the members below
   WeightFetch* fetch_ = nullptr;
   std::shared_ptr<PlacedModel> kept_;
   bool in_vain_ = false;  // --exact forbids it

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/engine/engine.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -62,8 +62,8 @@ class EngineRequest {
   const std::string trace_;  // trace of the request that this thread answers
   Interrupt interrupt_;      // this request's
 
-  mutable std::mutex mutex_;            // guards the members below
-  std::shared_ptr<PlacedModel> split_;  // null: not loaded
+  mutable Mutex mutex_{LockOrder::kRequest};  // guards the members below
+  std::shared_ptr<PlacedModel> split_;        // null: not loaded
   std::vector<const Running*> running_;
   struct {
     SplitCounts ended;  // costs of ended texts

@@ -35,7 +35,7 @@ void Reserve::run() {
   // Delays until a burst of texts is over, and until a cloud that did not answer may do so again.
   constexpr std::chrono::milliseconds kIdle{1000}, kAgain{5000};
   auto pause = kIdle;
-  std::unique_lock lock(mutex_);
+  Mutex::Lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return !text_runs_ || ends_.interrupted(); });
     if (ends_.interrupted()) return;

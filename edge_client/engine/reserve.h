@@ -4,12 +4,12 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "edge_client/engine/observer.h"
 #include "edge_client/engine/running_texts.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -38,7 +38,7 @@ class Reserve {
   Interrupt ends_;
   std::optional<wire::ModelInfo> whole_;  // set once the cloud has described it
   bool told_ = false;                     // the observer knows of the download
-  std::mutex mutex_;                      // guards the members below
+  Mutex mutex_{LockOrder::kReserve};      // guards the members below
   std::condition_variable changed_;
   BlobLoad* load_ = nullptr;  // the running download
   bool text_runs_ = false;

@@ -4,12 +4,12 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/engine/weight_fetch.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -77,7 +77,7 @@ class RunningTexts {
   void offer_to(Entry& entry) const;
 
   const bool exact_only_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_{LockOrder::kTexts};  // guards the members below
   uint64_t last_ = 0;
   std::list<Entry*> entries_;
   std::optional<AvailableCut> place_, offered_;

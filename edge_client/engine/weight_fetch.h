@@ -13,6 +13,7 @@
 
 #include "edge_client/engine/observer.h"
 #include "edge_client/measure/forecasts.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -42,7 +43,7 @@ class WeightFetch {
   void text_runs(bool runs);
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = Mutex::Lock;
   void run();
   void say(const std::string& line);
   std::shared_ptr<PlacedModel> begin(Growth& growth);
@@ -64,7 +65,7 @@ class WeightFetch {
   std::chrono::steady_clock::time_point began_ = {};  // start of the downloads
   std::chrono::steady_clock::time_point again_ = {};  // earliest time to compare bits again
   std::optional<int> last_;                           // the cut that was reported last
-  mutable std::mutex mutex_;                          // guards the members below
+  mutable Mutex mutex_{LockOrder::kFetch};            // guards the members below
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
   GrowthNote note_;

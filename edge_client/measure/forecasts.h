@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 
 #include "base/resources/clock.h"
 #include "edge_client/measure/plan_memory.h"
 #include "edge_client/place/fastest_cut.h"
 #include "edge_client/place/plan_report.h"
+#include "edge_client/split/lock_order.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/tail_builder.h"
 
@@ -57,7 +57,7 @@ class Forecasts {
   const PlanInput shape_;
   const Choice choice_;
   const Missing missing_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_{LockOrder::kForecasts};  // guards the members below
   PlanFacts facts_;
   FastestCut fast_;
   bool head_on_cloud_ = false;  // applies to texts at a cut

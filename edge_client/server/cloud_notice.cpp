@@ -99,7 +99,7 @@ void CloudNotice::say(Clock::time_point now) {
 }
 
 void CloudNotice::run() {
-  std::unique_lock lock(mutex_);
+  Mutex::Lock lock(mutex_);
   while (!stopping_) {
     if (waiting_ == 0 || quiet_) {
       changed_.wait(lock, [this] { return stopping_ || (waiting_ > 0 && !quiet_); });

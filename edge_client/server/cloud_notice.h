@@ -6,12 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/resources/clock.h"
 #include "edge_client/split/backoff.h"
+#include "edge_client/split/lock_order.h"
 #include "program/world.h"
 
 namespace split::edge {
@@ -47,7 +47,7 @@ class CloudNotice {
   bool quiet_;
   std::atomic<bool> mid_line_ = false;  // stdout's text, on stderr's terminal, has not ended its
                                         // line
-  mutable std::mutex mutex_;            // guards the members below, and quiet_
+  mutable Mutex mutex_{LockOrder::kNotice};  // guards the members below, and quiet_
   std::condition_variable changed_;
   size_t waiting_ = 0;  // pending waits
   std::string why_;     // the server's error, if it answers

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -33,11 +33,11 @@ class HealthCheck {
  private:
   std::optional<double> lost_s();
 
-  std::mutex mutex_;  // guards the members below
+  Mutex mutex_{LockOrder::kLook};  // guards the members below
   const std::unique_ptr<Remote> remote_;
   std::chrono::steady_clock::time_point looked_{};
   Seen seen_;
-  std::mutex lost_mutex_;  // guards lost_since_
+  Mutex lost_mutex_{LockOrder::kLost};  // guards lost_since_
   std::optional<std::chrono::steady_clock::time_point> lost_since_;
 };
 

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "edge_client/options/options.h"
 #include "edge_client/server/service.h"
+#include "edge_client/split/lock_order.h"
 
 namespace split::edge {
 
@@ -51,9 +51,9 @@ class Placements {
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
   EdgeMetrics metrics_;
-  std::mutex placing_;  // one placement at a time
+  Mutex placing_{LockOrder::kPlacing};  // one placement at a time
 
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_{LockOrder::kPlacements};  // guards the members below
   std::shared_ptr<Service> now_;
   std::vector<std::string> devices_;  // allowed in a request
   bool stopping_ = false;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/health_check.h"
 #include "edge_client/server/observe.h"
+#include "edge_client/split/lock_order.h"
 #include "serve/chat.h"
 #include "serve/compat/ollama.h"
 #include "serve/compat/props.h"
@@ -88,8 +88,8 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   std::atomic<bool> stopping_{false};
   HealthCheck health_;
-  std::string said_growth_;  // used by the growing thread alone
-  std::mutex mutex_;         // guards the members below
+  std::string said_growth_;           // used by the growing thread alone
+  Mutex mutex_{LockOrder::kService};  // guards the members below
   std::string last_receipt_;
   std::set<std::string> stood_in_;  // names already reported
   Engine engine_;

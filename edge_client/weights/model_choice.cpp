@@ -6,7 +6,6 @@
 #include "base/cache_dir.h"
 #include "base/figures.h"
 #include "base/json.h"
-#include "edge_client/weights/manifest_query.h"
 #include "edge_client/weights/placed_model.h"
 #include "edge_client/weights/weight_store.h"
 #include "step/names.h"
@@ -32,17 +31,13 @@ std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> r
   return {std::move(held), raw};
 }
 
-std::string base_of(const wire::ModelInfo& info) {
-  std::string base;
-  for (const wire::StageInfo& stage : info.stages) {
-    for (const wire::BlobInfo& blob : stage.blobs) {
-      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head has the embedding's
-                                                                 // blob
-      if (blob.format != info.format || base.find(one) != base.npos) continue;
-      base += cat(base.empty() ? "" : " ", one);
-    }
-  }
-  return base;
+std::string manifest_query(const Placement& place, const StageFormats& formats) {
+  const Point at = place.range.from.is_tokens() ? Point(0) : place.range.from;
+  return wire::model_query(formats.text(), place.cut.is_cloud() ? StageRange{at, at} : place.range);
+}
+
+CloudSessions sessions_of(const wire::ModelInfo& info) {
+  return {.move = info.knows("to") && info.knows("fill"), .stream = info.knows("completions")};
 }
 
 ModelChoice::ModelChoice(const EngineOptions& options, Note note,

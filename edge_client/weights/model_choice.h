@@ -29,8 +29,10 @@ struct PlacedModel;
 // interrupted.
 std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> remote);
 
-// The blobs of a model in its own formats, by their hashes: a fine-tuned tail's base.
-std::string base_of(const wire::ModelInfo& info);
+// The query of a manifest that names what is loaded here, by which the server knows what to make.
+std::string manifest_query(const Placement& place, const StageFormats& formats);
+// The abilities of the server's sessions.
+CloudSessions sessions_of(const wire::ModelInfo& info);
 
 // One thread at a time, where no other rule stands.
 class ModelChoice {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "edge_client/split/lock_order.h"
 #include "edge_client/weights/local_tail.h"
 
 namespace split::edge {
@@ -38,7 +38,7 @@ class StageProgress {
   };
   std::optional<double> bytes_per_second(Time now) const;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_{LockOrder::kProgress};
   std::vector<std::pair<std::string, std::vector<std::string>>> stages_;  // each with its hashes
   std::map<std::string, Blob> blobs_;                                     // keyed by hash
   uint64_t fetched_ = 0;                                                  // bytes

@@ -5,7 +5,6 @@
 
 #include "base/resources/granted.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/manifest_query.h"
 #include "run/room.h"
 #include "run/self_test.h"
 

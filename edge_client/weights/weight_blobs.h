@@ -4,11 +4,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 
+#include "edge_client/split/lock_order.h"
 #include "edge_client/weights/blobs/blob_load.h"
 #include "edge_client/weights/tail_weights.h"
 #include "io/weight_file.h"
@@ -47,10 +47,10 @@ class WeightBlobs {
     bool shared = false;               // several stages use it
     std::set<const std::byte*> taken;  // tensors already read
   };
-  std::mutex parsing_;                    // a device may be reloaded while another part grows
+  Mutex parsing_{LockOrder::kParsing};    // a device may be reloaded while another part grows
   std::map<std::string, Parsed> parsed_;  // keyed by the blob's hash
   const std::shared_ptr<const TailWeights> over_;
-  std::mutex making_;
+  Mutex making_{LockOrder::kMaking};
   std::map<std::string, OwnedTensor> made_;  // keyed by name
 };
 

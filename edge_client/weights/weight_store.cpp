@@ -8,6 +8,19 @@
 
 namespace split::edge {
 
+std::string base_of(const wire::ModelInfo& info) {
+  std::string base;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      const std::string one = cat(blob.name, ":", blob.sha256);  // a tied head has the embedding's
+                                                                 // blob
+      if (blob.format != info.format || base.find(one) != base.npos) continue;
+      base += cat(base.empty() ? "" : " ", one);
+    }
+  }
+  return base;
+}
+
 StageFormats WeightStore::formats(const wire::ModelInfo& info) const {
   StageFormats formats = choice_.options().formats;
   if (!choice_.options().own_blocks) return formats;

@@ -13,6 +13,9 @@
 
 namespace split::edge {
 
+// The blobs of a model in its own formats, by their hashes: a fine-tuned tail's base.
+std::string base_of(const wire::ModelInfo& info);
+
 // Has no state of its own. Any thread.
 class WeightStore {
  public:

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <sched.h>
 
+#include <condition_variable>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "base/json.h"
 #include "base/resources/granted.h"
 #include "base/resources/memory_budget.h"
+#include "base/resources/ranked_mutex.h"
 
 namespace split {
 namespace {
@@ -221,6 +223,40 @@ TEST(Cat, PrintsAsStreamsDo) {
                 true, 0.1, 1e-9, 123456789.0, 2.0f, 1.0 / 3),
             stream.str());
   EXPECT_EQ(cat(Hex{0x4e2d}), "4E2D");
+}
+
+TEST(RankedMutexes, AreTakenByRisingRankAlone) {
+  static_assert(sizeof(RankedMutex<false>) == sizeof(std::mutex));
+  using Mutex = RankedMutex<true>;
+  Mutex first(1), second(2), third(3);
+  {
+    const std::lock_guard a(first);
+    const std::lock_guard b(second);
+    const std::lock_guard c(third);
+  }
+  {
+    const std::lock_guard b(second);
+    EXPECT_THROW(first.lock(), std::logic_error);
+    EXPECT_THROW(second.lock(), std::logic_error);  // this thread would wait for itself
+    std::thread([&] { const std::lock_guard a(first); }).join();  // another thread holds nothing
+    const std::lock_guard c(third);
+  }
+  Mutex::Lock a(first);
+  Mutex::Lock b(second);
+  a.unlock();  // in any order
+  EXPECT_THROW(a.lock(), std::logic_error);
+  b.unlock();
+  a.lock();
+  std::condition_variable changed;
+  bool done = false;
+  std::thread other([&] {
+    const std::lock_guard lock(first);
+    done = true;
+    changed.notify_all();
+  });
+  changed.wait(a, [&] { return done; });
+  other.join();
+  const std::lock_guard c(second);
 }
 
 }  // namespace

@@ -231,6 +231,19 @@ def check_layers(readme):
         readme.fail(number, f'CMakeLists.txt has the layers {sorted(layers)}')
 
 
+def check_locks(readme):
+    """The table of locks has the ranks of lock_order.h, in their order."""
+    header = open(os.path.join(ROOT, 'edge_client/split/lock_order.h'), encoding='utf-8').read()
+    ranks = re.findall(r'\bk[A-Z]\w+', re.search(r'enum class LockOrder.*?};', header, re.S)[0])
+    text = open(os.path.join(ROOT, readme.path), encoding='utf-8').read()
+    table = re.findall(r'^\| `(k[A-Z]\w+)` \|', text, re.M)
+    if ranks != table:
+        readme.fail(text.count('\n', 0, text.find('## Locks')) + 1, f'lock_order.h has the ranks {ranks}')
+    for rank, lock in re.findall(r'^\| `(k[A-Z]\w+)` \| `\w+::(\w+)` \|', text, re.M):
+        if subprocess.run(['grep', '-rqF', f'{lock}{{LockOrder::{rank}}};', os.path.join(ROOT, 'edge_client')], check=False).returncode:
+            readme.fail(1, f'no lock is {lock}{{LockOrder::{rank}}}')
+
+
 def output(*words):
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode()
 
@@ -422,6 +435,7 @@ def main():
     check_comments()
     check_layers(readmes['common/README.md'])
     check_layers(readmes['edge_client/README.md'])
+    check_locks(readmes['edge_client/README.md'])
     check_speed(readmes['README.md'])
     if len(readmes['README.md'].prose) + sum(text.count('\n') + 3 for _, _, text in readmes['README.md'].blocks) > 131:
         errors.append('README.md: more than 130 lines; replace lines and add none')

@@ -27,7 +27,7 @@ BlobLoad::Turn::~Turn() {
 }
 
 void BlobLoad::Turn::wait() {
-  std::unique_lock lock(load_.mutex_);
+  Mutex::Lock lock(load_.mutex_);
   load_.changed_.wait(lock, [&] {
     const auto before = std::distance(load_.asking_.begin(), at_);
     return load_.stopped_ || before < static_cast<std::ptrdiff_t>(load_.pace_.connections());

@@ -116,7 +116,7 @@ void BlobLoad::fail(std::exception_ptr error, bool keep_parts) {
 void BlobLoad::work() {
   try {
     Worker worker(*this);
-    std::unique_lock lock(mutex_);
+    Mutex::Lock lock(mutex_);
     while (!stopped_) {
       Clock::time_point again = Clock::time_point::max();
       const std::optional<Task> task = next(again);
@@ -394,7 +394,7 @@ void BlobLoad::close(Item& item) {
 }
 
 Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
-  std::unique_lock lock(mutex_);
+  Mutex::Lock lock(mutex_);
   Item& item = *by_hash_.at(sha256);
   const auto mapped = [&] {
     if (item.maps.empty()) {  // unmapped by let_go()
@@ -417,7 +417,7 @@ void BlobLoad::let_go(const std::string& sha256) {
 }
 
 bool BlobLoad::comes(const std::string& sha256) {
-  std::unique_lock lock(mutex_);
+  Mutex::Lock lock(mutex_);
   const Item& item = *by_hash_.at(sha256);
   changed_.wait(lock, [&] { return item.whole || item.error != nullptr || error_ != nullptr; });
   if (!item.whole && item.error != nullptr) std::rethrow_exception(item.error);

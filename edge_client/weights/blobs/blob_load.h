@@ -19,7 +19,6 @@
 #include <deque>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,6 +27,7 @@
 
 #include "base/resources/clock.h"
 #include "base/system/part_file.h"
+#include "edge_client/split/lock_order.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blobs/blob_client.h"
 #include "edge_client/weights/blobs/fetch_pace.h"
@@ -150,7 +150,8 @@ class BlobLoad {
   const bool beside_texts_;
   Interrupt& interrupt_;
 
-  mutable std::mutex mutex_;  // guards the members below; never held while the Interrupt is asked
+  // Guards the members below; never held while the Interrupt is asked.
+  mutable Mutex mutex_{LockOrder::kLoad};
   std::condition_variable changed_;
   std::deque<Item> items_;
   std::map<std::string, Item*> by_hash_;
