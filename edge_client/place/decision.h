@@ -94,7 +94,7 @@ struct LossInput {
   bool silent = false;                 // the cloud does not answer
   bool other_model = false;            // it answers with another model
   std::chrono::milliseconds since{0};  // the request
-  std::chrono::milliseconds budget{0};  // of retries
+  std::chrono::milliseconds budget{0};  // for retries
 };
 
 enum class AfterLoss : uint8_t { kRetry, kRescue, kLeave };

@@ -78,7 +78,7 @@ class CutMover {
   Move take(uint32_t out, Moment now);
   // Tokens until the target is due; UINT32_MAX if it has no token of its own.
   uint32_t tokens_until_due(uint32_t out) const;
-  // What is known here of a text that loses its cloud.
+  // Returns what is known here of a text that loses its cloud.
   LossInput loss() const {
     return {.cut = sides_.cut,
             .leaves = options_.leaves_lost_cloud,

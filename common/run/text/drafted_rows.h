@@ -44,7 +44,7 @@ class DraftedRows {
   std::optional<Drafts> drafts_;  // absent: one row a step
   DraftTimes times_;
   std::vector<int32_t> ids_;  // ids of the last step: the text's last one and the guesses
-  std::chrono::steady_clock::time_point start_;  // of it
+  std::chrono::steady_clock::time_point start_;  // the step began
   std::span<const float> rows_;                  // its logits
   size_t row_ = 0;                               // the next of them
   std::vector<int32_t> came_;                    // ids since then
