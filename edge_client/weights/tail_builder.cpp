@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/resources/granted.h"
+#include "base/system/pages.h"
 #include "edge_client/weights/exactness.h"
 #include "run/room.h"
 #include "run/self_test.h"
