@@ -52,16 +52,21 @@ EdgeMetrics::EdgeMetrics()
       plan_error_(metrics.histogram("split_edge_plan_error_ratio",
                                     "|foreseen - taken| / taken of a token's time, by answers.", {},
                                     {0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 5})),
-      up_(metrics.counter("split_edge_wire_bytes_total",
-                          "Bodies between this machine and the cloud.", {{"direction", "up"}})),
-      down_(metrics.counter("split_edge_wire_bytes_total", "", {{"direction", "down"}})),
-      layer_rows_(metrics.counter("split_edge_cloud_layer_rows_total",
-                                  "Rows times layers that the cloud computed for texts here.")),
+      of_figures_{
+          {"bytes_up",
+           metrics.counter("split_edge_wire_bytes_total",
+                           "Bodies between this machine and the cloud.", {{"direction", "up"}})},
+          {"bytes_down",
+           metrics.counter("split_edge_wire_bytes_total", "", {{"direction", "down"}})},
+          {"cloud_layer_rows",
+           metrics.counter("split_edge_cloud_layer_rows_total",
+                           "Rows times layers that the cloud computed for texts here.")},
+          {"replays",
+           metrics.counter("split_edge_replays_total",
+                           "Times that the cloud had lost a text's rows and got them again.")}},
       prompt_(metrics.counter("split_edge_tokens_total", "Tokens of texts here.",
                               {{"kind", "prompt"}})),
       generated_(metrics.counter("split_edge_tokens_total", "", {{"kind", "generated"}})),
-      replays_(metrics.counter("split_edge_replays_total",
-                               "Times that the cloud had lost a text's rows and got them again.")),
       from_cache_(metrics.counter("split_edge_shard_bytes_total",
                                   "Weights loaded: from the cache here, or downloaded.",
                                   {{"source", "cache"}})),
@@ -93,12 +98,13 @@ void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, doubl
 }
 
 void EdgeMetrics::ended(const Receipt& receipt) {
-  up_.add(receipt.counts.traffic.bytes_up);
-  down_.add(receipt.counts.traffic.bytes_down);
-  layer_rows_.add(receipt.counts.cloud_layer_rows);
+  for (const Figure& figure : figures(receipt)) {
+    const auto counter = of_figures_.find(figure.name);
+    if (counter != of_figures_.end() && figure.value)
+      counter->second.add(static_cast<uint64_t>(*figure.value));
+  }
   prompt_.add(receipt.prompt_tokens);
   generated_.add(receipt.tokens);
-  replays_.add(receipt.counts.replays);
 }
 
 void EdgeMetrics::foreseen(double error) { plan_error_.observe(error); }

@@ -3,6 +3,8 @@
 // prompt.
 #pragma once
 
+#include <map>
+
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/receipt.h"
 #include "serve/observe.h"
@@ -37,8 +39,8 @@ class EdgeMetrics {
 
   const Parts prompt_parts_, generate_parts_;
   serve::Histogram &first_, &next_, &pause_, &plan_error_;
-  serve::Counter &up_, &down_, &layer_rows_, &prompt_, &generated_, &replays_, &from_cache_,
-      &from_server_, &catch_up_;
+  const std::map<std::string_view, serve::Counter&> of_figures_;  // by a figure's name
+  serve::Counter &prompt_, &generated_, &from_cache_, &from_server_, &catch_up_;
 };
 
 }  // namespace split::edge

@@ -82,17 +82,10 @@ std::string SplitBackend::server_timing() const {
   serve::add_timing(header, "cut", now.cut.name());
   serve::add_timing(header, "device", now.device);
   if (now.counts.steps == 0) return header;  // a stream has no steps
-  const Traffic& traffic = now.counts.traffic;
-  if (traffic.stream_ms > 0) {
-    const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
-    serve::add_timing(header, "cloud_and_line", both);
-  } else {
-    serve::add_timing(header, "cloud", traffic.cloud_ms);
-    serve::add_timing(header, "wire", traffic.wire_ms);
+  for (const Figure& figure : figures(now)) {
+    if (!figure.timing.empty() && figure.value)
+      serve::add_timing(header, figure.timing, *figure.value);
   }
-  serve::add_timing(header, "edge", now.counts.edge_ms);
-  if (now.tokens > 0) serve::add_timing(header, "first_token", now.first_token_ms);
-  serve::add_timing(header, "total", now.counts.ms);
   return header;
 }
 

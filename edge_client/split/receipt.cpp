@@ -271,38 +271,60 @@ std::string money_json(const std::optional<AnswerCost>& cost) {
              ",\"break_even_tokens\":", or_null(cost->break_even_tokens, 0), "}");
 }
 
+std::string figure_json(const Figure& figure) {
+  using Unit = Figure::Unit;
+  const bool whole = figure.unit != Unit::kMs && figure.unit != Unit::kTokensPerSecond;
+  return cat("\"", figure.name, "\":", or_null(figure.value, whole ? 0 : 3), ",");
+}
+
 std::string cost_members(const Receipt& r) {
-  const Traffic& traffic = r.counts.traffic;
-  // A stream does not tell the cloud's share of its time.
-  const bool told = traffic.stream_ms == 0;
-  const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
-  const std::optional<int> percent = r.cloud_percent();
-  return cat("\"bytes_downloaded\":", r.fetched.downloaded,
-             ",\"bytes_from_cache\":", r.fetched.from_cache, ",\"bytes_up\":", traffic.bytes_up,
-             ",\"bytes_down\":", traffic.bytes_down, ",\"steps\":", r.counts.steps,
-             ",\"trips\":", r.counts.trips,
-             ",\"cloud_ms\":", told ? fixed(traffic.cloud_ms, 3) : "null",
-             ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
-             ",\"cloud_and_line_ms\":", told ? "null" : fixed(both, 3),
-             ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
-             ",\"beside_ms\":", fixed(r.counts.beside_ms(), 3),
-             ",\"waiting_ms\":", fixed(r.waiting_ms(), 3), ",\"ms\":", fixed(r.counts.ms, 3),
-             ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
-             ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
-             ",\"cloud_percent\":", percent ? std::to_string(*percent) : "null",
-             ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows,
-             ",\"cloud_layer_rows_again\":", r.counts.cloud_layer_rows_again(),
-             ",\"losses\":", r.counts.losses, ",\"replays\":", r.counts.replays,
-             ",\"kept_rows\":", r.counts.kept_rows, ",\"cached_rows\":", r.counts.cached_rows,
-             ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
-             !r.is_exact()   ? "null"
-             : *r.is_exact() ? "true"
-                             : "false",
+  std::string out;
+  for (const Figure& figure : figures(r)) out += figure_json(figure);
+  const std::optional<bool> exact = r.is_exact();
+  return cat(out, "\"exact\":",
+             !exact   ? "null"
+             : *exact ? "true"
+                      : "false",
              ",\"moves\":", moves_json(r.counts.moves), ",\"plan\":", plan_json(r.forecast),
              ",\"cost\":", money_json(r.cost));
 }
 
 }  // namespace
+
+std::vector<Figure> figures(const Receipt& r) {
+  using enum Figure::Unit;
+  const SplitCounts& counts = r.counts;
+  const Traffic& traffic = counts.traffic;
+  const auto some = [](auto count) { return static_cast<double>(count); };
+  // A stream does not tell the cloud's share of its time.
+  const bool told = traffic.stream_ms == 0;
+  const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
+  const auto of = [](bool known, double ms) { return known ? std::optional(ms) : std::nullopt; };
+  return {{"bytes_downloaded", kBytes, some(r.fetched.downloaded)},
+          {"bytes_from_cache", kBytes, some(r.fetched.from_cache)},
+          {"bytes_up", kBytes, some(traffic.bytes_up)},
+          {"bytes_down", kBytes, some(traffic.bytes_down)},
+          {"steps", kCount, some(counts.steps)},
+          {"trips", kCount, some(counts.trips)},
+          {"cloud_ms", kMs, of(told, traffic.cloud_ms), "cloud"},
+          {"wire_ms", kMs, traffic.wire_ms, told ? "wire" : ""},
+          {"cloud_and_line_ms", kMs, of(!told, both), "cloud_and_line"},
+          {"edge_ms", kMs, counts.edge_ms, "edge"},
+          {"beside_ms", kMs, counts.beside_ms()},
+          {"waiting_ms", kMs, r.waiting_ms()},
+          {"ms", kMs, counts.ms, "total"},
+          {"time_to_first_token_ms", kMs, r.first_token_ms, r.tokens > 0 ? "first_token" : ""},
+          {"tokens_per_second", kTokensPerSecond, r.tokens_per_second()},
+          {"cloud_percent", kPercent, r.cloud_percent()},
+          {"cloud_layer_rows", kCount, some(counts.cloud_layer_rows)},
+          {"cloud_layer_rows_again", kCount, some(counts.cloud_layer_rows_again())},
+          {"losses", kCount, some(counts.losses)},
+          {"replays", kCount, some(counts.replays)},
+          {"kept_rows", kCount, some(counts.kept_rows)},
+          {"cached_rows", kCount, some(counts.cached_rows)},
+          {"drafted", kCount, some(counts.drafted)},
+          {"accepted", kCount, some(counts.accepted)}};
+}
 
 std::string cost_json(const Receipt& receipt) {
   return cat("{", split_members(receipt), ",", cost_members(receipt), "}");

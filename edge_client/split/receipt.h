@@ -67,6 +67,16 @@ struct Receipt {
   }
 };
 
+// A number of a receipt, told under its names.
+struct Figure {
+  std::string_view name;  // in JSON
+  enum class Unit : uint8_t { kCount, kBytes, kMs, kTokensPerSecond, kPercent } unit;
+  std::optional<double> value;   // nullopt: unknown
+  std::string_view timing = {};  // in a Server-Timing header; empty: not there
+};
+// Returns all, in the order of JSON.
+std::vector<Figure> figures(const Receipt& receipt);
+
 // A few lines for a person, whose parts add up to their sums.
 std::string to_text(const Receipt& receipt);
 // Returns the text's own costs, for usage: {"cut","device","bytes_up" ...}.
