@@ -136,7 +136,8 @@ std::string Doctor::kernels() {
 std::string Doctor::training() {
   const auto start = Clock::now();
   const std::string arguments[] = {"check", options_.device.device};
-  return cat(ask_trainer(trainer_program(), arguments), ", after ", milliseconds_since(start));
+  const std::string said = ask_trainer(trainer_program(), arguments);
+  return cat(said, ", after ", milliseconds_since(start));
 }
 
 std::string Doctor::cache() {
@@ -186,7 +187,8 @@ std::string Doctor::one_token() {
                          choice_->retry(),
                          interrupt_};
   SplitCounts counts;
-  return cat(computed(run, counts), " with cut ", place_->cut.name(), ", loaded after ", loaded,
+  const std::string token = computed(run, counts);  // first: it counts
+  return cat(token, " with cut ", place_->cut.name(), ", loaded after ", loaded,
              ", computed after ", static_cast<int64_t>(counts.ms), " ms");
 }
 

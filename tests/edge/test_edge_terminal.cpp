@@ -502,6 +502,7 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
     EXPECT_NE(well.out.find(part), std::string::npos) << part << "\n" << well.out;
   }
   EXPECT_EQ(well.out.find("the next after 0 ms"), std::string::npos) << well.out;
+  EXPECT_EQ(well.out.find("give, after 0.0"), std::string::npos) << well.out;
   const Outcome ill = doctor("http://127.0.0.1:1");
   EXPECT_EQ(ill.code, 3) << ill.out;
   EXPECT_EQ(std::ranges::count(ill.out, '\n'), 16) << ill.out;
