@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <functional>
-
 #include "base/figures.h"
 #include "base/resources/granted.h"
 #include "device/device.h"

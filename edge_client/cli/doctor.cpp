@@ -3,12 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
-#include <initializer_list>
 
 #include "base/figures.h"
 #include "base/json.h"
-#include "base/plain_words.h"
 #include "base/resources/clock.h"
 #include "edge_client/cli/trainer_program.h"
 #include "edge_client/drive/split_embed.h"

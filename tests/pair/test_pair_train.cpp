@@ -139,8 +139,6 @@ TEST_F(PairTrain, GoesOnFromWhateverStepWithTheSameBits) {
   EXPECT_EQ(bytes("a.safetensors"), bytes("whole.safetensors"));
 }
 
-// A long text's rows are most of what it takes. Within the figure that it told it ends well; where
-// less is granted it says so before it asks for them.
 TEST_F(PairTrain, SaysWhatIsMissingWhereTheTrainerIsNotThere) {
   const fs::path alone = file("edge_client");
   fs::copy_file(program_path("edge_client"), alone);
@@ -148,8 +146,17 @@ TEST_F(PairTrain, SaysWhatIsMissingWhereTheTrainerIsNotThere) {
   EXPECT_EQ(process.wait(), 4);
   EXPECT_NE(process.err().find("scripts/build.sh edge_train builds it"), std::string::npos)
       << process.err();
+  Process doctor(Arguments{alone.string(), "doctor", "--server", cloud_.url(), "--cache",
+                           file("cache").string(), "--device", "cpu"});
+  EXPECT_EQ(doctor.wait(), 0) << doctor.out();
+  EXPECT_NE(doctor.out().find("training        not tried without edge_train (scripts/build.sh "
+                              "edge_train)\n"),
+            std::string::npos)
+      << doctor.out();
 }
 
+// A long text's rows are most of what it takes. Within the figure that it told it ends well; where
+// less is granted it says so before it asks for them.
 TEST_F(PairTrain, TakesNoMoreMemoryThanItSays) {
   std::ofstream(file("text.txt")) << std::string(24 << 10, 'a');
   CloudProcess demo{kOnCpu};
