@@ -19,11 +19,11 @@ struct RequestField {
   bool required = false;
 };
 
-// The views are literals too.
+// The views are literals.
 struct Route {
   std::string method;
   std::string path;  // its segments are literal or "{name}"
-  std::string_view summary = {};
+  std::string summary = {};
   std::string_view answers = "application/json";  // type of a good answer; empty: no body
   std::vector<int> statuses = {200};              // beside every route's own
   std::vector<RequestField> query = {};

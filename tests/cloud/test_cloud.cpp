@@ -116,6 +116,14 @@ TEST(CloudDescription, SaysThatItIsLoading) {
   EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
 }
 
+TEST(CloudDescription, SaysWhatEachPathDoes) {
+  TestCloud cloud({});
+  const Json paths = json_of(cloud.ask().get("/openapi.json"))["paths"];
+  EXPECT_EQ(paths["/app"]["get"]["summary"], "Leads to the edge for browsers, /app/.");
+  EXPECT_EQ(paths["/app/ops"]["get"]["summary"],
+            "Leads to the tensor library's page, /app/ops/.");
+}
+
 TEST(CloudModels, AreListedInOrder) {
   TestCloud cloud({"rand-b", "rand-a"});
   const http::Reply reply = cloud.ask().get("/v1/models");
