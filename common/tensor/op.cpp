@@ -68,7 +68,7 @@ const WholeInfo& whole_info(Op op) {
 }
 
 std::string_view op_functions_glsl() {
-  return ""
+  return "#define pick(c, a, b) ((c) ? (a) : (b))\n"
 #define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
 #include "tensor/ops.def"
       ;
@@ -78,6 +78,19 @@ std::string_view library_functions_glsl() {
 #define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
 #include "tensor/library.def"
       ;
+}
+std::string op_functions_for(std::string_view text) {
+  const std::string all = cat(op_functions_glsl(), library_functions_glsl());
+  std::string needed;
+  for (size_t end = all.size(); end > 0;) {  // functions call those before them
+    const size_t before = all.rfind('\n', end - 2), begin = before == all.npos ? 0 : before + 1;
+    const std::string line = all.substr(begin, end - begin);
+    const size_t name = line.find(' ') + 1;
+    const std::string call = line.substr(name, line.find('(') + 1 - name);
+    if (text.find(call) != text.npos || needed.find(call) != needed.npos) needed = line + needed;
+    end = begin;
+  }
+  return needed;
 }
 
 }  // namespace split

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace split {
@@ -101,6 +102,9 @@ class ByOp {
 // The FUNC rows as GLSL functions, in order.
 std::string_view op_functions_glsl();
 std::string_view library_functions_glsl();
+// Returns those of both that a text calls, and that they call, each a line, in order: all of them
+// would take a compiler a while to read.
+std::string op_functions_for(std::string_view text);
 
 inline bool is_pointwise(Op op) {
   return op_info(op).kind == OpKind::kUnary || op_info(op).kind == OpKind::kBinary;

@@ -47,22 +47,6 @@ constexpr std::string_view kRounding =
     "  return sign != 0u ? -y : y;\n"
     "}\n";
 
-// The table's functions, each a line, that a text calls and that those call: all of them would take
-// a while to read.
-std::string functions_for(const std::string& text) {
-  const std::string all = cat(op_functions_glsl(), library_functions_glsl());
-  std::string needed;
-  for (size_t end = all.size(); end > 0;) {
-    const size_t before = all.rfind('\n', end - 2), begin = before == all.npos ? 0 : before + 1;
-    const std::string line = all.substr(begin, end - begin);
-    const size_t name = line.find(' ') + 1;
-    const std::string call = line.substr(name, line.find('(') + 1 - name);
-    if (text.find(call) != text.npos || needed.find(call) != needed.npos) needed = line + needed;
-    end = begin;
-  }
-  return needed;
-}
-
 }  // namespace
 
 bool reduces(const TapeValue& value) { return op_info(value.op).kind == OpKind::kReduce; }
@@ -303,7 +287,7 @@ Dispatch ShaderText::finish(int64_t group, const std::string& body) {
   const std::string rest =
       cat(kWholes, wide_ ? kWides : "", whole_functions_, kNanKept, functions_,
           "#undef max\n#undef min\n", head_, "void main() {\n", reads_, body, "}\n");
-  if (rest.find("_f(") != rest.npos) text += functions_for(rest);
+  if (rest.find("_f(") != rest.npos) text += op_functions_for(rest);
   if (rest.find("round_") != rest.npos) text += kRounding;
   text += rest;
   return {.text = std::move(text), .words = std::move(words_), .wide = wide_};

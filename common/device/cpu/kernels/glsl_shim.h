@@ -11,6 +11,10 @@
 
 namespace split::glsl {
 
+template <typename T>
+inline T pick(bool c, T a, T b) {
+  return c ? a : b;
+}
 inline float min(float a, float b) { return b < a ? b : a; }
 inline float max(float a, float b) { return a < b ? b : a; }
 inline int min(int a, int b) { return b < a ? b : a; }
