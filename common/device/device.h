@@ -166,6 +166,8 @@ class Device {
 
   // Whether it is a GPU: not the processor, nor a driver that computes there.
   virtual bool is_gpu() const { return false; }
+  // Bytes of its own memory; 0 where that is the machine's.
+  virtual uint64_t own_memory() const { return 0; }
 
   // Whether a driver or other hardware stands behind it, which may be lost or out of memory: what
   // it held is then gone, and once all that was made of it is destroyed, restart() makes it as new

@@ -364,8 +364,12 @@ std::span<const std::byte> VulkanExecutor::bytes(size_t buffer) {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_vulkan_executor(CorePtr core, const Schedule& schedule,
-                                               Leaves leaves) {
+std::unique_ptr<Executor> make_gpu_executor(const Device& gpu, const Schedule& schedule,
+                                            Leaves leaves) {
+  CorePtr core = core_of(gpu);
+  if (core == nullptr) {
+    throw Error(ErrorKind::kDevice, cat("[array] expected a Vulkan device, got ", gpu.name()));
+  }
   return std::make_unique<VulkanExecutor>(std::move(core), schedule, leaves);
 }
 

@@ -38,6 +38,10 @@ class VulkanDevice final : public Device {
   const CorePtr& core() const { return core_; }
   std::string name() const override { return name_; }
   bool is_gpu() const override { return !core_->context.capabilities().software; }
+  uint64_t own_memory() const override {
+    const Capabilities& device = core_->context.capabilities();
+    return device.discrete ? device.local_bytes() : 0;
+  }
   bool can_be_lost() const override { return true; }
   bool host_copy_is_slow() const override { return true; }
   void restart() override {
