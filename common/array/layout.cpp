@@ -28,9 +28,9 @@ Layout::Layout(const Schedule& schedule, const Workspace& workspace)
   for (size_t i = 0; i < kernels; ++i) {
     const Kernel& kernel = schedule.kernels[i];
     kernel.each_operand([&](const Operand& operand) { live(operand.buffer, i); });
-    for (const auto& output : kernel.outputs) {
-      const auto b = static_cast<size_t>(output.buffer);
-      if (schedule.buffers[b].leaf() || live(output.buffer, i)) continue;
+    for (const auto& output : kernel.tape.outputs) {
+      const auto b = static_cast<size_t>(output.slot);
+      if (schedule.buffers[b].leaf() || live(output.slot, i)) continue;
       begin(at[b], i, schedule.buffers[b].words());
       placed[b] = true;
     }

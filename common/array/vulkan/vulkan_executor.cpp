@@ -173,7 +173,7 @@ void VulkanExecutor::add_kernel(size_t i) {
   kernel.each_operand([&](const Operand& operand) {
     if (operand.from == Operand::From::kBuffer) buffers.push_back(operand.buffer);
   });
-  for (const auto& output : kernel.outputs) buffers.push_back(output.buffer);
+  for (const auto& output : kernel.tape.outputs) buffers.push_back(output.slot);
   if (kernel.kind == KernelKind::kTake || kernel.kind == KernelKind::kPut) {
     buffers.push_back(kFault);
   }

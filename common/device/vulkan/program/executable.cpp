@@ -31,7 +31,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
       limit_to(StepInput::kPositions, slot(Turn(step).cos));
     }
-    for (const Operand& operand : step.tape.operands) {
+    for (const auto& value : step.tape.values) {
+      const Operand& operand = value.load;
       if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
       limit_to(step_input_of(slot(operand.access.index)), slot(operand.slot));
     }
