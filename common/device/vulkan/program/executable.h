@@ -30,6 +30,7 @@ class VulkanExecutable final : public Executable {
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
+  static bool has_kernel(Op op) { return kAdd[op] != nullptr; }
   // The memory that loading the program will take, computed without its bindings.
   struct Needs {
     struct Room {
