@@ -170,8 +170,8 @@ void CpuExecutor::run_tape(size_t i) {
   const Kernel& kernel = schedule_.kernels[i];
   const TapeLoops& tape = tapes_[i];
   const CpuKernels& kernels = kernels_;
-  std::vector<const void*> bases(kernel.tape.size());
-  for (size_t k = 0; k < bases.size(); ++k) bases[k] = base_of(kernel.tape[k].operand);
+  std::vector<const void*> bases(kernel.tape.values.size());
+  for (size_t k = 0; k < bases.size(); ++k) bases[k] = base_of(kernel.tape.values[k].load);
   const size_t number = dtype_size(computing(kernel.dtype));
   const bool columns = kernel.kind == KernelKind::kColumns;
   const int64_t all = columns ? kernel.lanes : kernel.rows, inner = kernel.inner;
@@ -183,17 +183,17 @@ void CpuExecutor::run_tape(size_t i) {
   pool_.run(static_cast<size_t>(divided_up(all, each)), [&](size_t task) {
     const size_t room = tape.scratch_floats();
     float* const scratch = thread_scratch(room + static_cast<size_t>(6 * block));
-    std::vector<const void*> values(kernel.tape.size());
+    std::vector<const void*> values(kernel.tape.values.size());
     const int64_t end = std::min(all, (static_cast<int64_t>(task) + 1) * each);
     for (int64_t row = static_cast<int64_t>(task) * each; row < end; row += block) {
       const int64_t rows = std::min(block, end - row);
       if (!columns) {
         tape.run(kernels, bases, row, rows, scratch, values);
-        for (const auto& output : kernel.outputs) {
-          const TapeValue& value = kernel.tape[static_cast<size_t>(output.value)];
+        for (const auto& output : kernel.tape.outputs) {
+          const TapeValue& value = kernel.tape.of(output);
           const int64_t n = value.full ? inner : 1;
           const size_t each_bytes = dtype_size(computing(value.dtype));
-          auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(output.buffer)]);
+          auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(output.slot)]);
           std::memcpy(to + static_cast<size_t>(row * n) * each_bytes,
                       values[static_cast<size_t>(output.value)],
                       static_cast<size_t>(rows * n) * each_bytes);
@@ -211,7 +211,7 @@ void CpuExecutor::run_tape(size_t i) {
       for (int64_t m = 0; m < kernel.rows; ++m) {
         tape.run(kernels, bases, m * kernel.lanes + row, rows, scratch, values);
         const void* x = values.back();
-        if (kernel.tape.back().uniform) {
+        if (kernel.tape.values.back().uniform) {
           float* const all = scratch + room + 4 * static_cast<size_t>(block);
           for (size_t i = 0; i < n; ++i)
             std::memcpy(reinterpret_cast<std::byte*>(all) + i * number, x, number);
@@ -225,7 +225,7 @@ void CpuExecutor::run_tape(size_t i) {
         }
         std::swap(sum, next);
       }
-      std::memcpy(static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]) +
+      std::memcpy(static_cast<std::byte*>(places_[static_cast<size_t>(kernel.out())]) +
                       static_cast<size_t>(row) * number,
                   sum, n * number);
     }
@@ -236,7 +236,7 @@ void CpuExecutor::run_product(size_t i) {
   const Kernel& kernel = schedule_.kernels[i];
   const Product product(kernel);
   const int64_t r = kernel.r, k = kernel.k, m = kernel.m, batch = kernel.batch;
-  float* const y = floats(kernel.outputs[0].buffer);
+  float* const y = floats(kernel.out());
   if (r == 0 || m == 0 || batch == 0) return;
   const float *const a = floats(kernel.a.buffer), *const b = floats(kernel.b.buffer);
   float* const packed_b = arena_.data() + workspaces_[i];
@@ -328,7 +328,7 @@ void CpuExecutor::run_take(const Kernel& kernel) {
   const std::vector<int64_t> index = index_of(kernel);
   const size_t row_bytes = static_cast<size_t>(kernel.m) * dtype_size(computing(kernel.dtype));
   const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
-  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]);
+  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.out())]);
   const int64_t each = std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, kernel.m));
   pool_.run(static_cast<size_t>(divided_up(kernel.r, each)), [&](size_t task) {
     const auto first = static_cast<size_t>(each) * task;
@@ -345,7 +345,7 @@ void CpuExecutor::run_put(const Kernel& kernel) {
   const int64_t n = kernel.k, width = kernel.m;
   const size_t row_bytes = static_cast<size_t>(width) * dtype_size(computing(kernel.dtype));
   const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
-  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.outputs[0].buffer)]);
+  auto* const to = static_cast<std::byte*>(places_[static_cast<size_t>(kernel.out())]);
   const RowLoops& loops = row_loops(computing(kernel.dtype));
   const int64_t tasks = std::min<int64_t>(n, 16);
   if (width == 0) return;
@@ -372,7 +372,7 @@ void CpuExecutor::run_along(const Kernel& kernel) {
   const auto inner = static_cast<size_t>(kernel.inner);
   const size_t row_bytes = inner * dtype_size(computing(kernel.dtype));
   const auto* const from = static_cast<const std::byte*>(base_of(kernel.a));
-  void* const to = places_[static_cast<size_t>(kernel.outputs[0].buffer)];
+  void* const to = places_[static_cast<size_t>(kernel.out())];
   if (inner == 0) return;
   pool_.run(static_cast<size_t>(kernel.rows), [&](size_t row) {
     if (kernel.kind == KernelKind::kOrder) {

@@ -9,10 +9,8 @@
 #include "device/cpu/kernels/kernels.h"
 
 namespace split {
+class Device;
 class ThreadPool;
-namespace vulkan {
-struct Core;
-}
 }  // namespace split
 
 namespace split::array {
@@ -33,7 +31,8 @@ std::unique_ptr<Executor> make_cpu_executor(const CpuKernels& kernels, ThreadPoo
                                             const Schedule& schedule, Leaves leaves);
 size_t cpu_workspace(const Kernel& kernel);
 inline size_t gpu_workspace(const Kernel&) { return 0; }
-std::unique_ptr<Executor> make_vulkan_executor(std::shared_ptr<vulkan::Core> core,
-                                               const Schedule& schedule, Leaves leaves);
+// Throws Error(kDevice) for a device that runs Programs alone.
+std::unique_ptr<Executor> make_gpu_executor(const Device& gpu, const Schedule& schedule,
+                                            Leaves leaves);
 
 }  // namespace split::array

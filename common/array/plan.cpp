@@ -6,9 +6,6 @@
 #include "array/executor.h"
 #include "base/error.h"
 #include "base/log.h"
-#ifdef SPLIT_WITH_VULKAN
-#include "device/vulkan/runtime/buffers.h"
-#endif
 
 namespace split::array {
 
@@ -19,18 +16,16 @@ const CpuKernels& own_kernels() {
   return choose_kernels(limit == nullptr ? "" : limit);
 }
 
-std::shared_ptr<vulkan::Core> gpu_of([[maybe_unused]] const DeviceOptions& options) {
-#ifdef SPLIT_WITH_VULKAN
-  if (options.device != "cpu") return vulkan::core_of(*make_device(options));
-#endif
-  return nullptr;
+std::shared_ptr<Device> gpu_of(const DeviceOptions& options) {
+  if (options.device == "cpu") return nullptr;
+  std::shared_ptr<Device> device = make_device(options);
+  return device->can_be_lost() ? device : nullptr;
 }
 
 std::unique_ptr<Executor> make_executor(Runtime& runtime, const Schedule& schedule, Leaves leaves) {
-#ifdef SPLIT_WITH_VULKAN
-  if (runtime.gpu != nullptr) return make_vulkan_executor(runtime.gpu, schedule, leaves);
-#endif
-  return make_cpu_executor(runtime.kernels, runtime.pool, schedule, leaves);
+  return runtime.gpu != nullptr
+             ? make_gpu_executor(*runtime.gpu, schedule, leaves)
+             : make_cpu_executor(runtime.kernels, runtime.pool, schedule, leaves);
 }
 
 }  // namespace
@@ -42,24 +37,8 @@ Runtime::Runtime(const DeviceOptions& options)
 Runtime::Runtime(std::string_view device) : Runtime(DeviceOptions{.device = std::string(device)}) {}
 Runtime::~Runtime() = default;
 
-std::string Runtime::name() const {
-#ifdef SPLIT_WITH_VULKAN
-  if (gpu != nullptr) return gpu->context.capabilities().name;
-#endif
-  return "cpu";
-}
-
-uint64_t Runtime::own_memory() const {
-  uint64_t most = 0;
-#ifdef SPLIT_WITH_VULKAN
-  if (gpu == nullptr || !gpu->context.capabilities().discrete) return 0;
-  const VkPhysicalDeviceMemoryProperties& memory = gpu->context.capabilities().memory;
-  for (const VkMemoryHeap& heap : std::span(memory.memoryHeaps).first(memory.memoryHeapCount)) {
-    if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0) most = std::max(most, heap.size);
-  }
-#endif
-  return most;
-}
+std::string Runtime::name() const { return gpu == nullptr ? "cpu" : gpu->name(); }
+uint64_t Runtime::own_memory() const { return gpu == nullptr ? 0 : gpu->own_memory(); }
 
 Plan::Plan(Runtime& runtime, const Graph& graph, Store& store, bool fuse)
     : schedule_(schedule(graph, fuse)),

@@ -16,9 +16,6 @@
 namespace split {
 class Value;
 class Numbers;
-namespace vulkan {
-struct Core;
-}
 }  // namespace split
 
 namespace split::array {
@@ -35,8 +32,8 @@ class Runtime {
   explicit Runtime(const DeviceOptions& options);
   const CpuKernels& kernels;
   ThreadPool pool;
-  const std::shared_ptr<vulkan::Core> gpu;  // null: the CPU
-  // Names what its results' bits depend on: "cpu", or the GPU's name and driver.
+  const std::shared_ptr<Device> gpu;  // null: the CPU
+  // "cpu", or the GPU's name and driver.
   std::string name() const;
   // Bytes of a GPU's own memory; 0 where that is the machine's.
   uint64_t own_memory() const;

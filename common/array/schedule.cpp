@@ -187,23 +187,17 @@ class Emitter {
       access.axes = {{cluster.rows, 1, 0, cluster.rows}};
       value.full = false;
     }
-    value.operand = operand(read, access);
-    value.dtype = value.operand.dtype;
+    value.load = operand(read, access);
+    value.dtype = value.load.dtype;
     value.uniform = !access.bounded() && std::ranges::all_of(access.axes, [&](const Axis& axis) {
-      return axis.stride == 0 || value.operand.from == Operand::From::kNumber;
+      return axis.stride == 0 || value.load.from == Operand::From::kNumber;
     });
-    for (size_t i = 0; i < kernel.tape.size(); ++i) {
-      const TapeValue& other = kernel.tape[i];
-      if (other.op == Op::k_input && other.full == value.full &&
-          other.operand.from == value.operand.from && other.dtype == value.dtype &&
-          other.operand.buffer == value.operand.buffer &&
-          other.operand.access == value.operand.access &&
-          other.operand.number == value.operand.number) {
-        return static_cast<int>(i);
-      }
+    const auto known = std::ranges::find(kernel.tape.values, value);
+    if (known != kernel.tape.values.end()) {
+      return static_cast<int>(known - kernel.tape.values.begin());
     }
-    kernel.tape.push_back(std::move(value));
-    return static_cast<int>(kernel.tape.size()) - 1;
+    kernel.tape.values.push_back(std::move(value));
+    return static_cast<int>(kernel.tape.values.size()) - 1;
   }
 
   void emit(const Cluster& cluster) {
@@ -224,10 +218,10 @@ class Emitter {
         kernel.reduce = item.op;
         kernel.dtype = item.dtype;
         // The last value is what is reduced, an operand or an op's.
-        if (in[0] + 1 != static_cast<int>(kernel.tape.size())) {
-          kernel.tape.push_back({.op = Op::k_detach, .dtype = item.dtype, .x = in[0]});
+        if (in[0] + 1 != static_cast<int>(kernel.tape.values.size())) {
+          kernel.tape.values.push_back({{.op = Op::k_detach, .dtype = item.dtype, .x = in[0]}, {}});
         }
-        kernel.outputs.push_back({static_cast<int>(kernel.tape.size()) - 1, buffer(i)});
+        kernel.tape.outputs.push_back({static_cast<int>(kernel.tape.values.size()) - 1, buffer(i)});
         break;
       }
       TapeValue value;
@@ -238,10 +232,10 @@ class Emitter {
       value.x = in[ternary ? 1 : 0];
       value.z = in[ternary ? 2 : 1];
       value.full = !clusters_.one_a_row(i) && cluster.inner != 1;
-      value_of_[i] = static_cast<int>(kernel.tape.size());
-      kernel.tape.push_back(std::move(value));
+      value_of_[i] = static_cast<int>(kernel.tape.values.size());
+      kernel.tape.values.push_back(std::move(value));
       const bool last = i == cluster.members.back();
-      if (last || item.external) kernel.outputs.push_back({value_of_[i], buffer(i)});
+      if (last || item.external) kernel.tape.outputs.push_back({value_of_[i], buffer(i)});
     }
     out_.kernels.push_back(std::move(kernel));
   }
@@ -266,7 +260,7 @@ class Emitter {
     }
     if (kernel.kind == KernelKind::kOrder) kernel.descending = item.node->attributes[0] != 0;
     if (item.reads.size() == 1) {
-      kernel.outputs.push_back({0, buffer(i)});
+      kernel.tape.outputs.push_back({0, buffer(i)});
       out_.kernels.push_back(std::move(kernel));
       return;
     }
@@ -285,7 +279,7 @@ class Emitter {
       kernel.m = item.dims[1];
       kernel.k = kernel.kind == KernelKind::kTake ? a.axes[0].size : item.dims[0];
     }
-    kernel.outputs.push_back({0, buffer(i)});
+    kernel.tape.outputs.push_back({0, buffer(i)});
     out_.kernels.push_back(std::move(kernel));
   }
 
@@ -298,7 +292,7 @@ class Emitter {
       bool in_place = true, made_yet = false;
       for (const Kernel& kernel : out_.kernels) {
         const bool makes = std::ranges::any_of(
-            kernel.outputs, [&](const Kernel::Output& output) { return output.buffer == made; });
+            kernel.tape.outputs, [&](const TapeOutput& output) { return output.slot == made; });
         in_place = in_place && !(makes && kernel.kind != KernelKind::kRows);
         kernel.each_operand([&](const Operand& operand) {
           if (operand.from != Operand::From::kBuffer || operand.buffer != leaf) return;
@@ -316,8 +310,8 @@ class Emitter {
   void replace(int made, int leaf) {
     const auto change = [&](int& buffer) { buffer = buffer == made ? leaf : buffer; };
     for (Kernel& kernel : out_.kernels) {
-      for (Kernel::Output& output : kernel.outputs) change(output.buffer);
-      for (TapeValue& value : kernel.tape) change(value.operand.buffer);
+      for (TapeOutput& output : kernel.tape.outputs) change(output.slot);
+      for (TapeValue& value : kernel.tape.values) change(value.load.buffer);
       change(kernel.a.buffer);
       change(kernel.b.buffer);
     }
@@ -378,10 +372,10 @@ std::string text_of(const Schedule& schedule) {
       text += cat(" ", kernel.batch, " x [", kernel.r, ", ", kernel.k, ", ", kernel.m, "] ",
                   line_of(schedule, kernel.a), " ", line_of(schedule, kernel.b));
     }
-    for (size_t i = 0; i < kernel.tape.size(); ++i) {
-      const TapeValue& value = kernel.tape[i];
-      if (value.op == Op::k_input) {
-        text += cat("; ", i, " = ", line_of(schedule, value.operand));
+    for (size_t i = 0; i < kernel.tape.values.size(); ++i) {
+      const TapeValue& value = kernel.tape.values[i];
+      if (value.loads()) {
+        text += cat("; ", i, " = ", line_of(schedule, value.load));
         continue;
       }
       text += cat("; ", i, " = ", value.op == Op::k_detach ? "copy" : op_info(value.op).name);
@@ -389,9 +383,9 @@ std::string text_of(const Schedule& schedule) {
         if (in >= 0) text += cat(" ", in);
       }
     }
-    for (const auto& output : kernel.outputs) {
-      const BufferSpec& buffer = schedule.buffers[static_cast<size_t>(output.buffer)];
-      text += cat(" -> ", buffer.leaf() ? buffer.name : cat("%", output.buffer));
+    for (const auto& output : kernel.tape.outputs) {
+      const BufferSpec& buffer = schedule.buffers[static_cast<size_t>(output.slot)];
+      text += cat(" -> ", buffer.leaf() ? buffer.name : cat("%", output.slot));
     }
     text += "\n";
   }

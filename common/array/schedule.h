@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "array/access.h"
+#include "compile/tape.h"
 #include "tensor/types.h"
 
 namespace split::array {
@@ -25,17 +26,11 @@ struct Operand {
   double number = 0;
   DType dtype = DType::kF32;
   Access access;
+  bool operator==(const Operand&) const = default;
 };
 
-// One value of a tape: an operand that is loaded, or an op of values before it.
-struct TapeValue {
-  Op op = Op::k_input;  // loads
-  Operand operand = {};
-  DType dtype = DType::kF32;
-  int x = -1, z = -1, c = -1;
-  bool full = false;     // an element of all rows; else one number a row
-  bool uniform = false;  // one number
-};
+using Tape = BasicTape<Operand>;
+using TapeValue = Tape::Value;
 
 enum class KernelKind : uint8_t { kRows, kColumns, kProduct, kTake, kPut, kScan, kOrder };
 
@@ -43,24 +38,20 @@ struct Kernel {
   KernelKind kind = KernelKind::kRows;
   // kRows: `inner` elements of each row. kColumns: `rows` are reduced, of `lanes` each.
   int64_t rows = 1, inner = 1, lanes = 1;
-  std::vector<TapeValue> tape;
+  Tape tape;                     // without values where kernels have operands of their own
   Op reduce = Op::k_reduce_sum;  // kColumns: of the last value; kPut, kScan
   DType dtype = DType::kF32;     // in which it computes; kTake, kPut, kScan, kOrder: of a
   bool descending = false;       // kOrder
-  struct Output {
-    int value = 0;
-    int buffer = 0;
-  };
-  std::vector<Output> outputs;
   // kProduct: a [batch..., R, K], b [batch..., K, M]. kTake: a table, b index. kPut: a rows, b
   // index. kScan, kOrder: a [rows, inner].
   Operand a, b;
   int64_t batch = 1, r = 0, k = 0, m = 0;  // kTake: m columns, r rows of k; kPut: r rows onto k
 
+  int out() const { return tape.outputs[0].slot; }
   void each_operand(const auto& call) const {
     if (kind == KernelKind::kRows || kind == KernelKind::kColumns) {
-      for (const TapeValue& value : tape) {
-        if (value.op == Op::k_input) call(value.operand);
+      for (const TapeValue& value : tape.values) {
+        if (value.loads()) call(value.load);
       }
     } else {
       call(a);

@@ -110,31 +110,15 @@ const void* load(const Operand& operand, const void* base, int64_t begin, int64_
 }
 
 TapeLoops::TapeLoops(const Kernel& kernel) : inner_(kernel.inner) {
-  if (kernel.tape.empty()) return;
+  if (kernel.tape.values.empty()) return;
   at_once_ =
       inner_ <= 1 ? kBlockFloats : std::clamp<int64_t>(kWideFloats / inner_, 1, kBlockFloats);
-  const size_t count = kernel.tape.size();
-  for (const TapeValue& value : kernel.tape) {
+  const std::vector<size_t> rooms = kernel.tape.rooms(false);
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    const TapeValue& value = kernel.tape.values[i];
     if (computing(value.dtype) == DType::kI64) widest_ = 2;
-  }
-  std::vector<size_t> last(count);  // the op that reads it last; outputs are read behind all
-  for (size_t i = 0; i < count; ++i) {
-    last[i] = i;
-    for (const int in : {kernel.tape[i].x, kernel.tape[i].z, kernel.tape[i].c}) {
-      if (in >= 0) last[static_cast<size_t>(in)] = i;
-    }
-  }
-  for (const Kernel::Output& output : kernel.outputs)
-    last[static_cast<size_t>(output.value)] = count;
-  std::vector<std::vector<size_t>> ends(count + 1);
-  for (size_t i = 0; i < count; ++i) ends[last[i]].push_back(i);
-  // A value takes the room of one that is read no more; not of what the same op reads.
-  std::vector<size_t> free;
-  for (size_t i = 0; i < count; ++i) {
-    if (free.empty()) free.push_back(rooms_++);
-    steps_.push_back({kernel.tape[i], free.back()});
-    free.pop_back();
-    for (const size_t ended : ends[i]) free.push_back(steps_[ended].room);
+    steps_.push_back({value, rooms[i]});
+    rooms_ = std::max(rooms_, rooms[i] + 1);
   }
 }
 
@@ -150,16 +134,16 @@ void TapeLoops::run(const CpuKernels& kernels, std::span<const void* const> base
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
     float* const out = scratch + step.room * each;
-    if (step.value.op != Op::k_input) {
+    if (!step.value.loads()) {
       compute(kernels, step, values, rows, out, spare);
       values[i] = out;
     } else if (step.value.uniform) {
-      Operand one = step.value.operand;
+      Operand one = step.value.load;
       one.access.axes.clear();
       values[i] = load(one, bases[i], 0, 1, out);
     } else {
       const int64_t n = step.value.full ? inner_ : 1;
-      values[i] = load(step.value.operand, bases[i], begin * n, rows * n, out);
+      values[i] = load(step.value.load, bases[i], begin * n, rows * n, out);
     }
   }
 }

@@ -82,33 +82,33 @@ class Emitter {
   Tape tape(const std::vector<const Node*>& nodes, const Node* result, int64_t columns,
             const std::vector<const Node*>& wanted) {
     Tape tape;
-    std::vector<const Node*> operand_nodes;
-    const auto is_inside = [&](const Node* node) {
-      return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
-    };
-    const auto add_operand = [&](const Node* node) {
-      if (is_inside(node) ||
-          std::find(operand_nodes.begin(), operand_nodes.end(), node) != operand_nodes.end()) {
-        return;
-      }
-      operand_nodes.push_back(node);
-      tape.operands.push_back(node == result ? Operand{-1, {Access::kResult}}
-                                             : operand(*node, columns));
-    };
-    if (result != nullptr) add_operand(result);
-    for (const Node* node : nodes) {
-      for (const auto& in : node->inputs) add_operand(in.get());
-    }
+    std::vector<const Node*> made;  // nodes of its values
     const auto value_of = [&](const Node* node) {
-      const auto at = std::find(operand_nodes.begin(), operand_nodes.end(), node);
-      if (at != operand_nodes.end()) return static_cast<int>(at - operand_nodes.begin());
-      const auto in = std::find(nodes.begin(), nodes.end(), node);
-      CHECK(in != nodes.end());
-      return static_cast<int>(operand_nodes.size()) + static_cast<int>(in - nodes.begin());
+      const auto at = std::ranges::find(made, node);
+      return at == made.end() ? -1 : static_cast<int>(at - made.begin());
     };
+    const auto load = [&](const Node* node) {
+      if (std::ranges::find(nodes, node) != nodes.end() || value_of(node) >= 0) return;
+      Tape::Value value;
+      value.load = node == result ? Operand{-1, {Access::kResult}} : operand(*node, columns);
+      value.uniform = value.load.access.kind == Access::kImmediate;
+      value.full = !value.uniform && value.load.access.kind != Access::kPerRow;
+      tape.values.push_back(std::move(value));
+      made.push_back(node);
+    };
+    if (result != nullptr) load(result);
     for (const Node* node : nodes) {
-      tape.instructions.push_back({node->op, value_of(node->inputs[0].get()),
-                                   node->inputs.size() > 1 ? value_of(node->inputs[1].get()) : -1});
+      for (const auto& in : node->inputs) load(in.get());
+    }
+    for (const Node* node : nodes) {
+      Tape::Value value;
+      value.op = node->op;
+      value.x = value_of(node->inputs[0].get());
+      if (node->inputs.size() > 1) value.z = value_of(node->inputs[1].get());
+      CHECK(value.x >= 0 && (node->inputs.size() < 2 || value.z >= 0));
+      value.full = !value.reduces() && (tape[value.x].full || (value.z >= 0 && tape[value.z].full));
+      tape.values.push_back(std::move(value));
+      made.push_back(node);
     }
     for (const Node* node : wanted) tape.outputs.push_back({value_of(node), value_slot(*node)});
     return tape;

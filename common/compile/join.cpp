@@ -111,18 +111,19 @@ void join_twins(Program& program) {
     const auto matrix = [&](const Step& of) -> const Slot& {
       return program.slots[static_cast<size_t>(of.in(inputs::matmul::w))];
     };
-    for (const Operand& operand : step.tape.operands) {
-      if (operand.access.kind != Access::kRowwise) continue;
-      const auto other = maker_for(program, i, operand.slot, Op::k_matmul);
+    for (const auto& value : step.tape.values) {
+      if (!value.loads() || value.load.access.kind != Access::kRowwise) continue;
+      const auto other = maker_for(program, i, value.load.slot, Op::k_matmul);
       if (!other) continue;
       const Step& twin = program.steps[*other];
       const Slot &own = matrix(step), &its = matrix(twin);
       const bool alike = twin.in(inputs::matmul::x) == step.in(inputs::matmul::x) &&
                          its.dtype == own.dtype && its.transposed == own.transposed;
       // Rows that its own epilogue reads may be overwritten by then.
-      const bool reads_rows = std::ranges::any_of(twin.tape.operands, [](const Operand& read) {
-        return read.access.kind != Access::kResult && read.access.kind != Access::kVector &&
-               read.access.kind != Access::kImmediate;
+      const bool reads_rows = std::ranges::any_of(twin.tape.values, [](const auto& value) {
+        const Access::Kind kind = value.load.access.kind;
+        return value.loads() && kind != Access::kResult && kind != Access::kVector &&
+               kind != Access::kImmediate;
       });
       if (alike && !reads_rows && !twin.twin) step.twin = other;
     }
@@ -147,18 +148,18 @@ bool turn_alike(const Program& program, const Step& a, const Step& b) {
 
 // Whether two matmuls differ in their columns and weights alone.
 bool are_siblings(const Program& program, const Step& a, const Step& b) {
-  const size_t operands = a.tape.operands.size();
+  const size_t values = a.tape.values.size();
   bool alike = a.in(inputs::matmul::x) == b.in(inputs::matmul::x) && a.rows == b.rows &&
                are_like_weights(program, a.in(inputs::matmul::w), b.in(inputs::matmul::w)) &&
                program.slots[static_cast<size_t>(a.in(inputs::matmul::w))].transposed &&
-               b.tape.operands.size() == operands && a.tape.instructions == b.tape.instructions &&
-               a.tape.outputs.size() == 1 && b.tape.outputs.size() == 1 &&
-               a.tape.outputs[0].value == b.tape.outputs[0].value;
-  for (size_t i = 0; alike && i < operands; ++i) {
-    const Operand &own = a.tape.operands[i], &its = b.tape.operands[i];
+               b.tape.values.size() == values && a.tape.outputs.size() == 1 &&
+               b.tape.outputs.size() == 1 && a.tape.outputs[0].value == b.tape.outputs[0].value;
+  for (size_t i = 0; alike && i < values; ++i) {
+    const Operand &own = a.tape.values[i].load, &its = b.tape.values[i].load;
     const Access::Kind kind = own.access.kind;
-    alike = own.access == its.access &&
-            (kind == Access::kResult || kind == Access::kImmediate ||
+    const TapeOp &op = a.tape.values[i], &other = b.tape.values[i];
+    alike = op == other && own.access == its.access &&
+            (!op.loads() || kind == Access::kResult || kind == Access::kImmediate ||
              (kind == Access::kVector && are_like_weights(program, own.slot, its.slot)));
   }
   return alike;

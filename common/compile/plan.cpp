@@ -1,8 +1,9 @@
-// Lifetimes to offsets: first fit, in the order in which the temporaries are made. The times also
-// decide which steps wait.
+// Lifetimes to offsets, in the order in which the temporaries are made. The times also decide which
+// steps wait.
 #include <algorithm>
 #include <set>
 
+#include "compile/arena.h"
 #include "compile/compile.h"
 
 namespace split {
@@ -35,12 +36,6 @@ std::vector<size_t> set_times(Program& program) {
   return times;
 }
 
-struct Life {
-  int slot = -1;
-  size_t first = 0, last = 0;  // times
-  size_t size = 0;             // bytes a row
-};
-
 }  // namespace
 
 void plan_arena(Program& program, size_t alignment) {
@@ -51,6 +46,7 @@ void plan_arena(Program& program, size_t alignment) {
     if (const auto rotation = program.steps[i].rotation) written[*rotation] = written[i];
   }
   std::vector<Life> lives;
+  std::vector<int> slots;  // of each
   for (size_t i = 0; i < program.steps.size(); ++i) {
     for (const int slot : results(program.steps[i])) {
       const Slot& s = program.slots[static_cast<size_t>(slot)];
@@ -62,27 +58,13 @@ void plan_arena(Program& program, size_t alignment) {
         last = std::max(last, times[end]);
       }
       const size_t bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
-      lives.push_back({slot, written[i], last, (bytes + alignment - 1) / alignment * alignment});
+      lives.push_back({written[i], last, (bytes + alignment - 1) / alignment * alignment});
+      slots.push_back(slot);
     }
   }
-  program.arena_row_bytes = 0;
-  std::vector<Life> placed;
-  for (const Life& life : lives) {
-    size_t offset = 0;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (const Life& other : placed) {
-        const size_t start = program.slots[static_cast<size_t>(other.slot)].offset;
-        const bool together = life.first <= other.last && other.first <= life.last;
-        if (together && offset < start + other.size && start < offset + life.size) {
-          offset = start + other.size;
-          moved = true;
-        }
-      }
-    }
-    program.slots[static_cast<size_t>(life.slot)].offset = offset;
-    program.arena_row_bytes = std::max(program.arena_row_bytes, offset + life.size);
-    placed.push_back(life);
+  program.arena_row_bytes = place(lives);
+  for (size_t i = 0; i < lives.size(); ++i) {
+    program.slots[static_cast<size_t>(slots[i])].offset = lives[i].at;
   }
 }
 

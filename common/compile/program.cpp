@@ -27,8 +27,8 @@ std::vector<Reader> readers(const Program& program, int slot) {
     for (size_t input = 0; input < step.inputs.size(); ++input) {
       if (step.in(input) == slot) result.push_back({i, input});
     }
-    for (const Operand& operand : step.tape.operands) {
-      if (operand.slot == slot || operand.access.index == slot) result.push_back({i});
+    for (const auto& value : step.tape.values) {
+      if (value.load.slot == slot || value.load.access.index == slot) result.push_back({i});
     }
   }
   return result;
@@ -48,8 +48,8 @@ std::vector<int> slots_read(const Step& step) {
   for (const Operand& input : step.inputs) {
     if (input.slot >= 0) slots.push_back(input.slot);
   }
-  for (const Operand& operand : step.tape.operands) {
-    for (const int slot : {operand.slot, operand.access.index}) {
+  for (const auto& value : step.tape.values) {
+    for (const int slot : {value.load.slot, value.load.access.index}) {
       if (slot >= 0) slots.push_back(slot);
     }
   }
@@ -61,20 +61,6 @@ std::vector<int> results(const Step& step) {
   for (const Operand& output : step.outputs) slots.push_back(output.slot);
   for (const TapeOutput& output : step.tape.outputs) slots.push_back(output.slot);
   return slots;
-}
-
-std::vector<bool> Tape::per_row() const {
-  std::vector<bool> result;
-  for (const Operand& operand : operands) {
-    result.push_back(operand.access.kind == Access::kPerRow ||
-                     operand.access.kind == Access::kImmediate);
-  }
-  for (const Instruction& instruction : instructions) {
-    const bool x = result[static_cast<size_t>(instruction.x)];
-    const bool z = instruction.z < 0 || result[static_cast<size_t>(instruction.z)];
-    result.push_back(op_info(instruction.op).kind == OpKind::kReduce || (x && z));
-  }
-  return result;
 }
 
 namespace {
@@ -137,19 +123,19 @@ class Printer {
     return slot(operand.slot) + (all ? "" : cat("[", first, ":", first + columns, "]"));
   }
 
+  // Values that are computed count from 0.
   std::string value(const Tape& tape, int index) const {
-    const auto i = static_cast<size_t>(index);
-    if (i < tape.operands.size()) return operand(tape.operands[i]);
-    return cat("%", i - tape.operands.size());
+    if (tape[index].loads()) return operand(tape[index].load);
+    return cat("%", index - std::ranges::count_if(tape.values, &TapeOp::loads));
   }
 
   void print(const Tape& tape, std::string_view indent) {
-    for (size_t i = 0; i < tape.instructions.size(); ++i) {
-      const Instruction& instruction = tape.instructions[i];
-      out_ << indent << "%" << i << " = " << op_info(instruction.op).name
-           << (op_info(instruction.op).kind == OpKind::kReduce ? " over row of " : " ")
-           << value(tape, instruction.x);
-      if (instruction.z >= 0) out_ << ", " << value(tape, instruction.z);
+    for (size_t i = 0; i < tape.values.size(); ++i) {
+      const TapeOp& op = tape.values[i];
+      if (op.loads()) continue;
+      out_ << indent << value(tape, static_cast<int>(i)) << " = " << op_info(op.op).name
+           << (op.reduces() ? " over row of " : " ") << value(tape, op.x);
+      if (op.z >= 0) out_ << ", " << value(tape, op.z);
       out_ << "\n";
     }
     for (const TapeOutput& output : tape.outputs) {

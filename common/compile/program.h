@@ -2,8 +2,7 @@
 // replayed for every step. Names its weights and inputs; knows no device, no file and no sequence.
 //
 //   Slot   a tensor: an input, a weight, an output, or a temporary with its place in the arena
-//   Tape   pointwise and reduction ops over one row (or a segment of it); its values are numbered
-//          in their order
+//   Tape   pointwise and reduction ops over one row (or a segment of it)
 //   Step   one kernel: an op of ops.def, or a group of rows (a Tape)
 #pragma once
 
@@ -12,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/op.h"
-#include "tensor/shape.h"
+#include "compile/tape.h"
 
 namespace split {
 
@@ -70,31 +68,7 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
-// y = op(x) or op(x, z); operands count first, then instructions: value i is operands[i] or
-// instructions[i - operands].
-struct Instruction {
-  Op op = Op::k_add;
-  int x = -1;
-  int z = -1;
-  bool operator==(const Instruction&) const = default;
-};
-
-struct TapeOutput {
-  int value = -1;
-  int slot = -1;
-  bool operator==(const TapeOutput&) const = default;
-};
-
-struct Tape {
-  std::vector<Operand> operands;
-  std::vector<Instruction> instructions;
-  std::vector<TapeOutput> outputs;
-
-  bool empty() const { return outputs.empty(); }
-  // True when value `i` has one element a row (a reduction, or computed from such values only).
-  std::vector<bool> per_row() const;
-  bool operator==(const Tape&) const = default;
-};
+using Tape = BasicTape<Operand>;  // of a step: loads stand before ops
 
 struct Step {
   Op op = Op::k_group;  // a kernel's, or k_group: the tape is all there is

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "compile/compile.h"
 #include "step/phase.h"
 #include "tensor/shape.h"
@@ -114,6 +115,9 @@ class Device {
   // `in_bf16`: where products or attention round to bf16.
   virtual std::string arithmetic(bool /*in_bf16*/) const { return fingerprint().value_or(name()); }
   virtual FuseRules fuse_rules() const = 0;
+  // Whether it has a kernel for a step of the program, in its sizes. load() refuses a program with
+  // another.
+  virtual bool supports(const Program& /*program*/, const Step& /*step*/) const { return true; }
 
   // Zeroed. Throws Error(kDevice) when there is no room.
   virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
@@ -166,6 +170,8 @@ class Device {
 
   // Whether it is a GPU: not the processor, nor a driver that computes there.
   virtual bool is_gpu() const { return false; }
+  // Bytes of its own memory; 0 where that is the machine's.
+  virtual uint64_t own_memory() const { return 0; }
 
   // Whether a driver or other hardware stands behind it, which may be lost or out of memory: what
   // it held is then gone, and once all that was made of it is destroyed, restart() makes it as new
@@ -180,6 +186,15 @@ class Device {
   virtual void measure(bool /*on*/) {}
   virtual std::optional<double> device_ms() const { return std::nullopt; }  // the last run()'s
 };
+
+// Throws Error(kDevice) that names the op of a step which the device does not support.
+inline void check_supported(const Device& device, const Program& program) {
+  for (const Step& step : program.steps) {
+    if (device.supports(program, step)) continue;
+    throw Error(ErrorKind::kDevice, cat("[device] ", device.name(), ": program '", program.name,
+                                        "': no kernel for ", op_info(step.op).name));
+  }
+}
 
 struct DeviceOptions {
   std::string device = "auto";  // as device_names() says

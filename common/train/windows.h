@@ -8,16 +8,12 @@
 #include <optional>
 #include <string>
 
+#include "autograd/kernels.h"
 #include "models/model.h"
 
 namespace split::train {
 
-// Windows of equal length, each a text of its own whose positions begin at 0. Row b * length + t of
-// a stage is token t of window b.
-struct Windows {
-  int64_t batch = 1, length = 1;
-  int64_t rows() const { return batch * length; }
-};
+using split::Windows;
 
 struct Leaves {
   // The leaf of a weight or of a model's constant, in F32, in the checkpoint's shape.

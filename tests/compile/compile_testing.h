@@ -28,9 +28,9 @@ inline std::unique_ptr<Model> demo() {
 inline DType half(const std::string&) { return DType::kF16; }
 
 inline void read_by(const Tape& tape, std::vector<int>& slots) {
-  for (const Operand& operand : tape.operands) {
-    slots.push_back(operand.slot);
-    slots.push_back(operand.access.index);
+  for (const auto& value : tape.values) {
+    slots.push_back(value.load.slot);
+    slots.push_back(value.load.access.index);
   }
 }
 
@@ -53,14 +53,14 @@ inline std::vector<int> written_by(const Step& step) {
 // A tape reads and writes rows of its own width, or one value a row.
 inline bool widths_fit(const Program& program, const Tape& tape, int64_t columns) {
   const auto width = [&](int slot) { return program.slots[static_cast<size_t>(slot)].dims.back(); };
-  for (const Operand& operand : tape.operands) {
+  for (const auto& value : tape.values) {
+    const Operand& operand = value.load;
     if (operand.slot < 0) continue;
     if (width(operand.slot) != (operand.access.kind == Access::kPerRow ? 1 : columns)) return false;
   }
-  const auto per_row = tape.per_row();
   for (const TapeOutput& output : tape.outputs) {
-    const bool one = per_row[static_cast<size_t>(output.value)];
-    if (output.slot >= 0 && width(output.slot) != (one ? 1 : columns)) return false;
+    const int64_t own = tape.of(output).full ? columns : 1;
+    if (output.slot >= 0 && width(output.slot) != own) return false;
   }
   return true;
 }

@@ -27,6 +27,22 @@ TEST(Planner, CheckSeesAnOverlap) {
   EXPECT_NE(wrong_with(block), "");
 }
 
+TEST(Device, NamesTheOpThatItHasNoKernelFor) {
+  Program program = compile("norm", {demo()->stage("norm").trace({half})}, {});
+  const auto device = make_cpu_device(1);
+  EXPECT_NO_THROW(check_supported(*device, program));
+  program.steps.emplace_back().op = Op::k_scan;
+  const auto workspace = device->workspace({.rows = 1});
+  try {
+    device->load(program, *workspace, {});
+    ADD_FAILURE() << "it was loaded";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("program 'norm': no kernel for scan"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 // A random DAG of pointwise ops, reductions, gathers and products, of widths that collide often.
 std::vector<NamedOutput> random_graph(Graph& graph, size_t size) {
   constexpr int64_t kWidths[] = {1, 3, 16, 40};

@@ -79,19 +79,19 @@ class Reference {
     const auto c = static_cast<size_t>(columns);
     // A value is [rows, c], or [rows, 1].
     std::vector<std::vector<double>> all;
-    for (const Operand& operand : tape.operands) {
-      std::vector<double> value;
-      for (size_t r = 0; r < rows_; ++r) {
-        for (size_t i = 0; i < c; ++i)
-          value.push_back(load(program, operand, r, i, c, batch, product));
-      }
-      all.push_back(std::move(value));
-    }
-    for (const Instruction& instruction : tape.instructions) {
-      const std::string_view op = op_info(instruction.op).name;
-      const std::vector<double>& x = all[static_cast<size_t>(instruction.x)];
+    for (const auto& made : tape.values) {
       std::vector<double> value(rows_ * c);
-      if (op_info(instruction.op).kind == OpKind::kReduce) {
+      if (made.loads()) {
+        for (size_t r = 0; r < rows_; ++r) {
+          for (size_t i = 0; i < c; ++i)
+            value[r * c + i] = load(program, made.load, r, i, c, batch, product);
+        }
+        all.push_back(std::move(value));
+        continue;
+      }
+      const std::string_view op = op_info(made.op).name;
+      const std::vector<double>& x = all[static_cast<size_t>(made.x)];
+      if (made.reduces()) {
         const ReduceReference& reduce = reference(kReduceReferences, op);
         for (size_t r = 0; r < rows_; ++r) {
           const auto first = x.begin() + static_cast<std::ptrdiff_t>(r * c);
@@ -99,10 +99,10 @@ class Reference {
           const auto width = static_cast<std::ptrdiff_t>(c);
           std::fill_n(to, c, std::accumulate(first, first + width, reduce.start, reduce.combine));
         }
-      } else if (instruction.z < 0) {
+      } else if (made.z < 0) {
         std::transform(x.begin(), x.end(), value.begin(), reference(kUnaryReferences, op));
       } else {
-        const std::vector<double>& z = all[static_cast<size_t>(instruction.z)];
+        const std::vector<double>& z = all[static_cast<size_t>(made.z)];
         std::transform(x.begin(), x.end(), z.begin(), value.begin(),
                        reference(kBinaryReferences, op));
       }

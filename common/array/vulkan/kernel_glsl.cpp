@@ -20,9 +20,9 @@ int64_t shares_of(int64_t count, int64_t each) { return (count + each - 1) / eac
 bool by_rows(const Kernel& kernel) {
   if (kernel.kind != KernelKind::kRows || kernel.inner == 1) return false;
   // A row's own number may be written in place only behind all who read it.
-  return std::ranges::any_of(kernel.tape, reduces) ||
-         std::ranges::any_of(kernel.outputs, [&](const Kernel::Output& output) {
-           return !kernel.tape[static_cast<size_t>(output.value)].full;
+  return std::ranges::any_of(kernel.tape.values, &TapeOp::reduces) ||
+         std::ranges::any_of(kernel.tape.outputs, [&](const TapeOutput& output) {
+           return !kernel.tape.of(output).full;
          });
 }
 
@@ -34,14 +34,13 @@ class Writer : private ShaderText {
   Dispatch elements() {
     const bool flat = kernel_.inner == 1;
     const int64_t count = kernel_.rows * kernel_.inner;
-    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
-                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n");
+    body_ = each("e", count);
     if (!flat) body_ += cat("    const int row = e / ", number(kernel_.inner), ";\n");
     row_ = flat ? "e" : "row";
     std::vector<int> wanted;
-    for (const auto& output : kernel_.outputs) wanted.push_back(output.value);
-    body_ += statements(std::vector<bool>(kernel_.tape.size()), wanted, row_);
-    for (const auto& output : kernel_.outputs) body_ += store(output, "e");
+    for (const auto& output : kernel_.tape.outputs) wanted.push_back(output.value);
+    body_ += statements(std::vector<bool>(kernel_.tape.values.size()), wanted, row_);
+    for (const auto& output : kernel_.tape.outputs) body_ += store(output, "e");
     body_ += "  }\n";
     return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count);
   }
@@ -59,11 +58,11 @@ class Writer : private ShaderText {
             rows, "; first += int(gl_NumWorkGroups.x) * (", group_, " / ", lanes_, ")) {\n");
     body_ += cat("    const int mine = first + int(gl_LocalInvocationIndex) / ", lanes_,
                  ", row = min(mine, ", rows, " - 1), begin = row * ", number(kernel_.inner), ";\n");
-    std::vector<bool> made(kernel_.tape.size());
-    for (size_t i = 0; i < kernel_.tape.size(); ++i) {
-      const TapeValue& value = kernel_.tape[i];
-      if (!reduces(value) && value.full) continue;
-      if (reduces(value)) {
+    std::vector<bool> made(kernel_.tape.values.size());
+    for (size_t i = 0; i < kernel_.tape.values.size(); ++i) {
+      const TapeValue& value = kernel_.tape.values[i];
+      if (!value.reduces() && value.full) continue;
+      if (value.reduces()) {
         reduce(i, made);
       } else {
         body_ += line(i, row_);
@@ -84,21 +83,18 @@ class Writer : private ShaderText {
     body_ += cat("  for (int first = int(gl_WorkGroupID.x) * ", lanes, "; first < ",
                  number(kernel_.lanes), "; first += int(gl_NumWorkGroups.x) * ", lanes, ") {\n");
     body_ += cat("    const int column = min(first + lane, ", number(kernel_.lanes), " - 1);\n");
-    const std::string join = join_of(kernel_.reduce, kernel_.dtype), part = part_of(kernel_.dtype);
+    const std::string join = function_of(kernel_.reduce, kernel_.dtype),
+                      part = part_of(kernel_.dtype);
     body_ += cat("    ", type_of(kernel_.dtype), " sum = ", start_of(kernel_.reduce, kernel_.dtype),
                  ";\n    for (int m = share; m < ", number(kernel_.rows), "; m += ", shares,
                  ") {\n      const int e = m * ", number(kernel_.lanes), " + column;\n");
-    const int last = static_cast<int>(kernel_.tape.size()) - 1;
-    body_ += statements(std::vector<bool>(kernel_.tape.size()), {last}, row_);
+    const int last = static_cast<int>(kernel_.tape.values.size()) - 1;
+    body_ += statements(std::vector<bool>(kernel_.tape.values.size()), {last}, row_);
     body_ += cat("      sum = ", join, "(sum, t", last, ");\n    }\n");
-    body_ += cat("    ", part, "[gl_LocalInvocationIndex] = sum;\n    barrier();\n");
-    body_ += cat("    for (int step = ", shares, " / 2; step > 0; step /= 2) {\n",
-                 "      if (share < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
-                 "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step * ", lanes,
-                 "]);\n      barrier();\n    }\n");
-    const std::string at = place(kernel_.outputs[0].buffer, "column");
+    body_ += tree("sum", join, part, "share", cat(shares), cat(" * ", lanes));
+    const std::string at = place(kernel_.out(), "column");
     body_ += cat("    if (share == 0 && first + lane < ", number(kernel_.lanes), ") ",
-                 put(kernel_.outputs[0].buffer, at, cat(part, "[lane]")), "    barrier();\n  }\n");
+                 put(kernel_.out(), at, cat(part, "[lane]")), "    barrier();\n  }\n");
     return dispatch_of({groups_for(shares_of(kernel_.lanes, lanes)), 1, 1},
                        kernel_.rows * kernel_.lanes);
   }
@@ -131,31 +127,30 @@ class Writer : private ShaderText {
             k, "; k0 += DEPTH) {\n");
     body_ += fill("a_tile", kernel_.a, "from_a", "r0", r, k, a_row, a_k);
     body_ += fill("b_tile", kernel_.b, "from_b", "m0", m, k, b_column, b_k);
-    body_ +=
-        cat("      barrier();\n"
-            "      ",
-            unroll,
-            " for (int d = 0; d < DEPTH; ++d) {\n"
-            "        float b[SHARE];\n"
-            "        [[unroll]] for (int j = 0; j < SHARE; ++j) b[j] = b_tile[d * (TILE + 1) + x + "
-            "j * SIDE];\n"
-            "        [[unroll]] for (int i = 0; i < SHARE; ++i) {\n"
-            "          const float a = a_tile[d * (TILE + 1) + y + i * SIDE];\n"
-            "          [[unroll]] for (int j = 0; j < SHARE; ++j)\n"
-            "            sum[i * SHARE + j] = fma(a, b[j], sum[i * SHARE + j]);\n"
-            "        }\n"
-            "      }\n"
-            "      barrier();\n"
-            "    }\n"
-            "    [[unroll]] for (int i = 0; i < SHARE; ++i) [[unroll]] for (int j = 0; j < SHARE; "
-            "++j) {\n"
-            "      const int row = r0 + y + i * SIDE, column = m0 + x + j * SIDE;\n"
-            "      if (row < ",
-            r, " && column < ", m, ") ",
-            put(kernel_.outputs[0].buffer,
-                place(kernel_.outputs[0].buffer, cat("(one * ", r, " + row) * ", m, " + column")),
-                "sum[i * SHARE + j]"),
-            "    }\n  }\n");
+    body_ += cat(
+        "      barrier();\n"
+        "      ",
+        unroll,
+        " for (int d = 0; d < DEPTH; ++d) {\n"
+        "        float b[SHARE];\n"
+        "        [[unroll]] for (int j = 0; j < SHARE; ++j) b[j] = b_tile[d * (TILE + 1) + x + "
+        "j * SIDE];\n"
+        "        [[unroll]] for (int i = 0; i < SHARE; ++i) {\n"
+        "          const float a = a_tile[d * (TILE + 1) + y + i * SIDE];\n"
+        "          [[unroll]] for (int j = 0; j < SHARE; ++j)\n"
+        "            sum[i * SHARE + j] = fma(a, b[j], sum[i * SHARE + j]);\n"
+        "        }\n"
+        "      }\n"
+        "      barrier();\n"
+        "    }\n"
+        "    [[unroll]] for (int i = 0; i < SHARE; ++i) [[unroll]] for (int j = 0; j < SHARE; "
+        "++j) {\n"
+        "      const int row = r0 + y + i * SIDE, column = m0 + x + j * SIDE;\n"
+        "      if (row < ",
+        r, " && column < ", m, ") ",
+        put(kernel_.out(), place(kernel_.out(), cat("(one * ", r, " + row) * ", m, " + column")),
+            "sum[i * SHARE + j]"),
+        "    }\n  }\n");
     Dispatch made = dispatch_of({static_cast<uint32_t>(shares_of(kernel_.m, tile)),
                                  static_cast<uint32_t>(shares_of(kernel_.r, tile)),
                                  static_cast<uint32_t>(std::min<int64_t>(kernel_.batch, 65535))},
@@ -173,9 +168,8 @@ class Writer : private ShaderText {
     const std::string index = declare_load("index", kernel_.b), type = type_of(kernel_.dtype);
     const std::string index_type = type_of(kernel_.b.dtype);
     const std::string start = takes ? cat(type, "(0)") : start_of(kernel_.reduce, kernel_.dtype);
-    body_ = cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
-                "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n", "    const int row = e / ", m,
-                ", column = e % ", m, ";\n    ", type, " y = ", start, ";\n");
+    body_ = cat(each("e", count), "    const int row = e / ", m, ", column = e % ", m, ";\n    ",
+                type, " y = ", start, ";\n");
     const std::string checked =
         cat(index_type, " at = ", index, "(r);\n      if (!(at >= ", index_type, "(0) && at < ",
             index_type, "(", k, "))) {\n        ", put(kFault, place(kFault, "0"), "1"), "        ",
@@ -189,10 +183,10 @@ class Writer : private ShaderText {
                    "      y = ", row_of("int(at)"), ";\n    }\n");
     } else {
       body_ += cat("    for (int r = 0; r < ", r, "; ++r) {\n      const ", checked,
-                   "      if (int(at) == row) y = ", join_of(kernel_.reduce, kernel_.dtype), "(y, ",
-                   row_of("r"), ");\n    }\n");
+                   "      if (int(at) == row) y = ", function_of(kernel_.reduce, kernel_.dtype),
+                   "(y, ", row_of("r"), ");\n    }\n");
     }
-    const int to = kernel_.outputs[0].buffer;
+    const int to = kernel_.out();
     body_ += cat("    ", put(to, place(to, "e"), "y"), "  }\n");
     return dispatch_of({groups_for(shares_of(count, group_)), 1, 1},
                        takes ? count : count * kernel_.r);
@@ -201,12 +195,11 @@ class Writer : private ShaderText {
   // A row's elements one after another, by one lane.
   Dispatch scan() {
     const std::string inner = number(kernel_.inner), type = type_of(kernel_.dtype);
-    const int to = kernel_.outputs[0].buffer;
-    body_ = cat("  for (int row = int(gl_GlobalInvocationID.x); row < ", number(kernel_.rows),
-                "; row += int(gl_NumWorkGroups.x) * ", group_, ") {\n    ", type,
+    const int to = kernel_.out();
+    body_ = cat(each("row", kernel_.rows), "    ", type,
                 " acc = ", start_of(kernel_.reduce, kernel_.dtype), ";\n    for (int e = row * ",
                 inner, "; e < (row + 1) * ", inner,
-                "; ++e) {\n      acc = ", join_of(kernel_.reduce, kernel_.dtype), "(acc, ",
+                "; ++e) {\n      acc = ", function_of(kernel_.reduce, kernel_.dtype), "(acc, ",
                 element("e"), ");\n      ", put(to, place(to, "e"), "acc"), "    }\n  }\n");
     return dispatch_of({groups_for(shares_of(kernel_.rows, group_)), 1, 1},
                        kernel_.rows * kernel_.inner);
@@ -216,21 +209,19 @@ class Writer : private ShaderText {
   Dispatch order() {
     const int64_t count = kernel_.rows * kernel_.inner;
     const std::string inner = number(kernel_.inner), type = type_of(kernel_.dtype);
-    const int to = kernel_.outputs[0].buffer;
+    const int to = kernel_.out();
     const bool floats = type == "float";
     const std::string own = kernel_.descending ? "y" : "x", other = kernel_.descending ? "x" : "y";
     const auto less = [&](const std::string& a, const std::string& b) {
       return floats ? cat("(", b, " != ", b, " ? ", a, " == ", a, " : ", a, " < ", b, ")")
                     : cat("(", a, " < ", b, ")");
     };
-    body_ =
-        cat("  for (int e = int(gl_GlobalInvocationID.x); e < ", number(count),
-            "; e += int(gl_NumWorkGroups.x) * ", group_, ") {\n    const int begin = e / ", inner,
-            " * ", inner, ";\n    const ", type, " x = ", element("e"),
-            ";\n    int rank = 0;\n    for (int k = begin; k < begin + ", inner,
-            "; ++k) {\n      const ", type, " y = ", element("k"), ";\n      if (",
-            less(other, own), " || (!", less(own, other), " && k < e)) ++rank;\n    }\n    ",
-            put(to, place(to, "begin + rank"), cat(type_of(DType::kI64), "(e - begin)")), "  }\n");
+    body_ = cat(
+        each("e", count), "    const int begin = e / ", inner, " * ", inner, ";\n    const ", type,
+        " x = ", element("e"), ";\n    int rank = 0;\n    for (int k = begin; k < begin + ", inner,
+        "; ++k) {\n      const ", type, " y = ", element("k"), ";\n      if (", less(other, own),
+        " || (!", less(own, other), " && k < e)) ++rank;\n    }\n    ",
+        put(to, place(to, "begin + rank"), cat(type_of(DType::kI64), "(e - begin)")), "  }\n");
     return dispatch_of({groups_for(shares_of(count, group_)), 1, 1}, count * kernel_.inner);
   }
 
@@ -243,31 +234,43 @@ class Writer : private ShaderText {
     return static_cast<uint32_t>(std::clamp<int64_t>(groups, 1, kMostGroups));
   }
 
+  // Begins a loop in which each lane has some of `count`.
+  std::string each(const char* name, int64_t count) {
+    return cat("  for (int ", name, " = int(gl_GlobalInvocationID.x); ", name, " < ", number(count),
+               "; ", name, " += int(gl_NumWorkGroups.x) * ", group_, ") {\n");
+  }
+
+  // Joins the sums of `count` lanes, where `lane` is their number among these, into the first's.
+  static std::string tree(const std::string& sum, const std::string& join, const std::string& part,
+                          const char* lane, const std::string& count, const std::string& apart) {
+    return cat("    ", part, "[gl_LocalInvocationIndex] = ", sum, ";\n    barrier();\n",
+               "    for (int step = ", count, " / 2; step > 0; step /= 2) {\n      if (", lane,
+               " < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
+               "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step", apart,
+               "]);\n      barrier();\n    }\n");
+  }
+
   std::string each_element(const std::string& inside) {
     return cat("    for (int k = lane; k < ", number(kernel_.inner), "; k += ", lanes_,
                ") {\n      const int e = begin + k;\n", inside, "    }\n");
   }
 
   void reduce(size_t i, const std::vector<bool>& made) {
-    const TapeValue& value = kernel_.tape[i];
-    const std::string join = join_of(value.op, value.dtype), part = part_of(value.dtype);
+    const TapeValue& value = kernel_.tape.values[i];
+    const std::string join = function_of(value.op, value.dtype), part = part_of(value.dtype);
     const std::string type = type_of(value.dtype);
     body_ += cat("    ", type, " sum", i, " = ", start_of(value.op, value.dtype), ";\n");
     body_ += each_element(statements(made, {value.x}, row_) +
                           cat("      sum", i, " = ", join, "(sum", i, ", t", value.x, ");\n"));
-    body_ += cat("    ", part, "[gl_LocalInvocationIndex] = sum", i, ";\n    barrier();\n",
-                 "    for (int step = ", lanes_, " / 2; step > 0; step /= 2) {\n",
-                 "      if (lane < step) ", part, "[gl_LocalInvocationIndex] = ", join, "(", part,
-                 "[gl_LocalInvocationIndex], ", part, "[gl_LocalInvocationIndex + step]);\n",
-                 "      barrier();\n    }\n", "    const ", type, " t", i, " = ", part,
-                 "[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
+    body_ += cat(tree(cat("sum", i), join, part, "lane", lanes_, ""), "    const ", type, " t", i,
+                 " = ", part, "[int(gl_LocalInvocationIndex) - lane];\n    barrier();\n");
   }
 
   void write_rows(const std::vector<bool>& made) {
     std::vector<int> wanted;
     std::string full, own;
-    for (const auto& output : kernel_.outputs) {
-      const bool is_full = kernel_.tape[static_cast<size_t>(output.value)].full;
+    for (const auto& output : kernel_.tape.outputs) {
+      const bool is_full = kernel_.tape.of(output).full;
       if (is_full) wanted.push_back(output.value);
       (is_full ? full : own) += store(output, is_full ? "e" : "row");
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "compile/tape_text.h"
 #include "tensor/types.h"
 
 namespace split::array {
@@ -49,13 +50,11 @@ constexpr std::string_view kRounding =
 
 }  // namespace
 
-bool reduces(const TapeValue& value) { return op_info(value.op).kind == OpKind::kReduce; }
-
 std::string ShaderText::constant(const std::string& type, const std::vector<uint32_t>& bits) {
   const size_t i = words_.size();
   words_.insert(words_.end(), bits.begin(), bits.end());
   std::string name = cat("c", i);
-  const auto word = [&](size_t k) { return cat("b0.v[piece.first + ", i + k, "]"); };
+  const auto word = [&](size_t k) { return cat("b0[piece.first + ", i + k, "]"); };
   words_text_ += cat(type, " ", name, ";\n");
   reads_ +=
       cat("  ", name, " = ",
@@ -69,7 +68,7 @@ std::string ShaderText::constant(const std::string& type, const std::vector<uint
 std::string ShaderText::type_of(DType dtype) {
   const DType type = computing(dtype);
   wide_ = wide_ || type == DType::kI64;
-  return type == DType::kF32 ? "float" : type == DType::kI64 ? "int64_t" : "int";
+  return std::string(kGlsl.type(type));
 }
 std::string ShaderText::part_of(DType dtype) {
   parts_.insert(computing(dtype));
@@ -101,41 +100,32 @@ std::string ShaderText::place(int buffer, const std::string& index, int64_t offs
   return cat(number(bindings_.of(buffer).offset + offset), " + (", index, ")");
 }
 
+std::string ShaderText::accessor(const Bound& bound, std::string_view verb, std::string_view result,
+                                 std::string_view parameter, std::string_view before,
+                                 std::string_view behind) {
+  for (uint32_t i = 0; i < bound.pieces; ++i) types_[bound.binding + i] = bound.type;
+  std::string name = cat(verb, bound.binding);
+  if (!defined_.insert(name).second) return name;
+  const int64_t piece = bindings_.piece / (bound.type == DType::kI64 ? 2 : 1);
+  head_ += cat(result, " ", name, "(int at", parameter, ") {\n");
+  for (uint32_t i = 0; i < bound.pieces; ++i) {
+    head_ += cat(i + 1 < bound.pieces ? cat("  if (at < ", (i + 1) * piece, ") ") : "  ", before,
+                 "b", bound.binding + i, "[at - ", i * piece, "]", behind, "\n");
+  }
+  head_ += "}\n";
+  return name;
+}
+
 std::string ShaderText::get(int buffer, const std::string& at) {
   const Bound bound = bindings_.of(buffer);
-  if (gets_.insert(bound.binding).second) {
-    const int64_t piece = bindings_.piece / (bound.type == DType::kI64 ? 2 : 1);
-    head_ += cat(type_of(bound.type), " get", bound.binding, "(int at) {\n");
-    for (uint32_t i = 0; i + 1 < bound.pieces; ++i) {
-      head_ += cat("  if (at < ", (i + 1) * piece, ") return b", bound.binding + i, ".v[at - ",
-                   i * piece, "];\n");
-    }
-    head_ += cat("  return b", bound.binding + bound.pieces - 1, ".v[at - ",
-                 (bound.pieces - 1) * piece, "];\n}\n");
-  }
-  touch(bound);
-  return cat("get", bound.binding, "(", at, ")");
+  return cat(accessor(bound, "get", type_of(bound.type), "", "return ", ";"), "(", at, ")");
 }
 
 std::string ShaderText::put(int buffer, const std::string& at, const std::string& value) {
   const Bound bound = bindings_.of(buffer);
-  if (puts_.insert(bound.binding).second) {
-    const int64_t piece = bindings_.piece / (bound.type == DType::kI64 ? 2 : 1);
-    head_ += cat("void put", bound.binding, "(int at, ", type_of(bound.type), " x) {\n");
-    for (uint32_t i = 0; i + 1 < bound.pieces; ++i) {
-      head_ += cat("  if (at < ", (i + 1) * piece, ") { b", bound.binding + i, ".v[at - ",
-                   i * piece, "] = x; return; }\n");
-    }
-    head_ += cat("  b", bound.binding + bound.pieces - 1, ".v[at - ", (bound.pieces - 1) * piece,
-                 "] = x;\n}\n");
-  }
-  touch(bound);
-  return cat("put", bound.binding, "(", at, ", ", value, ");\n");
-}
-
-void ShaderText::touch(const Bound& bound) {
-  if (bound.type == DType::kF32) return;
-  for (uint32_t i = 0; i < bound.pieces; ++i) types_[bound.binding + i] = bound.type;
+  return cat(
+      accessor(bound, "put", "void", cat(", ", type_of(bound.type), " x"), "{ ", " = x; return; }"),
+      "(", at, ", ", value, ");\n");
 }
 
 std::string ShaderText::declare_load(const std::string& name, const Operand& operand) {
@@ -167,47 +157,28 @@ std::string ShaderText::declare_load(const std::string& name, const Operand& ope
   return name;
 }
 
-void ShaderText::define(const std::string& name, const std::string& result,
-                        const std::string& parameters, Op op, DType type, bool truth) {
+void ShaderText::define(const std::string& name, DType type, const std::string& text) {
   if (!defined_.insert(name).second) return;
-  const bool floats = type == DType::kF32;
-  const std::string_view body = floats ? op_info(op).forward : whole_info(op).forward;
-  CHECK(!body.empty());
-  const std::string text = cat(result, " ", name, "(", parameters, ") { return ", truth ? "(" : "",
-                               body, truth ? ") ? 1 : 0" : "", "; }\n");
-  if (floats) {
+  if (type == DType::kF32) {
     functions_ += text;
   } else {
     whole_functions_ += cat(type == DType::kI64 ? kWideNames : kWholeNames, text, kNoNames);
   }
 }
 
-std::string ShaderText::join_of(Op op, DType type) {
-  const std::string of = type_of(type), name = cat("join_", op_info(op).name, "_", of);
-  define(name, of, cat(of, " acc, ", of, " x"), op, computing(type), false);
+std::string ShaderText::function_of(Op op, DType dtype) {
+  const DType type = computing(dtype);
+  type_of(type);
+  std::string name = function_name(op, type);
+  define(name, type, function_text(op, type));
   return name;
 }
 
 std::string ShaderText::start_of(Op op, DType type) {
   if (computing(type) == DType::kF32) return std::string(op_info(op).start);
   const std::string of = type_of(type), name = cat("start_", op_info(op).name, "_", of);
-  if (defined_.insert(name).second) {
-    whole_functions_ += cat(computing(type) == DType::kI64 ? kWideNames : kWholeNames, of, " ",
-                            name, "() { return ", whole_info(op).start, "; }\n", kNoNames);
-  }
+  define(name, computing(type), kGlsl.function(of, name, "", whole_info(op).start));
   return name + "()";
-}
-
-std::string ShaderText::function_of(Op op, DType type) {
-  const OpInfo& info = op_info(op);
-  const std::string of = type_of(type), name = cat("op_", info.name, "_", of);
-  const bool truth = info.kind == OpKind::kCompare;
-  const std::string parameters = info.kind == OpKind::kUnary ? cat(of, " x")
-                                 : info.kind == OpKind::kTernary
-                                     ? cat("int c, ", of, " x, ", of, " z")
-                                     : cat(of, " x, ", of, " z");
-  define(name, truth ? "int" : of, parameters, op, computing(type), truth);
-  return name;
 }
 
 std::string ShaderText::cast_of(const std::string& x, DType from, DType to) {
@@ -221,10 +192,10 @@ std::string ShaderText::cast_of(const std::string& x, DType from, DType to) {
 }
 
 std::string ShaderText::line(size_t i, const std::string& row) {
-  const TapeValue& value = kernel_.tape[i];
+  const TapeValue& value = kernel_.tape.values[i];
   std::string made;
-  if (value.op == Op::k_input) {
-    const Operand& operand = value.operand;
+  if (value.loads()) {
+    const Operand& operand = value.load;
     if (operand.from == Operand::From::kNumber && !operand.access.bounded()) {
       made = real(operand.number, operand.dtype);
     } else {
@@ -233,14 +204,13 @@ std::string ShaderText::line(size_t i, const std::string& row) {
     }
   } else if (value.op == Op::k_detach) {
     made = cat("t", value.x);
-  } else if (reduces(value)) {  // a reduction of one element
-    made = cat(join_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t", value.x,
-               ")");
+  } else if (value.reduces()) {  // a reduction of one element
+    made = cat(function_of(value.op, value.dtype), "(", start_of(value.op, value.dtype), ", t",
+               value.x, ")");
   } else if (value.op == Op::k_cast) {
-    made =
-        cast_of(cat("t", value.x), kernel_.tape[static_cast<size_t>(value.x)].dtype, value.dtype);
+    made = cast_of(cat("t", value.x), kernel_.tape[value.x].dtype, value.dtype);
   } else {
-    made = cat(function_of(value.op, kernel_.tape[static_cast<size_t>(value.x)].dtype), "(",
+    made = cat(function_of(value.op, kernel_.tape[value.x].dtype), "(",
                value.c >= 0 ? cat("t", value.c, ", ") : "", "t", value.x,
                value.z >= 0 ? cat(", t", value.z) : "", ")");
   }
@@ -249,24 +219,16 @@ std::string ShaderText::line(size_t i, const std::string& row) {
 
 std::string ShaderText::statements(std::vector<bool> made, const std::vector<int>& wanted,
                                    const std::string& row) {
-  std::vector<bool> needed(kernel_.tape.size());
-  for (const int i : wanted) needed[static_cast<size_t>(i)] = true;
-  for (size_t i = needed.size(); i-- > 0;) {
-    if (!needed[i] || made[i]) continue;
-    const TapeValue& value = kernel_.tape[i];
-    for (const int in : {value.c, value.x, value.z}) {
-      if (in >= 0) needed[static_cast<size_t>(in)] = true;
-    }
-  }
+  const std::vector<bool> needed = kernel_.tape.needed(wanted, made);
   std::string text;
   for (size_t i = 0; i < needed.size(); ++i) {
-    if (needed[i] && !made[i]) text += line(i, row);
+    if (needed[i]) text += line(i, row);
   }
   return text;
 }
 
-std::string ShaderText::store(const Kernel::Output& output, const std::string& index) {
-  return cat("    ", put(output.buffer, place(output.buffer, index), cat("t", output.value)));
+std::string ShaderText::store(const TapeOutput& output, const std::string& index) {
+  return cat("    ", put(output.slot, place(output.slot, index), cat("t", output.value)));
 }
 
 Dispatch ShaderText::finish(int64_t group, const std::string& body) {
@@ -278,8 +240,7 @@ Dispatch ShaderText::finish(int64_t group, const std::string& body) {
   for (uint32_t i = 0; i < bindings_.count; ++i) {
     const auto known = types_.find(i);
     const DType type = i == 0 ? DType::kI32 : known == types_.end() ? DType::kF32 : known->second;
-    text += cat("layout(set = 0, binding = ", i, ") buffer B", i, " { ", type_of(type), " v[]; } b",
-                i, ";\n");
+    text += kGlsl.buffer(i, "", cat("b", i), type_of(type));
   }
   for (const DType type : parts_) {
     text += cat("shared ", type_of(type), " ", part_of(type), "[", group, "];\n");

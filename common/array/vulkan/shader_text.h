@@ -12,8 +12,6 @@
 
 namespace split::array {
 
-bool reduces(const TapeValue& value);
-
 class ShaderText {
  public:
   ShaderText(const Kernel& kernel, const Bindings& bindings)
@@ -30,7 +28,6 @@ class ShaderText {
   // Writes a function of an element's number in what the access reads.
   std::string declare_load(const std::string& name, const Operand& operand);
   // Functions of ops by the type of what they read, and how a reduction begins.
-  std::string join_of(Op op, DType type);
   std::string function_of(Op op, DType type);
   std::string start_of(Op op, DType type);
   // GLSL's type of numbers, and their array that a workgroup shares.
@@ -42,7 +39,7 @@ class ShaderText {
   // Makes values, and what they need that is not made.
   std::string statements(std::vector<bool> made, const std::vector<int>& wanted,
                          const std::string& row);
-  std::string store(const Kernel::Output& output, const std::string& index);
+  std::string store(const TapeOutput& output, const std::string& index);
   void declare(const std::string& text) { head_ += text; }
 
   // The shader whose main function is this, and the words that it reads.
@@ -54,10 +51,12 @@ class ShaderText {
  private:
   std::string constant(const std::string& type, const std::vector<uint32_t>& bits);
   std::string cast_of(const std::string& x, DType from, DType to);
-  // Adds a function of a row's body to the text, once.
-  void define(const std::string& name, const std::string& result, const std::string& parameters,
-              Op op, DType type, bool truth);
-  void touch(const Bound& bound);
+  // Adds a function of numbers of this type to the text, once.
+  void define(const std::string& name, DType type, const std::string& text);
+  // Names a function of element `at` of a buffer that may be in pieces; writes it once.
+  std::string accessor(const Bound& bound, std::string_view verb, std::string_view result,
+                       std::string_view parameter, std::string_view before,
+                       std::string_view behind);
 
   const Bindings& bindings_;
   std::vector<uint32_t> words_;
@@ -65,8 +64,7 @@ class ShaderText {
   std::string words_text_, reads_, functions_, whole_functions_, head_;
   std::set<std::string> defined_;
   std::set<size_t> loads_;
-  std::set<uint32_t> gets_, puts_;
-  std::map<uint32_t, DType> types_;  // bindings without floats
+  std::map<uint32_t, DType> types_;  // of bindings
   std::set<DType> parts_;
   bool wide_ = false;  // it computes in 64 bits
 };

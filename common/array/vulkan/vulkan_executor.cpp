@@ -9,6 +9,7 @@
 #include "array/executor.h"
 #include "array/vulkan/kernel_glsl.h"
 #include "base/error.h"
+#include "device/vulkan/program/commands.h"
 #include "device/vulkan/runtime/buffers.h"
 
 namespace split::array {
@@ -45,30 +46,26 @@ class VulkanExecutor final : public Executor {
 
  private:
   // Memory that a kernel reads or writes.
-  struct Range {
+  struct Part {
     VkBuffer buffer = VK_NULL_HANDLE;
     size_t begin = 0, end = 0;  // bytes
     DType type = DType::kF32;   // in which they are computed with
-    bool holds(const Range& other) const {
+    bool holds(const Part& other) const {
       return buffer == other.buffer && type == other.type && begin <= other.begin &&
              end >= other.end;
     }
   };
-  struct Command {
-    const Pipelines::Made* pipeline = nullptr;
-    VkPipelineLayout layout = VK_NULL_HANDLE;
-    std::vector<VkDescriptorBufferInfo> ranges;  // but the words'
-    uint32_t first = 0;                          // index of its first word
-    std::array<uint32_t, 3> groups{};
+  struct Command : BoundKernel {
+    PipelineKey key;
+    Ranges ranges;
     Cost cost;
   };
   Copy& copy_of(size_t leaf) { return dynamic_cast<Copy&>(*leaves_[leaf]->remote); }
-  Range range_of(int buffer);
-  // The fewest ranges in which all of these are, each as large as a binding can be.
-  std::vector<Range> joined(std::vector<Range> all) const;
+  Part part_of(int buffer);
+  // The fewest parts in which all of these are, each as large as a binding can be.
+  std::vector<Part> joined(std::vector<Part> all) const;
   void add_kernel(size_t kernel);
   void record();
-  void record(VkCommandBuffer commands, const Command& command, VkDescriptorPool pool);
 
   const CorePtr core_;
   const Schedule& schedule_;
@@ -77,7 +74,7 @@ class VulkanExecutor final : public Executor {
   Allocation arena_, fault_, numbers_;
   std::vector<uint32_t> words_;  // words of all kernels
   std::vector<Command> commands_;
-  Handle<VkDescriptorPool> sets_;
+  Sets sets_;
   std::vector<Segment> segments_;
   std::map<size_t, std::vector<std::byte>> results_;  // temporaries that were read
 };
@@ -102,13 +99,18 @@ VulkanExecutor::VulkanExecutor(CorePtr core, const Schedule& schedule, Leaves le
     entry->changed = true;
   }
   for (size_t i = 0; i < schedule_.kernels.size(); ++i) add_kernel(i);
-  core_->pipelines.settle();
   numbers_ = Allocation(core_->memory, words_.size() * sizeof(uint32_t), MemoryUse::kDevice);
   core_->memory.write(numbers_, 0, std::as_bytes(std::span(words_)));
+  std::vector<const Ranges*> ranges;
   for (Command& command : commands_) {
-    command.ranges.insert(command.ranges.begin(),
-                          {numbers_.buffer(), numbers_.offset(), part_bytes(numbers_.size())});
+    command.ranges[0] = {numbers_.buffer(), numbers_.offset(), part_bytes(numbers_.size())};
+    ranges.push_back(&command.ranges);
   }
+  sets_.make(core_->context, core_->pipelines, ranges);
+  for (Command& command : commands_) {
+    sets_.bind(core_->context, core_->pipelines, command.key, command.ranges, command);
+  }
+  core_->pipelines.settle();
   record();
 }
 
@@ -118,33 +120,33 @@ VulkanExecutor::~VulkanExecutor() {
   }
 }
 
-VulkanExecutor::Range VulkanExecutor::range_of(int buffer) {
+VulkanExecutor::Part VulkanExecutor::part_of(int buffer) {
   const auto part = [](const Allocation& in, size_t at, size_t bytes) {
-    return Range{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 8)};
+    return Part{in.buffer(), in.offset() + at, in.offset() + at + std::max<size_t>(bytes, 8)};
   };
   if (buffer == kFault) {
-    Range range = part(fault_, 0, fault_.size());
+    Part range = part(fault_, 0, fault_.size());
     range.type = DType::kI32;
     return range;
   }
   const auto b = static_cast<size_t>(buffer);
   const size_t bytes = schedule_.buffers[b].words() * sizeof(float);
-  Range range = leaves_[b] == nullptr ? part(arena_, layout_.at[b] * sizeof(float), bytes)
-                                      : part(copy_of(b).memory(), 0, bytes);
+  Part range = leaves_[b] == nullptr ? part(arena_, layout_.at[b] * sizeof(float), bytes)
+                                     : part(copy_of(b).memory(), 0, bytes);
   range.type = computing(schedule_.buffers[b].dtype);
   return range;
 }
 
-std::vector<VulkanExecutor::Range> VulkanExecutor::joined(std::vector<Range> all) const {
-  const std::vector<Range> used = all;
+std::vector<VulkanExecutor::Part> VulkanExecutor::joined(std::vector<Part> all) const {
+  const std::vector<Part> used = all;
   const size_t most = core_->context.capabilities().max_range;
-  for (Range& range : all) range.begin = range.begin / kAlign * kAlign;
-  std::ranges::sort(all, [](const Range& a, const Range& b) {
+  for (Part& range : all) range.begin = range.begin / kAlign * kAlign;
+  std::ranges::sort(all, [](const Part& a, const Part& b) {
     return std::tuple(a.type, a.buffer, a.begin, a.end) <
            std::tuple(b.type, b.buffer, b.begin, b.end);
   });
-  std::vector<Range> ranges;
-  for (const Range& range : all) {
+  std::vector<Part> ranges;
+  for (const Part& range : all) {
     const bool fits = !ranges.empty() && ranges.back().buffer == range.buffer &&
                       ranges.back().type == range.type &&
                       (range.end <= ranges.back().end || range.end - ranges.back().begin <= most);
@@ -155,9 +157,9 @@ std::vector<VulkanExecutor::Range> VulkanExecutor::joined(std::vector<Range> all
     }
   }
   // In the order of their use: kernels of one structure have one text, wherever memory lies.
-  std::vector<Range> ordered;
-  for (const Range& own : used) {
-    const auto at = std::ranges::find_if(ranges, [&](const Range& r) { return r.holds(own); });
+  std::vector<Part> ordered;
+  for (const Part& own : used) {
+    const auto at = std::ranges::find_if(ranges, [&](const Part& r) { return r.holds(own); });
     if (at == ranges.end()) continue;
     ordered.push_back(*at);
     ranges.erase(at);
@@ -171,19 +173,20 @@ void VulkanExecutor::add_kernel(size_t i) {
   kernel.each_operand([&](const Operand& operand) {
     if (operand.from == Operand::From::kBuffer) buffers.push_back(operand.buffer);
   });
-  for (const auto& output : kernel.outputs) buffers.push_back(output.buffer);
+  for (const auto& output : kernel.tape.outputs) buffers.push_back(output.slot);
   if (kernel.kind == KernelKind::kTake || kernel.kind == KernelKind::kPut) {
     buffers.push_back(kFault);
   }
-  std::vector<Range> all;
-  for (const int buffer : buffers) all.push_back(range_of(buffer));
-  const std::vector<Range> ranges = joined(all);
+  std::vector<Part> all;
+  for (const int buffer : buffers) all.push_back(part_of(buffer));
+  const std::vector<Part> ranges = joined(all);
   const size_t most = core_->context.capabilities().max_range / kAlign * kAlign;
   Bindings bindings;
   bindings.piece = static_cast<int64_t>(most / sizeof(float));
   Command command;
+  command.ranges.resize(1);     // words
   std::vector<uint32_t> first;  // first element of each range
-  for (const Range& range : ranges) {
+  for (const Part& range : ranges) {
     first.push_back(bindings.count);
     for (size_t at = range.begin; at < range.end; at += most, ++bindings.count) {
       command.ranges.push_back({range.buffer, at, (std::min(most, range.end - at) + 3) / 4 * 4});
@@ -196,7 +199,7 @@ void VulkanExecutor::add_kernel(size_t i) {
                                         " buffers: this device binds ", limit));
   }
   bindings.of = [&](int buffer) {
-    const Range own = range_of(buffer);
+    const Part own = part_of(buffer);
     for (size_t r = 0;; ++r) {
       CHECK(r < ranges.size());
       if (!ranges[r].holds(own)) continue;
@@ -212,118 +215,48 @@ void VulkanExecutor::add_kernel(size_t i) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] I64 needs a device with shaderInt64, which ",
                                         core_->context.capabilities().name, " lacks; I32 does"));
   }
-  PipelineKey key;
-  key.text = core_->pipelines.kept(std::move(dispatch->text));
-  key.bindings = bindings.count;
-  command.first = static_cast<uint32_t>(words_.size());
+  command.key.text = core_->pipelines.kept(std::move(dispatch->text));
+  command.key.bindings = bindings.count;
+  command.push.row_base = static_cast<uint32_t>(words_.size());  // index of its first word
   words_.insert(words_.end(), dispatch->words.begin(), dispatch->words.end());
-  command.pipeline = core_->pipelines.begin(key);
-  command.layout = core_->pipelines.layout(key.bindings);
   command.groups = dispatch->groups;
   command.cost = {dispatch->elements, dispatch->products};
   commands_.push_back(std::move(command));
 }
 
 void VulkanExecutor::record() {
-  uint32_t buffers = 0;
-  for (const Command& command : commands_) buffers += static_cast<uint32_t>(command.ranges.size());
-  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, std::max(buffers, 1u)};
-  VkDescriptorPoolCreateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
-  info.maxSets = static_cast<uint32_t>(std::max<size_t>(commands_.size(), 1));
-  info.poolSizeCount = 1;
-  info.pPoolSizes = &size;
-  VkDescriptorPool pool = VK_NULL_HANDLE;
-  check(vkCreateDescriptorPool(core_->context.device(), &info, nullptr, &pool),
-        "vkCreateDescriptorPool");
-  sets_ = {core_->context.device(), pool, vkDestroyDescriptorPool};
-  const auto begin = [&] {
+  constexpr VkPipelineStageFlags kAll = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+  const auto begun = [&] {
     segments_.push_back({core_->context.command_buffer(), {}});
-    VkCommandBufferBeginInfo one{};
-    one.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-    check(vkBeginCommandBuffer(segments_.back().commands, &one), "vkBeginCommandBuffer");
+    begin(segments_.back().commands);
+    return segments_.back().commands;
   };
-  begin();
+  VkCommandBuffer last = begun();
   for (const Command& command : commands_) {
     const Cost& so_far = segments_.back().cost;
     const bool full = so_far.weights / 2 + command.cost.weights / 2 > kMostElements / 2 ||
                       so_far.products + command.cost.products > kMostProducts;
     if (full && so_far.weights + so_far.products > 0) {
-      check(vkEndCommandBuffer(segments_.back().commands), "vkEndCommandBuffer");
-      begin();
+      end(last);
+      last = begun();
     }
     segments_.back().cost += command.cost;
-    record(segments_.back().commands, command, pool);
+    barrier(last, kAll, VK_ACCESS_MEMORY_WRITE_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    command.record(last, core_->pipelines);
   }
-  const VkCommandBuffer last = segments_.back().commands;
-  const auto wait = [&](VkPipelineStageFlags to, VkAccessFlags access) {
-    VkMemoryBarrier barrier{};
-    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
-    barrier.dstAccessMask = access;
-    vkCmdPipelineBarrier(last, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, to, 0, 1, &barrier, 0, nullptr,
-                         0, nullptr);
-  };
   if (!schedule_.copies.empty()) {
-    wait(VK_PIPELINE_STAGE_TRANSFER_BIT,
-         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+    barrier(last, kAll, VK_ACCESS_MEMORY_WRITE_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT,
+            VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
   }
   for (const auto& [from, to] : schedule_.copies) {
-    const Range a = range_of(from), b = range_of(to);
+    const Part a = part_of(from), b = part_of(to);
     const VkBufferCopy region{a.begin, b.begin, b.end - b.begin};
     vkCmdCopyBuffer(last, a.buffer, b.buffer, 1, &region);
   }
-  wait(VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | VK_PIPELINE_STAGE_HOST_BIT,
-       VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_HOST_READ_BIT);
-  check(vkEndCommandBuffer(last), "vkEndCommandBuffer");
-}
-
-void VulkanExecutor::record(VkCommandBuffer commands, const Command& command,
-                            VkDescriptorPool pool) {
-  const VkDevice device = core_->context.device();
-  const auto bindings = static_cast<uint32_t>(command.ranges.size());
-  VkMemoryBarrier barrier{};
-  barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
-  barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
-  vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
-                       nullptr);
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
-                    core_->pipelines.get(*command.pipeline));
-  const PushConstants push{.row_base = command.first};
-  vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
-  if (core_->pipelines.by_address(bindings)) {
-    std::vector<VkDeviceAddress> addresses;
-    for (const VkDescriptorBufferInfo& range : command.ranges) {
-      VkBufferDeviceAddressInfo info{};
-      info.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-      info.buffer = range.buffer;
-      addresses.push_back(vkGetBufferDeviceAddress(device, &info) + range.offset);
-    }
-    vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, sizeof push,
-                       static_cast<uint32_t>(addresses.size() * sizeof(VkDeviceAddress)),
-                       addresses.data());
-  } else {
-    const VkDescriptorSetLayout layout = core_->pipelines.set_layout(bindings);
-    VkDescriptorSetAllocateInfo allocate{};
-    allocate.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
-    allocate.descriptorPool = pool;
-    allocate.descriptorSetCount = 1;
-    allocate.pSetLayouts = &layout;
-    VkDescriptorSet set = VK_NULL_HANDLE;
-    check(vkAllocateDescriptorSets(device, &allocate, &set), "vkAllocateDescriptorSets");
-    VkWriteDescriptorSet write{};
-    write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
-    write.dstSet = set;
-    write.descriptorCount = bindings;
-    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-    write.pBufferInfo = command.ranges.data();
-    vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1, &set, 0,
-                            nullptr);
-  }
-  vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
+  barrier(last, kAll, VK_ACCESS_MEMORY_WRITE_BIT, kAll | VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_HOST_READ_BIT);
+  end(last);
 }
 
 void VulkanExecutor::run() {
@@ -364,8 +297,12 @@ std::span<const std::byte> VulkanExecutor::bytes(size_t buffer) {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_vulkan_executor(CorePtr core, const Schedule& schedule,
-                                               Leaves leaves) {
+std::unique_ptr<Executor> make_gpu_executor(const Device& gpu, const Schedule& schedule,
+                                            Leaves leaves) {
+  CorePtr core = core_of(gpu);
+  if (core == nullptr) {
+    throw Error(ErrorKind::kDevice, cat("[array] expected a Vulkan device, got ", gpu.name()));
+  }
   return std::make_unique<VulkanExecutor>(std::move(core), schedule, leaves);
 }
 

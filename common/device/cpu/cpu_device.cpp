@@ -28,6 +28,9 @@ class CpuDevice : public Device {
     return in_bf16 && multiplies_pairs(kernels_) ? "cpu 1 by pairs of bf16" : "cpu 1";
   }
   FuseRules fuse_rules() const override { return {}; }
+  bool supports(const Program& /*program*/, const Step& step) const override {
+    return CpuExecutable::has_kernel(step.op);
+  }
 
   std::unique_ptr<Buffer> alloc(size_t bytes) override {
     return std::make_unique<CpuBuffer>(bytes);
@@ -91,6 +94,7 @@ class CpuDevice : public Device {
 
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
+    check_supported(*this, program);
     return std::make_unique<CpuExecutable>(program, static_cast<CpuWorkspace&>(workspace), bindings,
                                            kernels_, pool_);
   }

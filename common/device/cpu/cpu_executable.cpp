@@ -35,15 +35,11 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
   }
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
-    if (kRun[step.op] == nullptr) {
-      throw Error(ErrorKind::kDevice,
-                  cat("[cpu] program ", program_.name, ": no kernel for ", op_info(step.op).name));
-    }
     stores_kv_.push_back(may_store_kv(i));
     tapes_.emplace_back(step.tape, kernels);
-    for (const Operand& operand : step.tape.operands) {
-      if (operand.slot < 0) continue;
-      CpuBuffer* const buffer = bound(slot(operand.slot), bindings);
+    for (const auto& value : step.tape.values) {
+      if (value.load.slot < 0) continue;
+      CpuBuffer* const buffer = bound(slot(value.load.slot), bindings);
       if (buffer != nullptr) buffer->read_in_place();
     }
     matrices_.push_back(step.op == Op::k_matmul ? matrix(step, bindings) : nullptr);

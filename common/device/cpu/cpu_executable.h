@@ -30,6 +30,8 @@ class CpuExecutable : public Executable {
   void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
            StepTimes& times);
 
+  static bool has_kernel(Op op) { return kRun[op] != nullptr; }
+
  private:
   // --- Loading
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const;

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace split {
 namespace {
 
-constexpr size_t kMaxValues = 64;  // operands and instructions of one tape
+constexpr size_t kMaxValues = 64;  // values of one tape
 constexpr size_t kFill = 16;       // floats of padding behind each scratch value: one vector
 
 size_t padded(size_t columns) { return (columns + kFill - 1) / kFill * kFill; }
@@ -22,47 +21,20 @@ size_t rows_at_once(size_t columns) {
 // From this width on a call for each row costs less than a copy of a vector for each.
 constexpr size_t kWide = 256;
 
-// Assigns each value its room in the scratch: a result takes that of one which is read no more.
-// Operands keep theirs, as vectors stay from block to block.
-std::vector<size_t> rooms_of(const Tape& tape) {
-  const size_t operands = tape.operands.size(), count = tape.instructions.size();
-  std::vector<size_t> last(operands + count);  // instruction that reads it; outputs are read after
-  const auto reads = [&](int value, size_t when) {
-    if (value >= 0) last[static_cast<size_t>(value)] = when;
-  };
-  for (size_t i = 0; i < count; ++i) {
-    reads(tape.instructions[i].x, i);
-    reads(tape.instructions[i].z, i);
-  }
-  for (const TapeOutput& output : tape.outputs) reads(output.value, count);
-  std::vector<size_t> rooms(operands), free;
-  std::iota(rooms.begin(), rooms.end(), size_t{0});
-  size_t next = operands;
-  for (size_t i = 0; i < count; ++i) {
-    if (free.empty()) free.push_back(next++);
-    rooms.push_back(free.back());
-    free.pop_back();
-    for (size_t value = operands; value < operands + i; ++value) {
-      if (last[value] == i) free.push_back(rooms[value]);
-    }
-  }
-  return rooms;
-}
-
 }  // namespace
 
 TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
-    : tape_(tape), kernels_(kernels), per_row_(tape.per_row()) {
-  if (per_row_.size() > kMaxValues) {
+    // Vectors stay from block to block.
+    : tape_(tape), kernels_(kernels), room_(tape.rooms(true)) {
+  if (room_.size() > kMaxValues) {
     throw Error(ErrorKind::kDevice, cat("[cpu] expected at most ", kMaxValues,
-                                        " values in one fused group, got ", per_row_.size()));
+                                        " values in one fused group, got ", room_.size()));
   }
-  room_ = rooms_of(tape_);
   rooms_ = room_.empty() ? 0 : *std::ranges::max_element(room_) + 1;
   // No tape writes what it reads.
   for (const TapeOutput& output : tape_.outputs) {
-    const bool last = static_cast<size_t>(output.value) + 1 == per_row_.size();
-    if (last && !per_row_.back()) made_in_ = output.slot;
+    const bool last = static_cast<size_t>(output.value) + 1 == room_.size();
+    if (last && tape_.values.back().full) made_in_ = output.slot;
   }
 }
 
@@ -143,20 +115,20 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
                            float* scratch, float* elsewhere, bool again) const {
   const size_t stride = padded(count), each = rows_at_once(count) * stride;
   Value values[kMaxValues];
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    const Operand& from = tape_.operands[i];
-    float* const buffer = scratch + i * each;
-    values[i] = from.access.kind == Access::kResult ? Value{product, product_stride, false}
-                : from.access.kind == Access::kVector && count < kWide && (rows > 1 || again)
-                    ? repeated(from, slots, rows, first, count, buffer, again)
-                    : operand(from, slots, row, rows, first, count, buffer);
-  }
   float* const spread = scratch + rooms_ * each;
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) {
-    const size_t index = tape_.operands.size() + i;
-    float* out = scratch + room_[index] * each;
+  for (size_t i = 0; i < tape_.values.size(); ++i) {
+    const TapeOp& op = tape_.values[i];
+    const Operand& from = tape_.values[i].load;
+    float* out = scratch + room_[i] * each;
+    if (op.loads()) {
+      values[i] = from.access.kind == Access::kResult ? Value{product, product_stride, false}
+                  : from.access.kind == Access::kVector && count < kWide && (rows > 1 || again)
+                      ? repeated(from, slots, rows, first, count, out, again)
+                      : operand(from, slots, row, rows, first, count, out);
+      continue;
+    }
     size_t out_stride = stride;
-    if (made_in_ >= 0 && i + 1 == tape_.instructions.size()) {
+    if (made_in_ >= 0 && i + 1 == tape_.values.size()) {
       const SlotPlace& place = slots[static_cast<size_t>(made_in_)];
       if (elsewhere != nullptr) {
         out = elsewhere;
@@ -166,8 +138,8 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
         out_stride = place.columns;
       }
     }
-    values[index] = {out, out_stride, per_row_[index]};
-    run_instruction(tape_.instructions[i], values, index, rows, count, out, spread);
+    values[i] = {out, out_stride, !op.full};
+    compute(op, values, i, rows, count, out, spread);
   }
   for (const TapeOutput& output : tape_.outputs) {
     put(values[output.value], slots[static_cast<size_t>(output.slot)], row, rows, first, count,
@@ -183,10 +155,10 @@ const float* TapeRunner::row_of(const Value& value, size_t r, size_t count, floa
 }
 
 // Makes values[index] in `out`.
-void TapeRunner::run_instruction(const Instruction& instruction, const Value* values, size_t index,
-                                 size_t rows, size_t count, float* out, float* spread) const {
-  const Op op = instruction.op;
-  const Value& x = values[instruction.x];
+void TapeRunner::compute(const TapeOp& made, const Value* values, size_t index, size_t rows,
+                         size_t count, float* out, float* spread) const {
+  const Op op = made.op;
+  const Value& x = values[made.x];
   if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
     if (!x.per_row) return reduce(x.data, x.stride, rows, count, out);
     for (size_t r = 0; r < rows; ++r) reduce(row_of(x, r, count, spread), 0, 1, count, out + r);
@@ -195,8 +167,8 @@ void TapeRunner::run_instruction(const Instruction& instruction, const Value* va
   const CpuKernels::Unary unary = kernels_.unary[op];
   const CpuKernels::Binary binary = kernels_.binary[op];
   const size_t out_stride = values[index].stride;
-  const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
-  if (per_row_[index]) {
+  const Value* const z = made.z < 0 ? nullptr : &values[made.z];
+  if (!made.full) {
     z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
     return;
   }

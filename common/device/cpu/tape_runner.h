@@ -53,16 +53,15 @@ class TapeRunner {
   Value operand(const Operand& operand, const std::vector<SlotPlace>& slots, size_t row,
                 size_t rows, size_t first, size_t count, float* buffer) const;
   static const float* row_of(const Value& value, size_t r, size_t count, float* spread);
-  void run_instruction(const Instruction& instruction, const Value* values, size_t index,
-                       size_t rows, size_t count, float* out, float* spread) const;
+  void compute(const TapeOp& op, const Value* values, size_t index, size_t rows, size_t count,
+               float* out, float* spread) const;
   static void put(const Value& value, const SlotPlace& place, size_t row, size_t rows, size_t first,
                   size_t count, float* elsewhere, float* spread);
   Tape tape_;
   const CpuKernels& kernels_;
-  std::vector<bool> per_row_;
   std::vector<size_t> room_;  // each value's offset in the scratch
   size_t rooms_ = 0;
-  int made_in_ = -1;  // the slot in which the last instruction can leave its result
+  int made_in_ = -1;  // the slot in which the last op can leave its result
 };
 
 }  // namespace split

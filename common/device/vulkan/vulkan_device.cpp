@@ -38,6 +38,10 @@ class VulkanDevice final : public Device {
   const CorePtr& core() const { return core_; }
   std::string name() const override { return name_; }
   bool is_gpu() const override { return !core_->context.capabilities().software; }
+  uint64_t own_memory() const override {
+    const Capabilities& device = core_->context.capabilities();
+    return device.discrete ? device.local_bytes() : 0;
+  }
   bool can_be_lost() const override { return true; }
   bool host_copy_is_slow() const override { return true; }
   void restart() override {
@@ -61,6 +65,9 @@ class VulkanDevice final : public Device {
     return device.matrix && limits.matrix && bytes <= device.local_bytes() / kPart;
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
+  bool supports(const Program& /*program*/, const Step& step) const override {
+    return VulkanExecutable::has_kernel(step.op);
+  }
   bool settled() override {
     const bool filled = core_->memory.all_filled();
     return core_->pipelines.settled() && filled;
@@ -108,6 +115,7 @@ class VulkanDevice final : public Device {
     std::set<std::string_view> weights;
     std::vector<size_t> caches_bytes, weights_bytes;
     for (const Program& program : programs) {
+      check_supported(*this, program);
       const Program* const like = core_->kernels.like(program);
       auto at = std::find_if(all.begin(), all.end(), [&](auto& one) { return one.first == like; });
       if (at == all.end()) {
@@ -132,6 +140,7 @@ class VulkanDevice final : public Device {
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
     if (debug_level() >= 1) log_info(to_string(program));
+    check_supported(*this, program);
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
     const auto make = [&](size_t layout = 0) {
       const Tuner::Proposal proposal(core_->tuner, layout);

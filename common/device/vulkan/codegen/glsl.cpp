@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "compile/tape_text.h"
 #include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/codegen/tape_glsl.h"
 #include "tensor/tensor.h"
@@ -246,9 +247,8 @@ std::string keep_text(const Step& step, const FusedNeighbours& joined, bool tile
   std::string buffers, one, tile;
   const auto add = [&](const Step& of, std::string_view first, std::string_view end) {
     const std::string name = cat("kept_from_", first), stride = cat("(", end, " - ", first, ")");
-    buffers +=
-        cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kRowwise, results(of)[0], 0}),
-            ") writeonly buffer B", name, " { float ", name, "[]; };\n");
+    buffers += kGlsl.buffer(parts.bind({Bind::Kind::kRowwise, results(of)[0], 0}), "writeonly ",
+                            name, "float");
     const std::string own = cat("  if (c >= ", first, " && c < ", end, ") "),
                       at = cat("r * ", stride, " + c - ", first);
     one += cat(own, name, "[", at, "] = value;\n");
@@ -274,8 +274,7 @@ std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, Ker
   const Turn turn(*joined.rotation);
   std::string text = "#undef FETCHES\n#define FETCHES (2 * FINISHES)\n";
   for (const auto& [name, slot] : {std::pair{"cosines", turn.cos}, {"sines", turn.sin}}) {
-    text += cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kWhole, slot, 0}),
-                ") readonly buffer B", name, " { float ", name, "[]; };\n");
+    text += kGlsl.buffer(parts.bind({Bind::Kind::kWhole, slot, 0}), "readonly ", name, "float");
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "compile/tape_text.h"
 #include "device/vulkan/codegen/numbers.h"
 #include "tensor/tensor.h"
 
@@ -12,14 +13,10 @@ namespace split::vulkan {
 namespace {
 
 // float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
-std::string reduce_function(Op which) {
-  const OpInfo& op = op_info(which);
-  const std::string name(op.name), combine = cat("combine_", name);
+std::string tree_function(Op op) {
+  const std::string combine = function_name(op);
   return cat(
-      "float ", combine, "(float acc, float x) { float y = ", op.forward,
-      "; return y; }\n"
-      "float tree_",
-      name, "(float value, uint lane) {\n",
+      "float tree_", op_info(op).name, "(float value, uint lane) {\n",
       // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
       "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < SUM_LANES; "
       "offset <<= 1) {\n"
@@ -48,23 +45,17 @@ std::string reduce_function(Op which) {
 }  // namespace
 
 std::string op_functions(const std::vector<const Tape*>& tapes) {
-  std::ostringstream out;
+  std::string out;
   std::set<Op> done;
   for (const Tape* tape : tapes) {
-    for (const Instruction& instruction : tape->instructions) {
-      if (!done.insert(instruction.op).second) continue;
-      const OpInfo& op = op_info(instruction.op);
-      if (op.kind == OpKind::kReduce) {
-        out << reduce_function(instruction.op);
-        if (instruction.op == Op::k_reduce_sum) out << moments_glsl();
-      } else {
-        out << "float op_" << op.name << "(float x"
-            << (op.kind == OpKind::kBinary ? ", float z" : "") << ") { float y = " << op.forward
-            << "; return y; }\n";
-      }
+    for (const TapeOp& op : tape->values) {
+      if (op.loads() || !done.insert(op.op).second) continue;
+      out += function_text(op.op);
+      if (op.reduces()) out += tree_function(op.op);
+      if (op.op == Op::k_reduce_sum) out += moments_glsl();
     }
   }
-  return out.str();
+  return out;
 }
 
 TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base,
@@ -77,13 +68,11 @@ TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& pa
       max_range_(max_range),
       halves_(halves),
       made_(made),
-      per_row_(tape.per_row()) {
-  const auto tables = static_cast<size_t>(
-      std::count_if(tape_.operands.begin(), tape_.operands.end(),
-                    [&](const Operand& operand) { return is_weight_table(operand); }));
+      loads_(static_cast<size_t>(std::ranges::count_if(tape.values, &TapeOp::loads))) {
+  const auto tables = static_cast<size_t>(std::ranges::count_if(
+      tape_.values, [&](const auto& value) { return is_weight_table(value.load); }));
   // 16 storage buffers are sure: what is left after one each is for tables in pieces.
-  const size_t single =
-      tape_.operands.size() - tables + tape_.outputs.size() + parts_.next_binding();
+  const size_t single = loads_ - tables + tape_.outputs.size() + parts_.next_binding();
   pieces_ = tables > 0 && single + tables * kTablePieces <= 16 ? kTablePieces : 1;
   declare();
 }
@@ -99,13 +88,12 @@ void TapeWriter::uint_constant(const std::string& name, uint32_t value) {
 
 // Elements of any float type, as words.
 void TapeWriter::buffer_of_words(const std::string& name, const Bind& bind) {
-  declared_ << "layout(set = 0, binding = " << parts_.bind(bind) << ") readonly buffer B" << name
-            << " { uint " << name << "[]; };\n";
+  declared_ << kGlsl.buffer(parts_.bind(bind), "readonly ", name, "uint");
 }
 
 void TapeWriter::declare() {
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    const Operand& operand = tape_.operands[i];
+  for (size_t i = 0; i < loads_; ++i) {
+    const Operand& operand = load_of(i);
     const size_t id = base_ + i;
     switch (operand.access.kind) {
       case Access::kResult:
@@ -124,9 +112,8 @@ void TapeWriter::declare() {
                       cat("[vulkan] program '", program_.name, "': slot '", slot(operand.slot).name,
                           "': expected F32 rows, got ", dtype_name(slot(operand.slot).dtype)));
         }
-        declared_ << "layout(set = 0, binding = "
-                  << parts_.bind({Bind::Kind::kRowwise, operand.slot, 0}) << ") readonly buffer Bb"
-                  << id << " { float b" << id << "[]; };\n";
+        declared_ << kGlsl.buffer(parts_.bind({Bind::Kind::kRowwise, operand.slot, 0}), "readonly ",
+                                  cat("b", id), "float");
         break;
       case Access::kVector:
         buffer_of_words(cat("b", id), {Bind::Kind::kWhole, operand.slot, 0});
@@ -139,16 +126,14 @@ void TapeWriter::declare() {
   }
   if (!stores_) return;
   for (size_t i = 0; i < tape_.outputs.size(); ++i) {
-    declared_ << "layout(set = 0, binding = "
-              << parts_.bind({Bind::Kind::kRowwise, tape_.outputs[i].slot, 0})
-              << ") writeonly buffer Bo" << base_ + i << " { "
-              << (is_half(tape_.outputs[i]) ? "float16_t" : "float") << " o" << base_ + i
-              << "[]; };\n";
+    declared_ << kGlsl.buffer(parts_.bind({Bind::Kind::kRowwise, tape_.outputs[i].slot, 0}),
+                              "writeonly ", cat("o", base_ + i),
+                              is_half(tape_.outputs[i]) ? "float16_t" : "float");
   }
 }
 
 void TapeWriter::declare_gather(size_t i) {
-  const Operand& operand = tape_.operands[i];
+  const Operand& operand = load_of(i);
   const size_t id = base_ + i;
   const Slot& table = slot(operand.slot);
   const std::string& index = slot(operand.access.index).name;
@@ -172,7 +157,7 @@ void TapeWriter::declare_gather(size_t i) {
 // uint word_i(part, element): the word that has it; float value_i(word, element).
 void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
   const size_t id = base_ + i;
-  uint_constant(cat("TYPE", id), type_code(slot(tape_.operands[i].slot).dtype));
+  uint_constant(cat("TYPE", id), type_code(slot(load_of(i).slot).dtype));
   declared_ << "uint word" << id << "(uint part, uint element) {\n"
             << "  const uint at = TYPE" << id << " == 0 ? element : element >> 1;\n";
   for (uint32_t p = 1; p < pieces; ++p) {
@@ -189,13 +174,13 @@ void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
 TapeWriter::Finish TapeWriter::finish() const {
   // Words stay as they came until the product is there, so that nothing waits for them.
   std::ostringstream out, fetch, compute;
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+  for (size_t i = 0; i < loads_; ++i) {
     const size_t id = base_ + i;
-    if (made_ >= 0 && tape_.operands[i].slot == made_) {
+    if (made_ >= 0 && load_of(i).slot == made_) {
       compute << "  const float v" << id << " = twin;\n";
       continue;
     }
-    switch (tape_.operands[i].access.kind) {
+    switch (load_of(i).access.kind) {
       case Access::kImmediate:
       case Access::kResult:
         break;
@@ -210,7 +195,7 @@ TapeWriter::Finish TapeWriter::finish() const {
         compute << "  const float v" << id << " = f" << id << "[n];\n";
     }
   }
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) compute << this->compute(i, "  ");
+  for (size_t i = loads_; i < tape_.values.size(); ++i) compute << this->compute(i, "  ");
   return {out.str(), fetch.str(), compute.str()};
 }
 
@@ -239,22 +224,21 @@ std::string TapeWriter::tile_epilogue(bool put, const Step* twin) const {
   std::string takes = "COLUMNS % 8 == 0";  // rows are aligned
   bool possible = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] != 1;
   if (twin != nullptr) {
-    possible = possible && std::ranges::all_of(twin->tape.operands, [](const Operand& operand) {
-                 return operand.access.kind == Access::kResult ||
-                        operand.access.kind == Access::kImmediate;
+    possible = possible && std::ranges::all_of(twin->tape.values, [](const auto& value) {
+                 const Access::Kind kind = value.load.access.kind;
+                 return !value.loads() || kind == Access::kResult || kind == Access::kImmediate;
                });
     each << "    twin = value_twin(0, 0, 0, other[i]);\n";
   }
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+  for (size_t i = 0; i < loads_; ++i) {
     const size_t id = base_ + i;
-    const Access::Kind access = tape_.operands[i].access.kind;
-    if (twin != nullptr && tape_.operands[i].slot == made_) {
+    const Access::Kind access = load_of(i).access.kind;
+    if (twin != nullptr && load_of(i).slot == made_) {
       each << "    const float v" << id << " = twin;\n";
     } else if (access == Access::kVector) {
-      const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, tape_.operands[i].slot, 0});
+      const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, load_of(i).slot, 0});
       for (const auto& [type, letter] : {std::pair{"float", "f"}, {"float16_t", "h"}}) {
-        out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << "b"
-            << id << " { " << type << " " << letter << "b" << id << "[]; };\n";
+        out << kGlsl.buffer(binding, "readonly ", cat(letter, "b", id), type);
       }
       // Every row is the vector: 0 elements from one to the next.
       loads << "  SUM t" << id << ";\n  if (TYPE" << id << " == 0) {\n    coopMatLoadNV(t" << id
@@ -275,7 +259,7 @@ std::string TapeWriter::tile_epilogue(bool put, const Step* twin) const {
     return "bool takes_tile(uint r, uint c) { return false; }\n"
            "void finish_tile(uint r, uint c, SUM total, SUM other) {}\n";
   }
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
+  for (size_t i = loads_; i < tape_.values.size(); ++i) each << compute(i, "    ");
   const TapeOutput& output = tape_.outputs[0];
   if (put) {
     takes +=
@@ -315,31 +299,28 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   const std::string loop =
       stage ? cat("  FOR_HELD(", base_, ") {\n") : cat("  FOR_ROW(", columns, ") {\n");
   if (!stage) out << "  const uint row = piece.row_base + r;\n";
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    if (tape_.operands[i].access.kind == Access::kPerRow) out << load(i, "  ", columns);
+  for (size_t i = 0; i < loads_; ++i) {
+    if (load_of(i).access.kind == Access::kPerRow) out << load(i, "  ", columns);
   }
   const auto both = moments();
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) {
-    const Instruction& instruction = tape_.instructions[i];
-    const size_t value = tape_.operands.size() + i;
+  for (size_t value = loads_; value < tape_.values.size(); ++value) {
+    const TapeOp& made = tape_.values[value];
     if (both && static_cast<int>(value) == both->sum) {
       out << both_moments(*both, loop, columns, stage);
     } else if (both && static_cast<int>(value) == both->squares) {
       out << squares(*both, columns);
-    } else if (op_info(instruction.op).kind == OpKind::kReduce) {
-      const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
-      out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
-          << loop << slice({instruction.x}, columns, stage) << "    " << v << " = combine_" << op
-          << "(" << v << ", " << name(instruction.x) << ");\n  } END_ROW\n"
-          << "  " << v << " = tree_" << op << "(" << v << ", lane);\n";
-    } else if (per_row_[value]) {
-      out << compute(i, "  ");
+    } else if (made.reduces()) {
+      const std::string v = name(static_cast<int>(value));
+      out << "  float " << v << " = " << op_info(made.op).start << ";\n"
+          << loop << slice({made.x}, columns, stage) << "    " << v << " = "
+          << function_name(made.op) << "(" << v << ", " << name(made.x) << ");\n  } END_ROW\n"
+          << "  " << v << " = tree_" << op_info(made.op).name << "(" << v << ", lane);\n";
+    } else if (!made.full) {
+      out << compute(value, "  ");
     }
   }
   if (stage) return out.str() + staging();
-  const auto is_element = [&](const TapeOutput& output) {
-    return !per_row_[static_cast<size_t>(output.value)];
-  };
+  const auto is_element = [&](const TapeOutput& output) { return tape_.of(output).full; };
   std::vector<int> elements;
   for (const TapeOutput& output : tape_.outputs) {
     if (is_element(output)) elements.push_back(output.value);
@@ -355,16 +336,14 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
 }
 
 std::string TapeWriter::name(int value) const {
-  const auto i = static_cast<size_t>(value);
-  const bool product =
-      i < tape_.operands.size() && tape_.operands[i].access.kind == Access::kResult;
-  return product ? "product" : cat("v", base_ + i);
+  const bool product = tape_[value].load.access.kind == Access::kResult;
+  return product ? "product" : cat("v", base_ + static_cast<size_t>(value));
 }
 
 std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns,
                              const char* type) const {
   const size_t id = base_ + i;
-  switch (tape_.operands[i].access.kind) {
+  switch (load_of(i).access.kind) {
     case Access::kRowwise:
       return cat(indent, type, "v", id, " = b", id, "[r * ", columns, " + c];\n");
     case Access::kPerRow:
@@ -382,28 +361,22 @@ std::string TapeWriter::load(size_t i, const char* indent, std::string_view colu
 }
 
 std::string TapeWriter::compute(size_t i, const char* indent) const {
-  const Instruction& instruction = tape_.instructions[i];
-  return cat(indent, "float v", base_ + tape_.operands.size() + i, " = op_",
-             op_info(instruction.op).name, "(", name(instruction.x),
-             instruction.z >= 0 ? cat(", ", name(instruction.z)) : "", ");\n");
+  const TapeOp& made = tape_.values[i];
+  return cat(indent, "float v", base_ + i, " = ", function_name(made.op), "(", name(made.x),
+             made.z >= 0 ? cat(", ", name(made.z)) : "", ");\n");
 }
 
 // Writes what has one value an element and is needed for `values`, in order.
 std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns,
                               bool held) const {
-  std::vector<bool> needed(tape_.operands.size() + tape_.instructions.size(), false);
-  for (const int value : values) needed[static_cast<size_t>(value)] = true;
-  for (size_t i = needed.size(); i-- > tape_.operands.size();) {
-    if (!needed[i] || per_row_[i]) continue;
-    const Instruction& instruction = tape_.instructions[i - tape_.operands.size()];
-    needed[static_cast<size_t>(instruction.x)] = true;
-    if (instruction.z >= 0) needed[static_cast<size_t>(instruction.z)] = true;
-  }
+  std::vector<bool> made;  // values of rows
+  for (const TapeOp& op : tape_.values) made.push_back(!op.full);
+  const std::vector<bool> needed = tape_.needed(values, made);
   std::string out;
   for (size_t i = 0; i < needed.size(); ++i) {
-    if (!needed[i] || per_row_[i]) continue;
-    if (i >= tape_.operands.size()) {
-      out += compute(i - tape_.operands.size(), "    ");
+    if (!needed[i]) continue;
+    if (i >= loads_) {
+      out += compute(i, "    ");
     } else if (held && is_held(i)) {
       out += cat("    const float v", base_ + i, " = held", base_ + i, "[i][j];\n");
     } else {

@@ -86,6 +86,7 @@ class TapeWriter {
   Finish finish() const;
 
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
+  const Operand& load_of(size_t i) const { return tape_.values[i].load; }
   bool is_weight_table(const Operand& operand) const;
   bool is_half(const TapeOutput& output) const {
     return !halves_.empty() && halves_[static_cast<size_t>(output.slot)];
@@ -129,7 +130,7 @@ class TapeWriter {
   const size_t max_range_;
   const Halves& halves_;
   const int made_;
-  const std::vector<bool> per_row_;
+  const size_t loads_;   // values that stand first
   uint32_t pieces_ = 1;  // pieces of each table
   std::ostringstream declared_;
 };

@@ -45,21 +45,13 @@ void tree_sums(inout float a, inout float b, uint lane) {
 }
 
 std::optional<TapeWriter::Moments> TapeWriter::moments() const {
-  const auto count = static_cast<int>(tape_.operands.size());
-  const auto is = [&](int value, Op op) {
-    return value >= count && tape_.instructions[static_cast<size_t>(value - count)].op == op;
-  };
-  const auto at = [&](int value) -> const Instruction& {
-    return tape_.instructions[static_cast<size_t>(value - count)];
-  };
-  const int end = count + static_cast<int>(tape_.instructions.size());
-  for (int value = count; value < end; ++value) {
-    if (at(value).op != Op::k_reduce_sum || !is(at(value).x, Op::k_square)) continue;
-    const int distance = at(at(value).x).x;
-    if (!is(distance, Op::k_sub) || !is(at(distance).z, Op::k_mul)) continue;
-    const int of = at(distance).x, mean = at(distance).z, sum = at(mean).x;
-    if (of < count && !per_row_[static_cast<size_t>(of)] && is(sum, Op::k_reduce_sum) &&
-        at(sum).x == of) {
+  const auto is = [&](int value, Op op) { return value >= 0 && tape_[value].op == op; };
+  for (int value = 0; value < static_cast<int>(tape_.values.size()); ++value) {
+    if (!is(value, Op::k_reduce_sum) || !is(tape_[value].x, Op::k_square)) continue;
+    const int distance = tape_[tape_[value].x].x;
+    if (!is(distance, Op::k_sub) || !is(tape_[distance].z, Op::k_mul)) continue;
+    const int of = tape_[distance].x, mean = tape_[distance].z, sum = tape_[mean].x;
+    if (tape_[of].loads() && tape_[of].full && is(sum, Op::k_reduce_sum) && tape_[sum].x == of) {
       return Moments{sum, mean, value, static_cast<size_t>(of)};
     }
   }

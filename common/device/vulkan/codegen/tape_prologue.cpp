@@ -1,12 +1,13 @@
 // Writes the loads of a matmul's row that a tape makes: by fours, all on their way before
 // anything is computed.
+#include "compile/tape_text.h"
 #include "device/vulkan/codegen/tape_glsl.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
 
 bool TapeWriter::is_held(size_t i) const {
-  const Access::Kind access = tape_.operands[i].access.kind;
+  const Access::Kind access = load_of(i).access.kind;
   return access == Access::kRowwise || access == Access::kVector || access == Access::kGather;
 }
 
@@ -14,7 +15,7 @@ bool TapeWriter::is_held(size_t i) const {
 // last one.
 std::string TapeWriter::four_loader(size_t i) const {
   const size_t id = base_ + i;
-  const Operand& operand = tape_.operands[i];
+  const Operand& operand = load_of(i);
   const bool rowwise = operand.access.kind == Access::kRowwise,
              gather = operand.access.kind == Access::kGather, table = is_weight_table(operand);
   const uint32_t pieces = table ? pieces_ : 1;
@@ -27,8 +28,7 @@ std::string TapeWriter::four_loader(size_t i) const {
     std::ostringstream choice;
     for (uint32_t p = 0; p < pieces; ++p) {
       const std::string name = pieces > 1 ? cat(letter, id, "_", p) : cat(letter, id);
-      out << "layout(set = 0, binding = " << parts_.binding_of({kind, operand.slot, p})
-          << ") readonly buffer B" << name << " { " << type << " " << name << "[]; };\n";
+      out << kGlsl.buffer(parts_.binding_of({kind, operand.slot, p}), "readonly ", name, type);
       if (p > 0) choice << "  if (part == " << p << ") return " << name << "[four];\n";
     }
     if (pieces == 1) return;
@@ -70,7 +70,7 @@ std::string TapeWriter::prologue() const {
   // A lane's loads of the row are on their way before anything is computed.
   std::ostringstream held, loads, loaders;
   std::string three;
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+  for (size_t i = 0; i < loads_; ++i) {
     if (!is_held(i)) continue;
     loaders << four_loader(i);
     held << "vec4 held" << base_ + i << "[HELD" << base_ << "];\n";
@@ -93,8 +93,8 @@ std::string TapeWriter::held_group() const {
   const std::string o = cat("o", base_), four = is_half(tape_.outputs[0]) ? "f16vec4" : "vec4";
   const uint32_t binding = parts_.binding_of({Bind::Kind::kRowwise, tape_.outputs[0].slot, 0});
   return cat("#define K COLUMNS\n#define put_x(four, y) put_row(r, four, y)\n",
-             "layout(set = 0, binding = ", binding, ") writeonly buffer Bf", o, " { ", four, " f",
-             o, "[]; };\nvoid put_row(uint r, uint four, vec4 y) {\n  if (K % 4 == 0) {\n    f", o,
+             kGlsl.buffer(binding, "writeonly ", cat("f", o), four),
+             "void put_row(uint r, uint four, vec4 y) {\n  if (K % 4 == 0) {\n    f", o,
              "[r * (K / 4) + four] = ", four, "(y);\n    return;\n  }\n",
              "  for (uint j = 0; j < min(4u, K - four * 4); ++j) {\n    ", o,
              "[r * K + four * 4 + j] = ", four == "vec4" ? "" : "float16_t", "(y[j]);\n  }\n}\n",

@@ -31,7 +31,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
       limit_to(StepInput::kPositions, slot(Turn(step).cos));
     }
-    for (const Operand& operand : step.tape.operands) {
+    for (const auto& value : step.tape.values) {
+      const Operand& operand = value.load;
       if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
       limit_to(step_input_of(slot(operand.access.index)), slot(operand.slot));
     }
@@ -105,7 +106,11 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   for (const VulkanBuffer* buffer : buffers_) {
     if (buffer != nullptr) last_fill_ = std::max(last_fill_, buffer->last_fill());
   }
-  make_sets(all);
+  std::vector<const Ranges*> ranges;
+  for (const auto& variant : all) {
+    for (const Dispatch& dispatch : variant) ranges.push_back(&dispatch.ranges);
+  }
+  sets_.make(core_->context, core_->pipelines, ranges);
   for (size_t variant = kWide; variant < kVariants; ++variant) {
     Allocation& counts = counts_[variant - kWide];
     counts = Allocation(
@@ -115,14 +120,7 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   }
   for (size_t variant = 0; variant < kVariants; ++variant) {
     for (Dispatch& dispatch : all[variant]) {
-      dispatch.pipeline = core_->pipelines.begin(dispatch.key);
-      dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
-      if (core_->pipelines.by_address(dispatch.key.bindings)) {
-        dispatch.addresses = addresses_of(dispatch.ranges);
-      } else {
-        dispatch.set =
-            sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});
-      }
+      sets_.bind(core_->context, core_->pipelines, dispatch.key, dispatch.ranges, dispatch);
       commands_[variant].push_back(std::move(dispatch));
     }
   }
@@ -169,7 +167,7 @@ VulkanExecutable::Place VulkanExecutable::place(int index, WeightLayout layout) 
   return {&buffer.plain(), 0, rows};
 }
 
-VulkanExecutable::Range VulkanExecutable::whole(int index) const {
+Range VulkanExecutable::whole(int index) const {
   const Slot& s = slot(index);
   const Place at = place(index);
   size_t bytes = at.allocation->size() - at.offset;
@@ -185,8 +183,8 @@ VulkanExecutable::Range VulkanExecutable::whole(int index) const {
   return part(*at.allocation, at.offset, bytes);
 }
 
-VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, uint32_t row_piece,
-                                                  const Halves& halves) const {
+Range VulkanExecutable::rowwise(int index, uint32_t row_base, uint32_t row_piece,
+                                const Halves& halves) const {
   const Slot& s = slot(index);
   const Place at = place(index);
   const bool half = !halves.empty() && halves[static_cast<size_t>(index)];
@@ -197,9 +195,8 @@ VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, 
   return part(*at.allocation, at.offset + base * row_bytes, rows * row_bytes);
 }
 
-VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t row_base,
-                                                    uint32_t row_piece,
-                                                    const Halves& halves) const {
+Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t row_base, uint32_t row_piece,
+                                  const Halves& halves) const {
   if (bind.kind == Bind::Kind::kRowwise) return rowwise(bind.slot, row_base, row_piece, halves);
   if (bind.kind == Bind::Kind::kWhole) return whole(bind.slot);
   if (bind.kind == Bind::Kind::kCache) {
@@ -222,7 +219,7 @@ VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t r
   return part(*at.allocation, base * row_bytes, (bytes + 3) / 4 * 4);
 }
 
-VulkanExecutable::Range VulkanExecutable::symbols() const {
+Range VulkanExecutable::symbols() const {
   return part(workspace_.symbols(), 0, workspace_.symbols().size());
 }
 

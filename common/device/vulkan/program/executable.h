@@ -5,9 +5,8 @@
 // variants store nothing. A Program over both rows and output rows has no narrow variants.
 #pragma once
 
-#include <array>
-
 #include "device/vulkan/codegen/numbers.h"
+#include "device/vulkan/program/commands.h"
 #include "device/vulkan/runtime/buffers.h"
 #include "device/vulkan/tuning/layouts.h"
 
@@ -31,6 +30,7 @@ class VulkanExecutable final : public Executable {
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
+  static bool has_kernel(Op op) { return kAdd[op] != nullptr; }
   // The memory that loading the program will take, computed without its bindings.
   struct Needs {
     struct Room {
@@ -42,13 +42,7 @@ class VulkanExecutable final : public Executable {
   };
   static Needs needs(const CorePtr& core, const Program& program, VulkanWorkspace& workspace);
 
-  struct Command {
-    const Pipelines::Made* pipeline = nullptr;
-    VkPipelineLayout layout = VK_NULL_HANDLE;
-    VkDescriptorSet set = VK_NULL_HANDLE;    // its buffers,
-    std::vector<VkDeviceAddress> addresses;  // or their addresses
-    PushConstants push;
-    std::array<uint32_t, 3> groups{1, 1, 1};
+  struct Command : BoundKernel {
     size_t row_axis = 0;  // index into groups for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
@@ -86,11 +80,6 @@ class VulkanExecutable final : public Executable {
   void report(Tuner& tuner) const;
 
  private:
-  struct Range {
-    VkBuffer buffer = VK_NULL_HANDLE;
-    VkDeviceSize offset = 0, bytes = 0;
-    auto operator<=>(const Range&) const = default;
-  };
   static Range part(const Allocation& of, size_t offset, size_t bytes) {
     return {of.buffer(), of.offset() + offset, bytes};
   }
@@ -100,7 +89,7 @@ class VulkanExecutable final : public Executable {
   // A command before there are pipelines and sets.
   struct Dispatch : Command {
     PipelineKey key;
-    std::vector<Range> ranges;
+    Ranges ranges;
   };
   // The place of a bound slot or a temporary in device memory.
   struct Place {
@@ -117,7 +106,7 @@ class VulkanExecutable final : public Executable {
     uint32_t many_lanes = 1;    // lanes of a split's workgroup, few heads
     uint32_t split_lanes = 1;   // the same for many heads,
     uint32_t row_lanes = 1;     // lanes for all splits of a row
-    std::vector<Range> caches;  // K's pieces, then V's
+    Ranges caches;              // K's pieces, then V's
     uint32_t rows = 0;          // rows of the step at a time
     bool keeps_splits = false;  // a row's splits fit into shared memory
     uint32_t count_words = 0;   // before the partial results
@@ -198,8 +187,6 @@ class VulkanExecutable final : public Executable {
                           const std::optional<Made>& made = std::nullopt);
   std::vector<Dispatch> dispatches(size_t variant);
   std::vector<std::vector<Dispatch>> dispatches();  // in all its variants
-  void make_sets(const std::vector<std::vector<Dispatch>>& all);
-  std::vector<VkDeviceAddress> addresses_of(const std::vector<Range>& ranges) const;
   void make_stamps();
   uint32_t first_stamp(size_t variant) const;
   std::vector<double> command_us() const;  // the last prepare()'s; empty: not stamped
@@ -214,8 +201,7 @@ class VulkanExecutable final : public Executable {
   std::map<const Step*, AttentionPlan> attention_;
   bool uses_rows_ = false, uses_out_rows_ = false;           // rows that its steps run over
   std::array<int64_t, kStepInputs> limits_{-1, -1, -1, -1};  // rows of the tables that they index
-  Handle<VkDescriptorPool> descriptor_pool_;
-  std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
+  Sets sets_;
   std::array<std::vector<Command>, kVariants> commands_;
   Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
   size_t last_ = 0;             // variant of the last prepare()

@@ -75,9 +75,9 @@ void VulkanExecutable::lay_siblings() {
       bound_weight(weight_of(step)).lay_before(std::move(behind));
     };
     lay([](const Step& of) { return of.in(Matmul::w); });
-    for (size_t i = 0; i < step.tape.operands.size(); ++i) {
-      if (step.tape.operands[i].access.kind != Access::kVector) continue;
-      lay([i](const Step& of) { return of.tape.operands[i].slot; });
+    for (size_t i = 0; i < step.tape.values.size(); ++i) {
+      if (step.tape.values[i].load.access.kind != Access::kVector) continue;
+      lay([i](const Step& of) { return of.tape.values[i].load.slot; });
     }
   }
 }

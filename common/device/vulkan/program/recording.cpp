@@ -62,9 +62,6 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
                                                  const Key& key) {
   std::vector<Part> parts;
   uint64_t share = 0;  // part of a command buffer's limit, in 1/2^32
-  const auto end = [&] {
-    if (!parts.empty()) check(vkEndCommandBuffer(parts.back().commands), "vkEndCommandBuffer");
-  };
   for (size_t p = 0; p < programs.size(); ++p) {
     const size_t variant = key.programs[p].second;
     const std::vector<VulkanExecutable::Command>& commands = programs[p]->commands(variant);
@@ -77,13 +74,10 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
       const bool starts = parts.empty() || (!key.whole && commands[i].waits && share > 0 &&
                                             share + more > uint64_t{1} << 32);
       if (starts) {
-        end();
+        if (!parts.empty()) end(parts.back().commands);
         share = 0;
         parts.push_back({core_->context.command_buffer(), {}, 0});
-        VkCommandBufferBeginInfo begin{};
-        begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-        begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
-        check(vkBeginCommandBuffer(parts.back().commands, &begin), "vkBeginCommandBuffer");
+        begin(parts.back().commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
         if (key.timed) core_->queue.stamp(parts.back().commands, 0);
       }
       share += more;
@@ -98,7 +92,7 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
   }
   if (key.copy) key.copy->record(parts.back().commands);
   if (key.timed) core_->queue.stamp(parts.back().commands, 1);
-  end();
+  if (!parts.empty()) end(parts.back().commands);
   return parts;
 }
 

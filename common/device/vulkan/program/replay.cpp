@@ -1,4 +1,4 @@
-// The second half of loading an Executable, and its replay: descriptor sets, commands, counts.
+// The replay of an Executable: commands, counts, times.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,61 +16,6 @@ namespace {
 constexpr uint32_t kManyKeys = 1280;
 
 }  // namespace
-
-void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) {
-  const VkDevice device = core_->context.device();
-  uint32_t buffers = 0;
-  for (const auto& variant : all) {
-    for (const Dispatch& dispatch : variant) {
-      if (core_->pipelines.by_address(dispatch.key.bindings)) continue;
-      const auto layout = core_->pipelines.set_layout(dispatch.key.bindings);
-      if (sets_.try_emplace({layout, dispatch.ranges}, VkDescriptorSet{}).second) {
-        buffers += dispatch.key.bindings;
-      }
-    }
-  }
-  if (sets_.empty()) return;
-  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, buffers};
-  VkDescriptorPoolCreateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
-  info.maxSets = static_cast<uint32_t>(sets_.size());
-  info.poolSizeCount = 1;
-  info.pPoolSizes = &size;
-  VkDescriptorPool pool = VK_NULL_HANDLE;
-  check(vkCreateDescriptorPool(device, &info, nullptr, &pool), "vkCreateDescriptorPool");
-  descriptor_pool_ = {device, pool, vkDestroyDescriptorPool};
-  for (auto& [what, set] : sets_) {
-    VkDescriptorSetAllocateInfo allocate{};
-    allocate.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
-    allocate.descriptorPool = pool;
-    allocate.descriptorSetCount = 1;
-    allocate.pSetLayouts = &what.first;
-    check(vkAllocateDescriptorSets(device, &allocate, &set), "vkAllocateDescriptorSets");
-    std::vector<VkDescriptorBufferInfo> infos;
-    for (const Range& range : what.second) {
-      infos.push_back({range.buffer, range.offset, range.bytes});
-    }
-    VkWriteDescriptorSet write{};
-    write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
-    write.dstSet = set;
-    write.descriptorCount = static_cast<uint32_t>(infos.size());
-    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-    write.pBufferInfo = infos.data();
-    vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
-  }
-}
-
-std::vector<VkDeviceAddress> VulkanExecutable::addresses_of(
-    const std::vector<Range>& ranges) const {
-  std::vector<VkDeviceAddress> addresses;
-  for (const Range& range : ranges) {
-    VkBufferDeviceAddressInfo info{};
-    info.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-    info.buffer = range.buffer;
-    addresses.push_back(vkGetBufferDeviceAddress(core_->context.device(), &info) + range.offset);
-  }
-  return addresses;
-}
 
 void VulkanExecutable::make_stamps() {
   if (debug_level() < 2 && layouts_ == 0) return;
@@ -137,33 +82,15 @@ void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i
     vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp);
   }
   if (command.waits || first) {
-    VkMemoryBarrier barrier{};
-    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
-    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
-    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
-                         nullptr);
+    barrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
   }
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
-                    core_->pipelines.get(*command.pipeline));
-  if (command.set != VK_NULL_HANDLE) {
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1,
-                            &command.set, 0, nullptr);
-  } else {
-    vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, sizeof command.push,
-                       static_cast<uint32_t>(command.addresses.size() * sizeof(VkDeviceAddress)),
-                       command.addresses.data());
-  }
-  vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
-                     &command.push);
+  Range counts;
   if (variant >= kWide) {
-    const Allocation& counts = counts_[variant - kWide];
-    vkCmdDispatchIndirect(commands, counts.buffer(),
-                          counts.offset() + i * sizeof(VkDispatchIndirectCommand));
-  } else {
-    vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
+    counts = part(counts_[variant - kWide], i * sizeof(VkDispatchIndirectCommand), 0);
   }
+  command.record(commands, core_->pipelines, variant >= kWide ? &counts : nullptr);
   if (stamps_.get() != VK_NULL_HANDLE) {
     vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp + 1);
   }

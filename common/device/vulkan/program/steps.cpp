@@ -98,12 +98,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     waits = waits || program_.steps[i].waits;
     if (is_taken(i, variant)) continue;
     const size_t first = all.size();
-    const Add add = kAdd[program_.steps[i].op];
-    if (add == nullptr) {
-      throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': no kernel for ",
-                                          op_info(program_.steps[i].op).name));
-    }
-    (this->*add)(i, variant, all);
+    (this->*kAdd[program_.steps[i].op])(i, variant, all);
     if (all.size() > first) {
       const bool was_timed = std::exchange(timed, all[first].question.has_value());
       all[first].waits = std::exchange(waits, false) || all[first].scratch || timed || was_timed;

@@ -280,23 +280,8 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
 
 void VulkanWorkspace::begin(Copy& copy) {
   if (copy.commands == VK_NULL_HANDLE) copy.commands = core_->context.command_buffer();
-  VkCommandBufferBeginInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  check(vkBeginCommandBuffer(copy.commands, &info), "vkBeginCommandBuffer");
+  vulkan::begin(copy.commands);
 }
-
-namespace {
-
-void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
-             VkPipelineStageFlags to, VkAccessFlags to_access) {
-  VkMemoryBarrier memory{};
-  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  memory.srcAccessMask = from_access;
-  memory.dstAccessMask = to_access;
-  vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
-}
-
-}  // namespace
 
 void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segments) {
   if (batch.in == nullptr || batch.in_bytes.empty()) return;
@@ -321,7 +306,7 @@ void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segme
     barrier(in_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
             VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
             VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    check(vkEndCommandBuffer(in_.commands), "vkEndCommandBuffer");
+    end(in_.commands);
     in_.buffer = to.buffer();
     in_.offset = to.offset();
     in_.bytes = batch.in_bytes.size();
@@ -361,7 +346,7 @@ void VulkanWorkspace::copy_separately(const CopyOut& copy, std::vector<Segment>&
     out_.recorded = false;
     begin(out_);
     copy.record(out_.commands);
-    check(vkEndCommandBuffer(out_.commands), "vkEndCommandBuffer");
+    end(out_.commands);
     apart_ = copy;
     out_.recorded = true;
   }

@@ -271,6 +271,23 @@ Context::~Context() {
   vkDestroyDevice(device_, nullptr);
 }
 
+void begin(VkCommandBuffer commands, VkCommandBufferUsageFlags flags) {
+  VkCommandBufferBeginInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  info.flags = flags;
+  check(vkBeginCommandBuffer(commands, &info), "vkBeginCommandBuffer");
+}
+void end(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "vkEndCommandBuffer"); }
+
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
+             VkPipelineStageFlags to, VkAccessFlags to_access) {
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = from_access;
+  memory.dstAccessMask = to_access;
+  vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
+}
+
 VkCommandBuffer Context::command_buffer() {
   VkCommandBufferAllocateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;

@@ -22,6 +22,13 @@ std::string result_name(VkResult result);
 // Throws Error(kDevice) "[vulkan] what: VK_ERROR_..." unless `result` is a success.
 void check(VkResult result, const char* what);
 
+// Begins what a command buffer has, and ends it.
+void begin(VkCommandBuffer commands, VkCommandBufferUsageFlags flags = 0);
+void end(VkCommandBuffer commands);
+// Lets commands behind it wait in stages `to` for those before it in `from`.
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
+             VkPipelineStageFlags to, VkAccessFlags to_access);
+
 // A handle that belongs to a VkDevice.
 template <typename T>
 class Handle {

@@ -56,11 +56,9 @@ void Queue::make_stamps() {
   stamps_ = {context_.device(), pool, vkDestroyQueryPool};
   for (uint32_t i = 0; i < 2; ++i) {
     stamp_[i] = context_.command_buffer();
-    VkCommandBufferBeginInfo begin{};
-    begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-    check(vkBeginCommandBuffer(stamp_[i], &begin), "vkBeginCommandBuffer");
+    vulkan::begin(stamp_[i]);
     stamp(stamp_[i], i);
-    check(vkEndCommandBuffer(stamp_[i]), "vkEndCommandBuffer");
+    end(stamp_[i]);
   }
 }
 
