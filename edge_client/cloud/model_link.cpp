@@ -180,12 +180,6 @@ std::vector<float> ModelLink::ask(const Send& send) {
   return values;
 }
 
-std::optional<CloudHints> ModelLink::load() const {
-  const auto& said = remote_->said_of_load();
-  if (!said) return std::nullopt;
-  return CloudHints{said->want, said->draft, said->cached};
-}
-
 FinishReason ModelLink::stream(const Stream& stream, const OnToken& on_token) {
   FinishReason ended = room_for_session(
       [&] { return stream_on_session(*remote_, options_.info, stream, on_token); });
