@@ -1,8 +1,9 @@
 #include "wire/step.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <cinttypes>
+#include <cstdio>
 
 #include "base/bytes.h"
 #include "base/json.h"
@@ -19,65 +20,36 @@ std::optional<std::string> value_of(Query query, std::string_view key) {
   return at == query.end() ? std::nullopt : std::optional(at->second);
 }
 
+constexpr std::string_view kWanted[] = {names::kNone, names::kLast, names::kAll};  // by its kind
+
 std::string_view wanted_name(const Wanted& wanted) {
   CHECK(wanted.kind != Wanted::kList);
-  if (wanted == Wanted::kNone) return names::kNone;
-  return wanted == Wanted::kLast ? names::kLast : names::kAll;
+  return kWanted[wanted.kind];
 }
 
 std::optional<Wanted> wanted_named(std::string_view text) {
-  if (text == names::kAll) return Wanted::kAll;
-  if (text == names::kLast) return Wanted::kLast;
-  return std::nullopt;
+  const auto* found = std::ranges::find(kWanted, text);
+  if (found == std::end(kWanted)) return std::nullopt;
+  return Wanted(static_cast<Wanted::Kind>(found - kWanted));
 }
 
-// Reads a step's wanted rows, perhaps none.
-Wanted parse_wanted(std::string_view text) {
-  if (text == names::kNone) return Wanted::kNone;
-  const auto wanted = wanted_named(text);
-  if (!wanted) {
-    Fields::refuse("rows", "expected \"all\", \"last\" or \"none\", got " + shown(text));
+// Reads a list of rows: of numbers in JSON, as "0,5,7" in a query.
+Wanted read_listed(Fields& fields, const ModelConfig& config, bool query) {
+  if (!query && !fields.raw("rows").is_string()) {
+    const auto rows = fields.integers("rows", 0, INT32_MAX, static_cast<size_t>(config.context));
+    return Wanted({rows.begin(), rows.end()});
   }
-  return *wanted;
-}
-
-[[noreturn]] void refuse_rows() {
-  Fields::refuse("rows", "expected \"all\", \"last\" or a list of rows");
-}
-
-// "all", "last" or "0,5,7".
-Wanted parse_listed(std::string_view text) {
-  if (const auto wanted = wanted_named(text)) return *wanted;
+  const std::string text = fields.text("rows");
+  if (const auto wanted = wanted_named(text); wanted && *wanted != Wanted::kNone) return *wanted;
   std::vector<uint32_t> list;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
-    const auto row = parse_u64(text.substr(at, end - at), 0, 1 << 30);
-    if (!row) refuse_rows();
+    const auto row = parse_u64(std::string_view(text).substr(at, end - at), 0, 1 << 30);
+    if (!query || !row) Fields::refuse("rows", "expected \"all\", \"last\" or a list of rows");
     list.push_back(static_cast<uint32_t>(*row));
     at = end + 1;
   }
   return Wanted(std::move(list));
-}
-
-Wanted read_wanted(Fields& fields, const ModelConfig& config) {
-  if (fields.raw("rows").is_string()) {
-    const auto wanted = wanted_named(fields.text("rows"));
-    if (!wanted) refuse_rows();
-    return *wanted;
-  }
-  const auto rows = fields.integers("rows", 0, INT32_MAX, static_cast<size_t>(config.context));
-  return Wanted({rows.begin(), rows.end()});
-}
-
-// The default of "rows".
-Wanted usual_wanted(Point to) { return to == Point::head() ? Wanted::kLast : Wanted::kAll; }
-
-Phase parse_phase(std::string_view text) {
-  const auto phase = phase_from_wire(text);
-  if (!phase) {
-    Fields::refuse("phase", "expected \"prompt\" or \"generate\", got " + shown(text));
-  }
-  return *phase;
 }
 
 Point parse_to(std::string_view text, const ModelConfig& config) {
@@ -100,31 +72,112 @@ Point read_to(Fields& fields, const ModelConfig& config) {
 // Writes the form that read_to() reads.
 Json json_of(Point to) { return to < Point::norm() ? Json(to.block()) : Json(to.name()); }
 
-void write_common(Json& json, DType wire, std::optional<uint64_t> digest) {
-  if (wire != DType::kF32) json["wire"] = format_name(wire);
-  if (!digest) return;
-  std::array<std::byte, sizeof *digest> bytes{};
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::byte>(*digest >> (56 - 8 * i));
+// Returns a query's members as they are in JSON.
+Json::Object members_of(Query query, std::initializer_list<std::string_view> known) {
+  check_query(query, known);
+  Json::Object members;
+  for (const auto& [name, text] : query) {
+    Json value(text);
+    if (name == "past" || name == "to" || name == "top") {
+      if (const auto number = parse_u64(text, 0, UINT64_MAX)) value = *number;
+    } else if (name == "normalize" && (text == "true" || text == "false")) {
+      value = text == "true";
+    }
+    members.push_back({name, std::move(value)});
   }
-  json["digest"] = to_hex(bytes);
+  return members;
 }
 
-uint64_t parse_digest(std::string_view text) {
+// Reads a value by its name. `expected` has the names, for a message.
+template <typename Parse>
+auto read_named(Fields& fields, std::string_view key, std::string_view otherwise,
+                std::string_view expected, const Parse& parse) {
+  const std::string text = fields.text_or(key, otherwise);
+  const auto value = parse(text);
+  if (!value) Fields::refuse(key, cat("expected ", expected, ", got ", shown(text)));
+  return *value;
+}
+
+std::optional<uint64_t> parse_digest(std::string_view text) {
   uint64_t digest = 0;
-  if (!is_lower_hex(text, 16)) {
-    Fields::refuse("digest", cat("expected 16 hex digits (0-9, a-f), got ", shown(text)));
-  }
+  if (!is_lower_hex(text, 16)) return std::nullopt;
   std::from_chars(text.data(), text.data() + text.size(), digest, 16);
   return digest;
 }
 
-// Reads the fields that only a fill has.
-void read_fill(Fields& fields, const ModelConfig& config, StepRequest& step) {
-  for (const char* field : {"tokens", "phase"}) {
-    if (fields.has(field)) Fields::refuse(field, "is none of a fill: the session knows its own");
+// Reads fields, or writes those that have not their default: each type's two forms side by side.
+struct StepIo {
+  Fields* in = nullptr;
+  Json out = {};
+  ReceivedRows* received = nullptr;  // where tokens are read to
+
+  void operator()(const char* key, bool& value) {
+    if (in != nullptr) value = in->boolean_or(key, false);
+    if (in == nullptr && value) out[key] = true;
   }
-  step.count = static_cast<uint32_t>(fields.integer("count", 1, config.context));
+  void operator()(const char* key, uint32_t& value, int64_t low, int64_t high) {
+    if (in != nullptr) value = static_cast<uint32_t>(in->integer(key, low, high));
+    if (in == nullptr) out[key] = value;
+  }
+  void operator()(const char* key, std::optional<int>& value, int64_t high) {
+    if (in != nullptr && in->has(key)) value = static_cast<int>(in->integer(key, 0, high));
+    if (in == nullptr && value) out[key] = *value;
+  }
+  void operator()(const char* key, std::optional<Point>& value, const ModelConfig& config) {
+    if (in != nullptr && in->has(key)) value = read_to(*in, config);
+    if (in == nullptr && value) out[key] = json_of(*value);
+  }
+  void operator()(const char* key, Phase& value) {
+    if (in == nullptr) return void(out[key] = wire_name(value));
+    value = read_named(*in, key, wire_name(Phase::kPrompt), "\"prompt\" or \"generate\"",
+                       phase_from_wire);
+  }
+  void operator()(const char* key, Wanted& value) {
+    if (in == nullptr) return void(out[key] = wanted_name(value));
+    value = read_named(*in, key, names::kAll, "\"all\", \"last\" or \"none\"", wanted_named);
+  }
+  void operator()(const char* key, DType& value) {
+    if (in != nullptr) value = read_named(*in, key, "f32", kRowFormats, row_format);
+    if (in == nullptr && value != DType::kF32) out[key] = format_name(value);
+  }
+  void operator()(const char* key, std::optional<uint64_t>& value) {
+    char hex[17];
+    if (in != nullptr && in->has(key)) {
+      value = read_named(*in, key, "", "16 hex digits (0-9, a-f)", parse_digest);
+    } else if (in == nullptr && value) {
+      std::snprintf(hex, sizeof hex, "%016" PRIx64, *value);
+      out[key] = hex;
+    }
+  }
+  void operator()(const char* key, std::span<const int32_t> tokens) {
+    if (in == nullptr) out[key] = tokens;
+    if (received != nullptr) received->own(in->integers(key, 0, INT32_MAX, kMaxStepTokens));
+  }
+  void none(const char* key, const char* why) {
+    if (in != nullptr && in->has(key)) Fields::refuse(key, why);
+  }
+};
+
+// All fields of a step, in the order in which their errors are told.
+void step_fields(StepIo& io, const ModelConfig& config, SequenceRows& rows, StepFields& step) {
+  io("fill", step.fill);
+  io("past", rows.past, 0, kMostPast);
+  if (step.fill) {
+    for (const char* key : {"tokens", "phase"}) {
+      io.none(key, "is none of a fill: the session knows its own");
+    }
+    io("count", step.count, 1, config.context);
+  } else {
+    io.none("count", "is for a fill");
+    io("tokens", rows.tokens);
+    io("phase", rows.phase);
+    io("again", step.again);
+  }
+  io("rows", rows.wanted);
+  io("to", step.to, config);
+  io("can", step.can, config.layers);
+  io("wire", step.wire);
+  io("digest", step.digest);
 }
 
 ForwardRequest checked(ForwardRequest request) {
@@ -153,12 +206,6 @@ ForwardRequest checked(ForwardRequest request) {
   return request;
 }
 
-DType parse_format(std::string_view field, std::string_view name) {
-  const auto format = row_format(name);
-  if (!format) Fields::refuse(field, cat("expected ", kRowFormats, ", got ", shown(name)));
-  return *format;
-}
-
 // Returns the format of a result's rows: logits are f32.
 DType hidden_format(Point to, DType wire) { return to == Point::head() ? DType::kF32 : wire; }
 
@@ -177,10 +224,8 @@ void read_lists(const Json& lists, const ModelConfig& config, ForwardRequest& re
     Fields::refuse("tokens", cat("expected at most ", kMaxTexts, " texts"));
   std::vector<int32_t> all;
   for (const Json& list : lists) {
-    const Json wrapped = {{"tokens", list}};
-    Fields one(&wrapped);
-    const auto ids =
-        one.integers("tokens", 0, config.vocab - 1, static_cast<size_t>(config.context));
+    const auto ids = Fields::integers_of(list, "tokens", 0, config.vocab - 1,
+                                         static_cast<size_t>(config.context));
     if (ids.empty()) Fields::refuse("tokens", "expected at least one of each text");
     all.insert(all.end(), ids.begin(), ids.end());
     request.lengths.push_back(static_cast<uint32_t>(ids.size()));
@@ -200,6 +245,17 @@ void read_seconds(Fields& fields, ForwardRequest& request) {
   }
   if (!fits) Fields::refuse("seconds", "expected a row of each text in \"tokens\", or 0");
   request.seconds.assign(seconds.begin(), seconds.end());
+}
+
+// Reads which results are wanted, and how.
+void read_results(Fields& fields, const ModelConfig& config, bool query, ForwardRequest& request) {
+  SequenceRows& rows = request.received.rows;
+  rows.wanted = fields.has("rows")               ? read_listed(fields, config, query)
+                : rows.range.to == Point::head() ? Wanted::kLast
+                                                 : Wanted::kAll;
+  if (fields.has("normalize")) request.normalize = fields.boolean_or("normalize", true);
+  StepIo{&fields}("dtype", request.format);
+  request.top = static_cast<int>(fields.integer_or("top", 1, config.vocab, 0));
 }
 
 void read_prompts(Fields& fields, const Encode& encode, bool special, ForwardRequest& request) {
@@ -236,76 +292,41 @@ void ReceivedRows::own(Matrix hidden) {
   rows.width = hidden.columns;
 }
 
-std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can,
-                      DType wire, std::optional<uint64_t> digest, bool again) {
-  Json json = {{"past", rows.past},
-               {"phase", wire_name(rows.phase)},
-               {"rows", wanted_name(rows.wanted)},
-               {"tokens", rows.tokens}};
-  if (to) json["to"] = json_of(*to);
-  if (can) json["can"] = *can;
-  if (again) json["again"] = true;
-  write_common(json, wire, digest);
-  return json.dump();
-}
-
-std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted, DType wire,
-                      std::optional<uint64_t> digest) {
-  Json json = {{"count", count},
-               {"fill", true},
-               {"past", past},
-               {"rows", wanted_name(wanted)},
-               {"to", json_of(to)}};
-  write_common(json, wire, digest);
-  return json.dump();
+std::string step_json(SequenceRows rows, StepFields fields) {
+  static const ModelConfig kUnread;
+  StepIo io;
+  step_fields(io, kUnread, rows, fields);
+  return io.out.dump();
 }
 
 StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryShare* memory) {
   Fields fields(json, memory);
   StepRequest step;
-  SequenceRows& rows = step.received.rows;
-  step.fill = fields.boolean_or("fill", false);
-  rows.past = static_cast<uint32_t>(fields.integer("past", 0, kMostPast));
-  if (step.fill) {
-    read_fill(fields, config, step);
-  } else {
-    if (fields.has("count")) Fields::refuse("count", "is for a fill");
-    step.received.own(fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens));
-    rows.phase = parse_phase(fields.text_or("phase", wire_name(Phase::kPrompt)));
-    step.again = fields.boolean_or("again", false);
-  }
-  rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
-  if (fields.has("to")) step.to = read_to(fields, config);
-  if (fields.has("can")) step.can = static_cast<int>(fields.integer("can", 0, config.layers));
-  step.wire = parse_format("wire", fields.text_or("wire", "f32"));
-  if (fields.has("digest")) step.digest = parse_digest(fields.text("digest"));
+  StepIo io{&fields, {}, &step.received};
+  step_fields(io, config, step.received.rows, step);
   fields.finish();
   return step;
 }
 
 StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
-  check_query(query, {"past", "phase", "rows", "to", "wire"});
-  StepRequest step;
-  SequenceRows& rows = step.received.rows;
+  Json::Object members = members_of(query, {"past", "phase", "rows", "to", "wire"});
   // No default: a step without it would drop all rows of the session.
-  const auto past = parse_u64(value_of(query, "past").value_or(""), 0, kMostPast);
-  if (!past) Fields::refuse("past", cat("expected a whole number in 0..", kMostPast));
-  rows.past = static_cast<uint32_t>(*past);
-  const std::string phase(wire_name(Phase::kPrompt)), all(names::kAll);
-  rows.phase = parse_phase(value_of(query, "phase").value_or(phase));
-  rows.wanted = parse_wanted(value_of(query, "rows").value_or(all));
-  if (const auto to = value_of(query, "to")) step.to = parse_to(*to, config);
-  step.wire = parse_format("wire", value_of(query, "wire").value_or("f32"));
+  if (!value_of(query, "past")) members.push_back({"past", ""});
+  Fields fields(std::move(members));
+  StepRequest step;
+  StepIo io{&fields};
+  step_fields(io, config, step.received.rows, step);
   step.received.own(parse_hidden(body, config));
   return step;
 }
 
 std::string forward_json(const SequenceRows& rows, DType wire) {
-  Json json = {
-      {"rows", wanted_name(rows.wanted)}, {"to", json_of(rows.range.to)}, {"tokens", rows.tokens}};
-  const DType format = hidden_format(rows.range.to, wire);
-  if (format != DType::kF32) json["dtype"] = format_name(format);
-  return json.dump();
+  StepIo io{.out = {{"rows", wanted_name(rows.wanted)},
+                    {"to", json_of(rows.range.to)},
+                    {"tokens", rows.tokens}}};
+  DType format = hidden_format(rows.range.to, wire);
+  io("dtype", format);
+  return io.out.dump();
 }
 
 std::string forward_query(const SequenceRows& rows, DType wire) {
@@ -317,15 +338,14 @@ std::string forward_query(const SequenceRows& rows, DType wire) {
 }
 
 std::string forward_json(const TextRows& texts, bool pool, DType wire) {
-  Json lists = Json::array();
+  StepIo io{.out = {{"to", pool ? Json(kPool) : json_of(texts.range.to)}}};
+  Json& lists = io.out["tokens"] = Json::array();
   for (const SequenceRows& rows : texts.split()) lists.push_back(rows.tokens);
-  Json json = {{"to", pool ? Json(kPool) : json_of(texts.range.to)}};
-  if (pool) json["normalize"] = false;
-  json["tokens"] = std::move(lists);
-  if (!texts.seconds.empty()) json["seconds"] = texts.seconds;
-  const DType format = pool ? DType::kF32 : hidden_format(texts.range.to, wire);
-  if (format != DType::kF32) json["dtype"] = format_name(format);
-  return json.dump();
+  if (pool) io.out["normalize"] = false;
+  if (!texts.seconds.empty()) io.out["seconds"] = texts.seconds;
+  DType format = pool ? DType::kF32 : hidden_format(texts.range.to, wire);
+  io("dtype", format);
+  return io.out.dump();
 }
 
 TextRows ForwardRequest::texts(uint32_t& one) const {
@@ -368,10 +388,7 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
   rows.range.to = request.pool        ? pooled_at(config)
                   : !fields.has("to") ? last_point(config)
                                       : read_to(fields, config);
-  rows.wanted = fields.has("rows") ? read_wanted(fields, config) : usual_wanted(rows.range.to);
-  if (fields.has("normalize")) request.normalize = fields.boolean_or("normalize", true);
-  request.format = parse_format("dtype", fields.text_or("dtype", "f32"));
-  request.top = static_cast<int>(fields.integer_or("top", 1, config.vocab, 0));
+  read_results(fields, config, false, request);
   fields.finish();
   return checked(std::move(request));
 }
@@ -379,23 +396,12 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
 ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config) {
   ForwardRequest request;
   SequenceRows& rows = request.received.rows;
-  check_query(query, {"from", "to", "rows", "top", "dtype", "normalize"});
+  Fields fields(members_of(query, {"from", "to", "rows", "top", "dtype", "normalize"}));
   const auto to = value_of(query, "to");
   request.pool = to && *to == kPool;
   rows.range = parse_range(query, config, true);
   rows.range.from = rows.range.from.block();  // hidden states at point 0, not tokens
-  const auto wanted = value_of(query, "rows");
-  rows.wanted = wanted ? parse_listed(*wanted) : usual_wanted(rows.range.to);
-  if (const auto text = value_of(query, "top")) {
-    const auto top = parse_u64(*text, 1, static_cast<uint64_t>(config.vocab));
-    if (!top) Fields::refuse("top", cat("expected a whole number in 1..", config.vocab));
-    request.top = static_cast<int>(*top);
-  }
-  request.format = parse_format("dtype", value_of(query, "dtype").value_or("f32"));
-  if (const auto text = value_of(query, "normalize")) {
-    if (*text != "true" && *text != "false") Fields::refuse("normalize", "expected true or false");
-    request.normalize = *text == "true";
-  }
+  read_results(fields, config, true, request);
   Matrix hidden =
       parse_frame(body, "hidden", static_cast<uint32_t>(config.channels), kMaxStepTokens);
   request.lengths = parse_lengths(body, hidden.rows, static_cast<uint32_t>(config.context));

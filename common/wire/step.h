@@ -42,28 +42,25 @@ class ReceivedRows {
 
 // --- a session's step: past, phase and wanted rows; the session determines where it begins, and by
 // default where it ends
-struct StepRequest {
-  ReceivedRows received;
-  std::optional<Point> to;
-  std::optional<int> can;  // the lowest cut from which this edge could go on
+struct StepFields {
+  std::optional<Point> to = {};
+  std::optional<int> can = {};  // the lowest cut from which this edge could go on
   // Computes rows that the session has, [past, past + count), again in place, so that all blocks
   // before `to` have them. The session knows their tokens, and none are sent.
   bool fill = false;
   uint32_t count = 0;
   // Digest of the sender's ids before these rows, and for a fill in them (SequenceHistory::digest):
   // the session's must be equal.
-  std::optional<uint64_t> digest;
+  std::optional<uint64_t> digest = {};
   bool again = false;        // the rows belonged to a session that was lost
   DType wire = DType::kF32;  // format of the answer's hidden states (wire/row_format.h)
 };
-// Returns {"past","phase","rows","tokens"}, with "to" if it differs from the session's, "can",
-// "wire" unless f32, "digest" in 16 hex digits, and "again" if true.
-std::string step_json(const SequenceRows& rows, std::optional<Point> to = {},
-                      std::optional<int> can = {}, DType wire = DType::kF32,
-                      std::optional<uint64_t> digest = {}, bool again = false);
-// Returns {"count","fill","past","rows","to"}, with "wire" and "digest" as above.
-std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted,
-                      DType wire = DType::kF32, std::optional<uint64_t> digest = {});
+struct StepRequest : StepFields {
+  ReceivedRows received;
+};
+// Returns {"past","phase","rows","tokens"}, for a fill {"count","fill","past","rows"}, with "to"
+// and "can" if given, "wire" unless f32, "digest" in 16 hex digits, and "again" if true.
+std::string step_json(SequenceRows rows, StepFields fields = {});
 // `memory` pays for the parsed JSON.
 StepRequest parse_step(std::string_view json, const ModelConfig& config,
                        MemoryShare* memory = nullptr);

@@ -172,13 +172,7 @@ bool Run::write(std::string_view text) {
 GenerateOptions Run::generate_options() {
   GenerateOptions options;
   options.max_tokens = options_.max_tokens;
-  options.sampling.temperature = options_.temperature;
-  options.sampling.top_k = options_.top_k;
-  options.sampling.top_p = options_.top_p;
-  options.sampling.min_p = options_.min_p;
-  options.sampling.repetition_penalty = options_.repetition_penalty;
-  options.sampling.presence_penalty = options_.presence_penalty;
-  options.sampling.frequency_penalty = options_.frequency_penalty;
+  options.sampling = options_.sampling;
   options.sampling.seed = told_.seed = options_.seed ? *options_.seed : drawn_seed();
   options.seeded = options_.seed.has_value();
   options.stop = options_.stop;
@@ -321,8 +315,9 @@ void Run::say_what_was_kept(Receipt receipt) {
   lines_.end_text();
   if (receipt.tokens == 0) return world_.console.err("\n  nothing was written\n");
   receipt.finish_reason = FinishReason::kCancelled;
-  const std::string again =
-      options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt.seed);
+  const std::string again = options_.sampling.temperature == 0
+                                ? "run again"
+                                : cat("run again with --seed ", receipt.seed);
   world_.console.err(cat("\n", told_receipt(to_text(receipt), world_.console), "  ", receipt.tokens,
                          receipt.tokens == 1 ? " token" : " tokens", " written; ", again,
                          " to get the same text\n"));
@@ -370,39 +365,27 @@ void plan(const Options& options, const World& world, Interrupt& interrupt) {
 }
 
 int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
+  const Options& options = line.options;
+  const bool told = options.prompt || options.prompt_file || options.prompt_ids;
   if (line.asked == Flags::Asked::kHelp) {
     world.console.out(line.help);
-    return 0;
-  }
-  if (line.asked == Flags::Asked::kVersion) {
+  } else if (line.asked == Flags::Asked::kVersion) {
     world.console.out(version_text("edge_client", SPLIT_VERSION));
-    return 0;
-  }
-  const Options& options = line.options;
-  if (options.list_devices) {
+  } else if (options.list_devices) {
     for (const ListedDevice& device : list_devices())
       world.console.out(wrapped(device.text + "\n", world.console.columns));
-    return 0;
-  }
-  if (options.plan) {
+  } else if (options.plan) {
     plan(options, world, interrupt);
-    return 0;
-  }
-  if (options.serve) {
+  } else if (options.serve) {
     serve_until_interrupted(options, world, interrupt);
-    return 0;
-  }
-  if (options.jsonl || options.rerank) {
+  } else if (options.jsonl || options.rerank) {
     Run(options, world, interrupt).embed_each();
-    return 0;
-  }
-  const bool told = options.prompt || options.prompt_file || options.prompt_ids;
-  if (!told && !options.embed && ::isatty(world.input) == 1) {
+  } else if (!told && !options.embed && ::isatty(world.input) == 1) {
     Run(options, world, interrupt).interactive();
-    return 0;
+  } else {
+    const std::string prompt = read_prompt(options, world.input, interrupt);
+    Run(options, world, interrupt).go(prompt);
   }
-  const std::string prompt = read_prompt(options, world.input, interrupt);
-  Run(options, world, interrupt).go(prompt);
   return 0;
 }
 

@@ -21,21 +21,21 @@ struct RowsRequest {
 
 RowsRequest request_of(const Send& send, const AskedModel& model) {
   const SequenceRows& rows = send.rows;
-  const auto digest = model.digests ? send.digest : std::nullopt;
   RowsRequest request{wire::model_forward_path(path_segment(model.id)), {}};
   auto& [path, body, type] = request;
   switch (send.call) {
     case Send::kStep:
+    case Send::kFill: {
+      const bool fill = send.call == Send::kFill;
+      wire::StepFields fields{.fill = fill, .count = rows.count(), .wire = model.wire};
+      if (fill || model.moves) fields.to = rows.range.to;
+      if (!fill && model.moves) fields.can = send.can;
+      if (model.digests) fields.digest = send.digest;
+      fields.again = model.again && send.again;
       path = wire::session_forward_path(send.session);
-      body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
-                             model.moves ? send.can : std::nullopt, model.wire, digest,
-                             model.again && send.again);
+      body = wire::step_json(rows, fields);
       break;
-    case Send::kFill:
-      path = wire::session_forward_path(send.session);
-      body =
-          wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire, digest);
-      break;
+    }
     case Send::kForward:
       if (rows.hidden.empty()) {
         body = wire::forward_json(rows, model.wire);
@@ -178,12 +178,6 @@ std::vector<float> ModelLink::ask(const Send& send) {
                                      : remote_->ask(send, model);
   if (send.call != Send::kLook && send.call != Send::kPing) expect_same_model();
   return values;
-}
-
-std::optional<CloudHints> ModelLink::load() const {
-  const auto& said = remote_->said_of_load();
-  if (!said) return std::nullopt;
-  return CloudHints{said->want, said->draft, said->cached};
 }
 
 FinishReason ModelLink::stream(const Stream& stream, const OnToken& on_token) {

@@ -40,7 +40,7 @@ class ModelLink : public CloudLink {
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;
-  std::optional<CloudHints> load() const override;
+  std::optional<wire::LoadNote> load() const override { return remote_->said_of_load(); }
   void cancel() noexcept override { remote_->cancel(); }
 
  private:

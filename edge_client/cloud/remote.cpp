@@ -89,7 +89,7 @@ http::Client::Options client_options(const std::string& url, const Patience& pat
 }
 
 RemoteError no_answer(const http::NoReply& error) {
-  return {error.what(), 0, error.why == http::NoReply::Why::kTls ? "tls" : ""};
+  return {error.what(), 0, error.why == http::NoReply::Why::kTls ? kTlsCode : ""};
 }
 
 Remote::Remote(const std::string& url, const Patience& patience, Credentials credentials)

@@ -47,7 +47,9 @@ struct Patience {
 // Options of both HTTP clients of this program.
 http::Client::Options client_options(const std::string& url, const Patience& patience,
                                      const Credentials& credentials = {});
-// The client's error in the edge's words; code "tls" for a bad certificate of the server.
+// The code of an error if the server does not prove to be the requested one.
+inline constexpr char kTlsCode[] = "tls";
+// The client's error in the edge's words.
 RemoteError no_answer(const http::NoReply& error);
 
 // The model that rows are requested from.

@@ -223,13 +223,8 @@ void Engine::follow() {
   const auto say = [this](const std::string& line) { said(cat("--cut auto: ", line)); };
   if (forecasts_) answers_.choose_by(*forecasts_, say);
   if (fetch_) return;
-  WeightFetchOptions fetch;
-  fetch.goal = options_.goal;
-  fetch.info = std::move(info);
-  fetch.forecasts = forecasts_.get();
-  fetch.max_weights = options_.max_weights.value_or(kMaxWeights);
-  fetch.on_bytes = progress_.on_bytes();
-  fetch_.emplace(tails_, std::move(fetch), static_cast<EngineObserver&>(*this));
+  fetch_.emplace(tails_, std::move(info), forecasts_.get(), progress_.on_bytes(),
+                 static_cast<EngineObserver&>(*this));
   failover_.comes_by(&*fetch_);
   answers_.on_busy([this](bool busy) { fetch_->text_runs(busy); });
 }

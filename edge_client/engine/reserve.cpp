@@ -67,8 +67,8 @@ std::string Reserve::over() const {
 // Throws Error(kRemote) if the cloud is lost or a text begins.
 void Reserve::bring() {
   if (!whole_) {
-    const auto remote = choice_.server().connect(std::chrono::seconds(options_.timeout));
-    const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
+    const auto remote =
+        ended_by(ends_, choice_.server().connect(std::chrono::seconds(options_.timeout)));
     whole_ = choice_.whole_manifest(*remote, ends_, false);
   }
   if (const std::string why = over(); !why.empty()) {

@@ -26,8 +26,13 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-WeightFetch::WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer)
-    : tails_(tails), options_(std::move(options)), observer_(observer) {
+WeightFetch::WeightFetch(TailBuilder& tails, wire::ModelInfo info, Forecasts* forecasts,
+                         OnBytes on_bytes, EngineObserver& observer)
+    : tails_(tails),
+      info_(std::move(info)),
+      forecasts_(forecasts),
+      on_bytes_(std::move(on_bytes)),
+      observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
   say("no thread is left for the weights; texts stay on the cloud");
   begun_ = true;
@@ -77,15 +82,13 @@ void WeightFetch::share_line() {
 // Returns the whole manifest: the last one seen, if the cloud is lost and the cache has all
 // weights.
 wire::ModelInfo WeightFetch::ask() {
-  const std::optional<wire::ModelInfo> kept = tails_.weights().whole_in_cache(options_.info);
-  const std::unique_ptr<Remote> remote = choice_.connect();
+  const std::optional<wire::ModelInfo> kept = tails_.weights().whole_in_cache(info_);
+  const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
   if (kept) remote->on_silence([this] { return !choice_.server().responds(); });
-  const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
   const auto asked = [&](bool patient) {
     wire::ModelInfo info = choice_.whole_manifest(*remote, ends_, patient);
-    if (options_.forecasts != nullptr) {
-      measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels),
-                    *options_.forecasts);
+    if (forecasts_ != nullptr) {
+      measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts_);
     }
     return info;
   };
@@ -102,12 +105,13 @@ wire::ModelInfo WeightFetch::ask() {
 // Announces the weights and begins to fetch them, if that is possible; null if not.
 std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  growth = tails_.coming(info, options_.max_weights);
+  const uint64_t most = options_.max_weights.value_or(kMaxWeights);
+  growth = tails_.coming(info, most);
   const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
     const bool memory = chosen.limit == Limit::kMemory;
-    if (options_.max_weights > 0) {
+    if (most > 0) {
       say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
               memory ? "the memory that is free, " : "--max-weights ", human_bytes(chosen.most),
               ": texts stay on the cloud"));
@@ -122,14 +126,13 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   }
   observer_.coming(info, growth.steps);
   began_ = std::chrono::steady_clock::now();
-  if (Forecasts* const known = options_.forecasts; known != nullptr && !known->facts().edge) {
+  if (forecasts_ != nullptr && !forecasts_->facts().edge) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
-    const EngineOptions& engine = choice_.options();
-    known->measured(
-        {}, calibrate(tails_.device(), choice_.model(), stored, engine.formats, engine.profile),
+    forecasts_->measured(
+        {}, calibrate(tails_.device(), choice_.model(), stored, options_.formats, options_.profile),
         {});
   }
-  return tails_.begin_growth(info, growth, options_.on_bytes);
+  return tails_.begin_growth(info, growth, on_bytes_);
 }
 
 void WeightFetch::run() {
@@ -176,9 +179,8 @@ void WeightFetch::grew(const PlacedModel& placed, const GrowthNote& note) {
 // Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
-    const std::unique_ptr<Remote> remote = choice_.connect();
+    const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
     remote->on_silence([this] { return !choice_.server().responds(); });
-    const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
   } catch (const Error&) {  // tried again later
     return std::nullopt;
@@ -187,12 +189,10 @@ std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
 
 // Waits a little for the speed of a cloud that has only just begun.
 void WeightFetch::measure_late(const wire::ModelInfo& info) {
-  Forecasts* const forecasts = options_.forecasts;
-  if (forecasts == nullptr || forecasts->facts().cloud) return;
+  if (forecasts_ == nullptr || forecasts_->facts().cloud) return;
   try {
-    const std::unique_ptr<Remote> remote = choice_.connect();
-    const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-    measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts);
+    const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
+    measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts_);
   } catch (const Error&) {  // leaves it unknown
   }
 }

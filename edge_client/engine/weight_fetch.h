@@ -17,20 +17,13 @@
 
 namespace split::edge {
 
-struct WeightFetchOptions {
-  uint64_t max_weights = kMaxWeights;  // bytes; 0: no weights
-  OnBytes on_bytes = {};
-  wire::ModelInfo info = {};       // texts run by it meanwhile
-  Forecasts* forecasts = nullptr;  // receives what is measured
-  Goal goal = Goal::kFast;  // kOffload: texts use each stage as it lands; kFast: all of them at
-                            // once
-};
-
 // Calls the observer on its own thread. Any thread, but its destructor.
 class WeightFetch {
  public:
-  // Begins. The builder and the observer outlive it; nobody else lets it load meanwhile.
-  WeightFetch(TailBuilder& tails, WeightFetchOptions options, EngineObserver& observer);
+  // Begins. The builder, the forecasts and the observer outlive it; nobody else lets the builder
+  // load meanwhile. `info`: texts run by it. `forecasts`, unless null, gets what is measured.
+  WeightFetch(TailBuilder& tails, wire::ModelInfo info, Forecasts* forecasts, OnBytes on_bytes,
+              EngineObserver& observer);
   // Cancels the downloads; whole blobs stay in the cache.
   ~WeightFetch();
   WeightFetch(const WeightFetch&) = delete;
@@ -57,7 +50,10 @@ class WeightFetch {
 
   TailBuilder& tails_;
   ModelChoice& choice_{tails_.choice()};
-  const WeightFetchOptions options_;
+  const EngineOptions& options_{choice_.options()};
+  const wire::ModelInfo info_;
+  Forecasts* const forecasts_;
+  const OnBytes on_bytes_;
   EngineObserver& observer_;
   Interrupt ends_;
   // Used by the thread alone, after it began.

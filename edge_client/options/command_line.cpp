@@ -121,19 +121,19 @@ void add_text_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The text");
   flags.number("max-tokens", "N", "most tokens to write (64)", &options.max_tokens, 0, 1 << 20);
   flags.real("temperature", "X", "0 takes the likeliest token each time (0.8)",
-             &options.temperature, 0, 100);
-  flags.number("top-k", "N", "choose among the N likeliest tokens (0: no limit)", &options.top_k, 0,
-               INT_MAX);
-  flags.real("top-p", "X", "choose among the likeliest that make up X (0.95)", &options.top_p, 0,
-             1);
+             &options.sampling.temperature, 0, 100);
+  flags.number("top-k", "N", "choose among the N likeliest tokens (0: no limit)",
+               &options.sampling.top_k, 0, INT_MAX);
+  flags.real("top-p", "X", "choose among the likeliest that make up X (0.95)",
+             &options.sampling.top_p, 0, 1);
   flags.real("min-p", "X", "choose among tokens X times as likely as the best, or more (0)",
-             &options.min_p, 0, 1);
+             &options.sampling.min_p, 0, 1);
   flags.real("presence-penalty", "X", "penalise tokens already generated (0)",
-             &options.presence_penalty, -2, 2);
+             &options.sampling.presence_penalty, -2, 2);
   flags.real("frequency-penalty", "X", "penalise tokens for each occurrence so far (0)",
-             &options.frequency_penalty, -2, 2);
+             &options.sampling.frequency_penalty, -2, 2);
   flags.real("repetition-penalty", "X", "above 1, penalise tokens of prompt and answer (1)",
-             &options.repetition_penalty, 0.01f, 100);
+             &options.sampling.repetition_penalty, 0.01f, 100);
   flags.number("seed", "N", "a seed determines the text (default: random)", &options.seed,
                uint64_t{0}, uint64_t{INT64_MAX});
   flags.texts("stop", "S", "end before this text; repeat it for more", &options.stop);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "edge_client/split/engine_options.h"
+#include "text/sampler.h"
 
 namespace split::edge {
 
@@ -26,10 +27,8 @@ struct Options : EngineOptions {
   int stops_cloud = 0;         // process that the page may end; 0: none
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
-  float temperature = 0.8f, top_p = 0.95f, min_p = 0, repetition_penalty = 1;
-  float presence_penalty = 0, frequency_penalty = 0;
-  int top_k = 0;
-  std::optional<uint64_t> seed;  // nullopt: drawn
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;  // its seed; nullopt: drawn
   std::vector<std::string> stop;
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;

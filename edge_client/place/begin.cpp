@@ -21,6 +21,26 @@ uint64_t bytes_of(const std::vector<uint64_t>& steps, size_t count) {
   return std::accumulate(steps.begin(), end, uint64_t{0});
 }
 
+// Where the text begins; the first rule that holds decides.
+InitialPlacement first_cut(const BeginInput& in) {
+  const Constraint bound = bound_of(in.sessions, true);
+  const Cut usual = in.bounds.highest.is_cloud() ? in.fixed : auto_cut(in.bounds, in.cloud_lost);
+  const Cut cut = in.cut.value_or(usual);
+  if (!in.follows || !cut.is_cloud()) return {.cut = cut};
+  if (in.cloud_lost) return {.cut = 0, .why = Why::kCloudLost};
+  if (bound != Constraint::kNone) return {.cut = in.fixed, .why = Why::kOnlyFit, .bound = bound};
+  return {.cut = cut, .why = Why::kOnlyFit};  // no weights are here yet
+}
+
+// Whether the cloud has the head for its size, where nobody said. A text that moves, or may, needs
+// it here; one without words needs none.
+bool is_too_large(const BeginInput& in, const InitialPlacement& begin) {
+  const bool splits = begin.cut > 0 && !begin.cut.is_cloud();
+  const bool moves = in.scheduled || (in.follows && begin.bound == Constraint::kNone);
+  const bool open = !in.head_given && !in.bounds.head_here;
+  return splits && !moves && open && !in.embeds && in.head_blocks > kLargeHead;
+}
+
 }  // namespace
 
 Constraint bound_of(const CloudSessions& sessions, bool streams) {
@@ -33,27 +53,6 @@ std::string_view words_of(Constraint bound) {
       "", "the server's sessions have one cut for good", "the server keeps no text's rows"};
   return kWords.at(static_cast<size_t>(bound));
 }
-
-namespace {
-
-// Where the text begins; the first rule that holds decides.
-InitialPlacement first_cut(const BeginInput& in) {
-  const Constraint bound = bound_of(in.sessions, true);
-  if (!in.follows || !in.cut.is_cloud()) return {.cut = in.cut};
-  if (in.cloud_lost) return {.cut = 0, .why = Why::kCloudLost};
-  if (bound != Constraint::kNone) return {.cut = in.fixed, .why = Why::kOnlyFit, .bound = bound};
-  return {.cut = in.cut, .why = Why::kOnlyFit};  // no weights are here yet
-}
-
-// Whether the cloud has the head for its size, where nobody said. A text that moves, or may, needs
-// it here; one without words needs none.
-bool is_too_large(const BeginInput& in, const InitialPlacement& begin) {
-  const bool splits = begin.cut > 0 && !begin.cut.is_cloud();
-  const bool moves = in.scheduled || (in.follows && begin.bound == Constraint::kNone);
-  return splits && !moves && !in.head_given && !in.embeds && in.head_blocks > kLargeHead;
-}
-
-}  // namespace
 
 InitialPlacement initial_placement(const BeginInput& in) {
   InitialPlacement begin = first_cut(in);

@@ -2,12 +2,14 @@
 // it. Plain numbers go in; a decision with its reason comes out.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "edge_client/place/bounds.h"
 #include "edge_client/place/cut.h"
 #include "edge_client/place/why.h"
 
@@ -31,8 +33,9 @@ std::string_view words_of(Constraint bound);
 
 struct BeginInput {
   // Requests.
-  Cut cut;                  // the named or default one
-  int fixed = 0;            // the cut of a text that cannot follow the weights
+  std::optional<Cut> cut = {};  // the named one
+  int fixed = 0;                // the default, and the cut of a text that cannot follow the weights
+  CutBounds bounds = {};
   bool follows = false;     // the text may leave the cloud as weights come
   bool head_given = false;  // head_cloud was named
   bool head_cloud = false;  // the head runs on the cloud
@@ -40,7 +43,7 @@ struct BeginInput {
   bool scheduled = false;   // its moves are named
   double head_blocks = 0;   // the head's multiplications, as a multiple of a block's
   // The cloud.
-  bool cloud_lost = false;  // it does not answer, and the whole model was seen here before
+  bool cloud_lost = false;  // it does not answer, or is not needed: all weights are here
   CloudSessions sessions = {};
 };
 
@@ -52,6 +55,35 @@ struct InitialPlacement {
 };
 
 InitialPlacement initial_placement(const BeginInput& in);
+
+// Whether all of a text may run here before its cloud is asked anything. `chosen`: the cut is.
+inline bool may_begin_alone(std::optional<Cut> cut, bool chosen, bool head_cloud) {
+  return (chosen || cut == 0) && !head_cloud;
+}
+
+// Where texts begin that are placed anew: at the named cut, on the cloud if they are to follow the
+// weights and may, or where they were (`now`); none: the model's default.
+struct ChangedCut {
+  std::optional<Cut> cut = {};
+  bool follows = false;
+};
+inline ChangedCut changed_cut(std::optional<Cut> named, bool follows, bool may_follow,
+                              std::optional<Cut> now) {
+  if (follows && may_follow) return {Cut::cloud(), true};
+  return {named || follows ? named : now};
+}
+
+// Whether texts go on here once their cloud is lost; `stays`: they were told to wait for it.
+inline bool leaves_lost_cloud(bool follows, bool stays) { return follows || !stays; }
+// Whether texts may move: by their schedule, by a user (`asked`), or away from the cloud, as
+// weights come or once it is lost (`streams`).
+inline bool has_moves(bool scheduled, bool asked, bool follows, bool streams) {
+  return scheduled || asked || follows || streams;
+}
+// The highest cut that they may move to; a user may name any.
+inline Cut deepest_cut(Cut scheduled, bool asked, const CutBounds& bounds) {
+  return std::min(asked ? Cut::cloud() : scheduled, bounds.highest);
+}
 
 // Whether this machine's stages end with the norm. A server of many texts answers embeddings too,
 // which need it: a few kilobytes.

@@ -9,7 +9,7 @@ namespace {
 
 CutBounds below_the_tail(const BoundFacts& facts) {
   if (!facts.tail) return {};
-  return {*facts.tail, "where the tail begins"};
+  return {*facts.tail, "where the tail begins", true};
 }
 
 // The lowest bound counts.
@@ -27,7 +27,9 @@ CutBounds bounds_of(const BoundFacts& facts) {
   CutBounds all;
   for (const auto& rule : kBounds) {
     const CutBounds one = rule(facts);
+    const bool head_here = all.head_here || one.head_here;
     if (one.highest < all.highest) all = one;
+    all.head_here = head_here;
   }
   return all;
 }

@@ -16,12 +16,18 @@ struct BoundFacts {
 struct CutBounds {
   Cut highest = Cut::cloud();
   std::string_view why = {};  // "where the tail begins"
+  bool head_here = false;     // the head runs here alone
 
   // Throws Error(kInput) about the flag for a cut beyond them.
   void expect(std::string_view flag, Cut cut) const;
 };
 
 CutBounds bounds_of(const BoundFacts& facts);
+
+// Whether the cut is chosen below a bound: neither it nor a schedule of cuts was named.
+inline bool chooses_below(bool bounded, bool named, bool scheduled) {
+  return bounded && !named && !scheduled;
+}
 
 // Where texts begin with --cut auto: on the cloud, or beside a bound, which nothing comes past,
 // here or at it. `whole`: all weights are here.

@@ -74,14 +74,6 @@ struct SplitCounts {
   void spare(uint64_t cached, uint64_t layers);
 };
 
-// The load as the cloud reports it.
-struct CloudHints {
-  std::optional<int> want;  // the cut, or a lower one, that it asks for; none: any
-  int draft = 7;            // most guesses in a step
-  uint32_t cached = 0;      // rows of the request that came from its cache
-  bool operator==(const CloudHints&) const = default;
-};
-
 struct FetchCounts {
   uint64_t downloaded = 0;  // bytes over the wire
   uint64_t from_cache = 0;  // bytes found valid on this disk

@@ -16,7 +16,7 @@ std::string rounded_ms(double ms) { return fixed(ms, ms < 10 ? 1 : 0); }
 
 }  // namespace
 
-std::optional<FastestCut::Now> FastestCut::at(PlanInput input, int lowest, Time now) {
+std::optional<FastestCut::Now> FastestCut::at(PlanInput input, int lowest, Moment now) {
   input.lowest = lowest;
   const std::vector<Place> places = price_places(input);
   const Place &cloud = places[0], &here = places[1];
@@ -44,7 +44,7 @@ std::optional<FastestCut::Now> FastestCut::at(PlanInput input, int lowest, Time 
   return chosen;
 }
 
-void FastestCut::ended(bool lost_cloud, bool on_cloud, Time now) {
+void FastestCut::ended(bool lost_cloud, bool on_cloud, Moment now) {
   if (lost_cloud) {
     away_ = std::clamp(2 * away_, kAway, kLongAway);
     until_ = now + away_;

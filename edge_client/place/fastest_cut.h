@@ -14,7 +14,6 @@ namespace split::edge {
 // One thread at a time.
 class FastestCut {
  public:
-  using Time = Clock::time_point;
   struct Now {
     Cut begin;                   // cut of the next text
     bool without_cloud = false;  // because the cloud was lost lately
@@ -25,16 +24,16 @@ class FastestCut {
 
   // Chooses with the weights from the cut `lowest` on; new weights count at once. None if their
   // speed is unknown. If the cloud's is unknown, texts begin here once all weights are.
-  std::optional<Now> at(PlanInput input, int lowest, Time now);
+  std::optional<Now> at(PlanInput input, int lowest, Moment now);
   // Notes that a text has ended. If it lost the cloud, the next ones begin here for a while if all
   // weights are here; longer each time, until a text ends on the cloud.
-  void ended(bool lost_cloud, bool on_cloud, Time now);
+  void ended(bool lost_cloud, bool on_cloud, Moment now);
 
  private:
   SteadyPick steady_;
   int lowest_ = 0;                // the last choice's
   std::chrono::seconds away_{0};  // length of the present or last absence
-  std::optional<Time> until_;     // its end
+  std::optional<Moment> until_;   // its end
 };
 
 // Explains a text that stays on the cloud at so many ms a token: "all here would take 2.9 ms a

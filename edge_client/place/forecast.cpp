@@ -48,15 +48,9 @@ void AnswerWatch::token(const SplitCounts& counts, double ms) {
   from_ = last_;
 }
 
-std::optional<double> AnswerWatch::first_token_ms() const {
-  return begun_ && from_.moves == 0 ? std::optional(first_ms_) : std::nullopt;
-}
-
 double AnswerWatch::each(double Mark::*figure) const {
   return tokens_ > 0 ? (last_.*figure - from_.*figure) / static_cast<double>(tokens_) : 0;
 }
-
-double AnswerWatch::token_ms() const { return each(&Mark::ms); }
 
 Drafted AnswerWatch::drafted() const {
   const double steps = last_.steps - from_.steps;

@@ -42,9 +42,12 @@ class AnswerWatch {
   // Counts another token, after so many ms of text.
   void token(const SplitCounts& counts, double ms);
 
-  uint64_t tokens() const { return tokens_; }    // after the first one there
-  std::optional<double> first_token_ms() const;  // nullopt: it moved there
-  double token_ms() const;                       // the mean, as below
+  uint64_t tokens() const { return tokens_; }  // after the first one there
+  // None: it moved there.
+  std::optional<double> first_token_ms() const {
+    return begun_ && from_.moves == 0 ? std::optional(first_ms_) : std::nullopt;
+  }
+  double token_ms() const { return each(&Mark::ms); }  // the mean, as below
   double cloud_ms() const { return each(&Mark::cloud_ms); }
   double wire_ms() const { return each(&Mark::wire_ms); }
   double edge_ms() const { return token_ms() - cloud_ms() - wire_ms(); }

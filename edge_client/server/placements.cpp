@@ -100,10 +100,7 @@ std::shared_ptr<Service> Placements::present() const {
 
 Options Placements::options_of(const PlacementChange& wanted, const Service& now) const {
   Options options = now.options();
-  const std::shared_ptr<PlacedModel> split = now.engine().present();
-  const Placement& place = split->place;
-  const bool other = wanted.model && *wanted.model != now.id(), tail = !options.tail.empty();
-  if (tail) expect_tail_here(wanted);
+  if (!options.tail.empty()) expect_tail_here(wanted);
   options.model = wanted.model.value_or(now.id());
   if (wanted.head) {
     if (*wanted.head != "edge" && *wanted.head != "cloud") {
@@ -128,11 +125,12 @@ Options Placements::options_of(const PlacementChange& wanted, const Service& now
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
   const bool follows = wanted.chosen || (now.engine().follows() && !wanted.cut);
-  options.auto_cut = follows && !options.head_on_cloud && !tail;  // the loader chooses a tail's cut
-  options.cut = wanted.cut;
-  if (options.auto_cut) options.cut = Cut::cloud();
-  // Another model has its own default.
-  if (!options.cut && !follows && !other) options.cut = place.cut;
+  const bool may_follow = !options.head_on_cloud && options.tail.empty();
+  std::optional<Cut> where;  // another model has its own default
+  if (options.model == now.id()) where = now.engine().present()->place.cut;
+  const ChangedCut changed = changed_cut(wanted.cut, follows, may_follow, where);
+  options.cut = changed.cut;
+  options.auto_cut = changed.follows;
   return options;
 }
 

@@ -13,6 +13,7 @@
 #include "run/text/generate.h"
 #include "step/rows.h"
 #include "step/texts.h"
+#include "wire/load_note.h"
 
 namespace split::edge {
 
@@ -89,7 +90,7 @@ class CloudLink {
                              const GenerateOptions& options, const OnText& on_text,
                              SplitCounts& counts) = 0;
   // The load that the cloud reported last, in a step, a stream or a look; none if it reported none.
-  virtual std::optional<CloudHints> load() const { return {}; }
+  virtual std::optional<wire::LoadNote> load() const { return {}; }
   // Ends pending calls for good. Any thread.
   virtual void cancel() noexcept {}
 };

@@ -72,10 +72,10 @@ class Flow {
     std::get<Answer>(answers_) = std::move(answer);
   }
   // Sets the load that came with the answer, if any.
-  void hear(const std::optional<CloudHints>& load) {
+  void hear(const std::optional<wire::LoadNote>& load) {
     if (load) load_ = load;
   }
-  const std::optional<CloudHints>& load() const { return load_; }
+  const std::optional<wire::LoadNote>& load() const { return load_; }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
   Moment now() const { return now_; }
@@ -90,7 +90,7 @@ class Flow {
 
   std::optional<Action> asked_;
   std::tuple<std::vector<float>, StreamEvent> answers_;  // the last of each kind
-  std::optional<CloudHints> load_;
+  std::optional<wire::LoadNote> load_;
   std::exception_ptr error_;
   Moment now_{};
   std::coroutine_handle<> at_;        // resumed next

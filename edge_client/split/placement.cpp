@@ -45,25 +45,30 @@ double head_in_blocks(const Model& model) {
   return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
 }
 
-Placement place(const PlacementRequest& request, const Model& model, const CloudSessions& sessions,
-                bool cloud_lost) {
+Placement place(const PlacementRequest& request, const Model& model, const CutBounds& bounds,
+                const CloudSessions& sessions, bool cloud_lost) {
   const double size = head_in_blocks(model);
-  const InitialPlacement begin =
-      initial_placement({.cut = request.cut.value_or(default_cut(model.config().layers)),
-                         .fixed = default_cut(model.config().layers),
-                         .follows = request.auto_cut,
-                         .head_given = request.head_given,
-                         .head_cloud = request.head_on_cloud,
-                         .embeds = request.embed,
-                         .scheduled = !request.moves.empty(),
-                         .head_blocks = size,
-                         .cloud_lost = cloud_lost,
-                         .sessions = sessions});
+  const InitialPlacement begin = initial_placement({.cut = request.cut,
+                                                    .fixed = default_cut(model.config().layers),
+                                                    .bounds = bounds,
+                                                    .follows = request.auto_cut,
+                                                    .head_given = request.head_given,
+                                                    .head_cloud = request.head_on_cloud,
+                                                    .embeds = request.embed,
+                                                    .scheduled = !request.moves.empty(),
+                                                    .head_blocks = size,
+                                                    .cloud_lost = cloud_lost,
+                                                    .sessions = sessions});
   PlacementRequest chosen = request;
   chosen.cut = begin.cut;
   chosen.head_on_cloud = begin.head_on_cloud;
   Placement result = place(chosen, model.config());
   if (begin.head_is_large) result.head_blocks = size;
+  bounds.expect("--cut", result.cut);
+  for (const ScheduledMove& move : result.moves) bounds.expect("--moves", move.cut);
+  if (bounds.head_here && result.head_on_cloud) {
+    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
+  }
   return result;
 }
 
@@ -71,13 +76,6 @@ std::string head_line(const Placement& place) {
   if (place.head_blocks == 0) return "";
   return cat("the vocabulary's matrix is as large as ", std::lround(place.head_blocks),
              " blocks and stays on the cloud (--head edge)\n");
-}
-
-std::optional<Placement> place_alone(const PlacementRequest& request) {
-  if (request.cut != 0 || request.head_on_cloud) return std::nullopt;
-  ModelConfig any;
-  any.layers = 1;
-  return place(request, any);
 }
 
 Placement place(const PlacementRequest& request, const ModelConfig& config) {

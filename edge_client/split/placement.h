@@ -28,14 +28,12 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const PlacementRequest& request, const ModelConfig& config);
-// Leaves open choices to place/begin.h, else as above.
-Placement place(const PlacementRequest& request, const Model& model,
+// Leaves open choices to place/begin.h, else as above; throws for what is beyond the bounds too.
+Placement place(const PlacementRequest& request, const Model& model, const CutBounds& bounds = {},
                 const CloudSessions& sessions = {}, bool cloud_lost = false);
 // The head's multiplications for a row, as a multiple of a block's.
 double head_in_blocks(const Model& model);
 // A line that says where a large head runs; empty if there is nothing to say.
 std::string head_line(const Placement& place);
-// Returns the placement before the model is known, if it is alone().
-std::optional<Placement> place_alone(const PlacementRequest& request);
 
 }  // namespace split::edge

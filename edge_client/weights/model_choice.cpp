@@ -61,15 +61,16 @@ ShardCache ModelChoice::cache() const {
 
 // The key of a model that was seen to run here alone, if the options allow that.
 std::optional<SeenModels::Key> ModelChoice::key_alone() const {
-  std::optional<Placement> alone = place_alone(options_);
-  if (options_.auto_cut || tail_chooses_cut()) {
-    PlacementRequest local = options_;
-    local.cut = 0;
-    alone = place_alone(local);
+  const bool chosen = options_.auto_cut || tail_chooses_cut();
+  if (options_.needs_cloud || !may_begin_alone(options_.cut, chosen, options_.head_on_cloud)) {
+    return std::nullopt;
   }
-  if (!alone || options_.needs_cloud) return std::nullopt;
+  PlacementRequest alone = options_;
+  alone.cut = 0;
+  ModelConfig any;
+  any.layers = 1;
   return SeenModels::Key{remote_->origin(), options_.model,
-                         manifest_query(*alone, options_.formats)};
+                         manifest_query(edge::place(alone, any), options_.formats)};
 }
 
 void ModelChoice::ask_begun(const std::function<void()>& ask) {
@@ -175,7 +176,7 @@ std::string ModelChoice::wanted_id() {
       }
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // A peer without TLS, or without a good certificate: waiting does not help.
-      if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
+      if (error.code == kTlsCode) throw Error(ErrorKind::kRemote, error.what());
       if (recall(error, true)) return std::vector{seen_->info.id};
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
@@ -228,25 +229,10 @@ void ModelChoice::select_model() {
 Placement ModelChoice::place(const PlacementRequest& request, const CloudSessions& sessions,
                              bool cloud_lost) {
   try {
-    if (!tail_) return edge::place(request, *model_, sessions, cloud_lost);
-    PlacementRequest pinned = request;
-    pinned.head_given = true;
-    pinned.cut = request.cut.value_or(cloud_lost ? 0 : tail_->first());
-    Placement placed = edge::place(pinned, *model_);
-    expect_allowed(placed);
-    return placed;
+    return edge::place(request, *model_, bounds(), sessions, cloud_lost);
   } catch (const Error&) {  // perhaps the model has other layers than its config said
     expect_own_config();
     throw;
-  }
-}
-
-void ModelChoice::expect_allowed(const Placement& place) const {
-  const CutBounds allowed = bounds();
-  allowed.expect("--cut", place.cut);
-  for (const ScheduledMove& move : place.moves) allowed.expect("--moves", move.cut);
-  if (place.head_on_cloud) {
-    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
   }
 }
 
@@ -377,9 +363,7 @@ ModelChoice::Begin ModelChoice::begin() {
   begin.place = place(options_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
   if (tail_chooses_cut() && begin.place.cut > 0 && WeightStore(*this).whole_in_cache(begin.info)) {
-    PlacementRequest here = options_;
-    here.cut = 0;
-    begin.place = place(here);
+    begin.place = place(options_, {}, true);
     begin.info = manifest(&begin.place);
   }
   if (!options_.auto_cut || !begin.place.cut.is_cloud()) return begin;

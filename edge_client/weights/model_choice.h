@@ -131,10 +131,8 @@ class ModelChoice {
   static std::string difference(const wire::ModelInfo& info, std::string_view name,
                                 std::string_view text);
   [[noreturn]] void refuse_file(std::string_view name, std::string_view why) const;
-  void expect_allowed(const Placement& place) const;
-  // Whether the cut below a tail is chosen: 0 if all weights are here, else the tail's first block.
   bool tail_chooses_cut() const {
-    return !options_.tail.empty() && !options_.cut && options_.moves.empty();
+    return chooses_below(!options_.tail.empty(), options_.cut.has_value(), !options_.moves.empty());
   }
   void take_context(const wire::ModelInfo& info) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,

@@ -5,6 +5,7 @@
 
 #include "base/resources/granted.h"
 #include "base/system/pages.h"
+#include "edge_client/place/decision.h"
 #include "edge_client/weights/exactness.h"
 #include "run/room.h"
 #include "run/self_test.h"
@@ -239,30 +240,28 @@ void TailBuilder::allow_moves(PlacedModel& split) {
   const bool scheduled = !place.moves.empty();
   Cut deepest = place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
-  const bool into_cloud = deepest.is_cloud();
+  split.leaves_lost_cloud = leaves_lost_cloud(options_.auto_cut, options_.stay);
+  if (place.head_on_cloud || choice_.config().encodes()) return;
+  const bool streams = place.cut.is_cloud() && split.leaves_lost_cloud;
+  if (!has_moves(scheduled, options_.many_texts, options_.auto_cut, streams)) return;
   const auto stay = [&](std::string_view why) {
     if (!scheduled) return;
     split.leaves_lost_cloud = false;
     choice_.note(cat("--moves: texts stay at cut ", place.cut.name(), ": ", why));
   };
-  split.leaves_lost_cloud = options_.auto_cut || !options_.stay;
-  const bool streams =
-      place.cut.is_cloud() && split.leaves_lost_cloud;  // so that the text can leave
-  if (place.head_on_cloud || choice_.config().encodes()) return;
-  if (!(scheduled || options_.many_texts || options_.auto_cut || streams)) return;
-  const Constraint bound = bound_of(sessions_of(split.info), into_cloud);
+  const Constraint bound = bound_of(sessions_of(split.info), deepest.is_cloud());
   if (bound != Constraint::kNone) return stay(words_of(bound));
   if (scheduled) {
     split.exact =
         split.wire == DType::kF32 && retried(choice_.retry(), choice_.interrupt(), [&] {
           return is_exact(choice_.remote(), split.info, *split.batcher(), choice_.bounds().highest);
         });
-    if (options_.exact && !*split.exact) {
+    if (!may_move(split.exact, options_.exact, false)) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
-  if (options_.many_texts) deepest = Cut::cloud();
-  split.deepest = std::min(deepest, choice_.bounds().highest).blocks(choice_.config().layers);
+  split.deepest =
+      deepest_cut(deepest, options_.many_texts, choice_.bounds()).blocks(choice_.config().layers);
   if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 

@@ -18,10 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     config.layers = 12;
     config.context = 1024;
     const auto said = [](const wire::StepRequest& step) {
-      const SequenceRows& rows = step.received.rows;
-      if (!step.fill) return wire::step_json(rows, step.to, {}, DType::kF32, step.digest);
-      return wire::fill_json(rows.past, step.count, step.to.value_or(0), rows.wanted, DType::kF32,
-                             step.digest);
+      return wire::step_json(step.received.rows, step);
     };
     const wire::StepRequest step = wire::parse_step(text, config);
     CHECK(step.received.rows.tokens.size() <= wire::kMaxStepTokens);

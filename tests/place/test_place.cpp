@@ -232,6 +232,16 @@ const Begins kBegins[] = {
       .head_on_cloud = true,
       .head_is_large = true,
       .bound = Constraint::kRowsLost}},
+    {"nobody names the cut", {.fixed = 6}, {.cut = 6}},
+    {"below a tail, the head large",
+     {.fixed = 6, .bounds = bounds_of({.tail = 4}), .head_blocks = 5},
+     {.cut = 4}},
+    {"below a tail, all here",
+     {.fixed = 6, .bounds = bounds_of({.tail = 4}), .cloud_lost = true},
+     {.cut = 0}},
+    {"named below a tail",
+     {.cut = 2, .fixed = 6, .bounds = bounds_of({.tail = 4}), .cloud_lost = true},
+     {.cut = 2}},
     {"the cloud named, a cut for good",
      {.cut = Cut::cloud(), .fixed = 6, .sessions = {false}},
      {.cut = kCloud}},
@@ -249,6 +259,15 @@ TEST(Place, BoundsAreOfTheLowestRule) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "--cut: expected at most 4, where the tail begins, got cloud");
   }
+}
+
+TEST(Place, ABoundKeepsTheHeadHereAndChoosesACutThatNobodyNames) {
+  EXPECT_TRUE(bounds_of({.tail = 4}).head_here);
+  EXPECT_FALSE(bounds_of({}).head_here);
+  EXPECT_TRUE(chooses_below(true, false, false));
+  EXPECT_FALSE(chooses_below(false, false, false)) << "no bound";
+  EXPECT_FALSE(chooses_below(true, true, false)) << "a named cut";
+  EXPECT_FALSE(chooses_below(true, false, true)) << "a schedule of cuts";
 }
 
 TEST(Place, TextsBegin) {
@@ -292,6 +311,39 @@ TEST(Place, ChosenTextsBeginOnTheCloudOrBesideABound) {
   EXPECT_EQ(auto_cut(bounds_of({}), true), kCloud);
   EXPECT_EQ(auto_cut(bounds_of({.tail = 4}), false), 4);
   EXPECT_EQ(auto_cut(bounds_of({.tail = 4}), true), 0);
+}
+
+TEST(Place, AModelRunsAloneWhereNothingElseIsNamed) {
+  EXPECT_TRUE(may_begin_alone(0, false, false));
+  EXPECT_TRUE(may_begin_alone(kCloud, true, false)) << "the cut is chosen";
+  EXPECT_FALSE(may_begin_alone(3, false, false)) << "the cloud has three blocks";
+  EXPECT_FALSE(may_begin_alone({}, false, false)) << "and some by default";
+  EXPECT_FALSE(may_begin_alone(0, false, true)) << "and here the head";
+}
+
+TEST(Place, TextsArePlacedAnewWhereAUserSaysOrWhereTheyWere) {
+  const auto changed = [](std::optional<Cut> named, bool follows, bool may,
+                          std::optional<Cut> now) {
+    const ChangedCut got = changed_cut(named, follows, may, now);
+    return (got.cut ? got.cut->name() : "default") + (got.follows ? ", follows" : "");
+  };
+  EXPECT_EQ(changed({}, false, true, 5), "5");
+  EXPECT_EQ(changed(3, false, true, 5), "3");
+  EXPECT_EQ(changed({}, false, true, {}), "default") << "another model";
+  EXPECT_EQ(changed({}, true, true, 5), "cloud, follows");
+  EXPECT_EQ(changed({}, true, false, 5), "default") << "the head is on the cloud, or a tail here";
+}
+
+TEST(Place, TextsMoveWhereSomebodyMayAskAndNoHigherThanTheirBounds) {
+  EXPECT_TRUE(leaves_lost_cloud(false, false));
+  EXPECT_FALSE(leaves_lost_cloud(false, true)) << "told to wait";
+  EXPECT_TRUE(leaves_lost_cloud(true, true));
+  EXPECT_FALSE(has_moves(false, false, false, false));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(has_moves(i == 0, i == 1, i == 2, i == 3)) << i;
+  EXPECT_EQ(deepest_cut(6, false, bounds_of({})), 6);
+  EXPECT_EQ(deepest_cut(6, true, bounds_of({})), kCloud) << "a user may name any";
+  EXPECT_EQ(deepest_cut(6, false, bounds_of({.tail = 4})), 4);
+  EXPECT_EQ(deepest_cut(3, true, bounds_of({.tail = 4})), 4);
 }
 
 TEST(Place, ATextWhoseCloudIsLostLeavesItOnceItMust) {

@@ -19,7 +19,7 @@ TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
     cloud.looks = 0;
     cloud.says = {.want = 0};
     after_step = [&](const edge::TextSession& text_session, const edge::SplitCounts&) {
-      if (text_session.tokens_out() >= 30) cloud.says = edge::CloudHints();
+      if (text_session.tokens_out() >= 30) cloud.says = wire::LoadNote();
     };
     const Result got = run({.start = start, .moves = {{UINT32_MAX, 0}}, .asked = true}, options);
     ASSERT_EQ(got.moves.size(), 2u) << start;

@@ -119,19 +119,19 @@ TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
   EXPECT_EQ(asked[0].why, edge::Why::kAsked);
   EXPECT_LE(asked[0].at, 30u);
   const std::vector<edge::Move> wished = run(quick, [this](size_t out, edge::CutMover&) {
-    if (out == 20) cloud.says = edge::CloudHints{.want = 2};
+    if (out == 20) cloud.says = wire::LoadNote{.want = 2};
   });
   ASSERT_GE(wished.size(), 1u);
   EXPECT_EQ(wished[0].why, edge::Why::kAskedByCloud);
   EXPECT_EQ(wished[0].to, 2);
   EXPECT_LE(wished[0].at, 30u);
   // A text that is slow, and about to go, goes where the cloud wants it first.
-  cloud.says = edge::CloudHints();
+  cloud.says = wire::LoadNote();
   kernel = std::chrono::milliseconds(150);
   const std::vector<edge::Move> both = run([](size_t) { return kSlow; },
                                            [this](size_t, edge::CutMover& mover) {
                                              if (!mover.idle())
-                                               cloud.says = edge::CloudHints{.want = 2};
+                                               cloud.says = wire::LoadNote{.want = 2};
                                            });
   ASSERT_GE(both.size(), 1u);
   EXPECT_EQ(both[0].why, edge::Why::kAskedByCloud);

@@ -125,9 +125,9 @@ class FakeCloud : public edge::CloudLink {
   std::function<void(int number)> before_step;                  // of each step; may throw
   std::function<void(const std::string& session)> before_open;  // of each session; may throw
   std::function<void(int number)> before_call, after_call;      // likewise, of each on a session
-  std::optional<edge::CloudHints> load() const override { return says; }
+  std::optional<wire::LoadNote> load() const override { return says; }
   int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
-  std::optional<edge::CloudHints> says;  // its load
+  std::optional<wire::LoadNote> says;  // its load
   size_t rows_stepped = 0, rows_again = 0;
   int streams_again = 0;
   const Tokenizer* tokenizer = nullptr;  // of texts that it streams

@@ -53,26 +53,32 @@ void expect_refusal(const std::string& got, std::string_view field) {
   EXPECT_TRUE(got.starts_with("'" + std::string(field) + "'")) << got << ", not " << field;
 }
 
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted,
+                      DType wire = DType::kF32, std::optional<uint64_t> digest = {}) {
+  return step_json({.past = past, .wanted = wanted},
+                   {.to = to, .fill = true, .count = count, .digest = digest, .wire = wire});
+}
+
 const std::vector<int32_t> kTokens = {5, 9, 31};
 const std::vector<float> kHidden = {0.5f, 1, 1.5f, -2};
 
 TEST(WireStep, IsTheJsonThatServersKnow) {
   const SequenceRows rows{.past = 4, .tokens = kTokens, .phase = Phase::kGenerate};
   EXPECT_EQ(step_json(rows), R"({"past":4,"phase":"generate","rows":"last","tokens":[5,9,31]})");
-  EXPECT_EQ(step_json(rows, Point(2)),
+  EXPECT_EQ(step_json(rows, {.to = 2}),
             R"({"past":4,"phase":"generate","rows":"last","to":2,"tokens":[5,9,31]})");
   EXPECT_EQ(fill_json(16, 256, 3, Wanted::kAll),
             R"({"count":256,"fill":true,"past":16,"rows":"all","to":3})");
-  EXPECT_EQ(step_json(rows, {}, {}, DType::kF32, 0x0123456789abcdef),
+  EXPECT_EQ(step_json(rows, {.digest = 0x0123456789abcdef}),
             R"({"digest":"0123456789abcdef","past":4,"phase":"generate","rows":"last",)"
             R"("tokens":[5,9,31]})");
-  EXPECT_EQ(parse_step(step_json(rows, {}, {}, DType::kF32, 0xf), config()).digest, 0xfu);
+  EXPECT_EQ(parse_step(step_json(rows, {.digest = 0xf}), config()).digest, 0xfu);
   EXPECT_EQ(parse_step(fill_json(0, 1, 2, Wanted::kAll, DType::kF32, UINT64_MAX), config()).digest,
             UINT64_MAX);
   EXPECT_EQ(parse_step(step_json(rows), config()).digest, std::nullopt);
-  EXPECT_EQ(step_json(rows, {}, {}, DType::kF32, {}, true),
+  EXPECT_EQ(step_json(rows, {.again = true}),
             R"({"again":true,"past":4,"phase":"generate","rows":"last","tokens":[5,9,31]})");
-  EXPECT_TRUE(parse_step(step_json(rows, {}, {}, DType::kF32, {}, true), config()).again);
+  EXPECT_TRUE(parse_step(step_json(rows, {.again = true}), config()).again);
   EXPECT_FALSE(parse_step(step_json(rows), config()).again);
 }
 
@@ -200,7 +206,7 @@ TEST(WireRows, BlocksThatAreNotAsManyAsTheySayAreRefused) {
 
 TEST(WireRows, AreAskedForByNameAndUnknownNamesAreRefused) {
   const SequenceRows rows{.past = 4, .tokens = kTokens, .phase = Phase::kGenerate};
-  EXPECT_EQ(step_json(rows, {}, {}, DType::kF16),
+  EXPECT_EQ(step_json(rows, {.wire = DType::kF16}),
             R"({"past":4,"phase":"generate","rows":"last","tokens":[5,9,31],"wire":"f16"})");
   EXPECT_EQ(fill_json(16, 4, 3, Wanted::kAll, DType::kQ8_0),
             R"({"count":4,"fill":true,"past":16,"rows":"all","to":3,"wire":"q8_0"})");
@@ -213,7 +219,7 @@ TEST(WireRows, AreAskedForByNameAndUnknownNamesAreRefused) {
   const SequenceRows hidden{.range = {2, 3}, .hidden = kHidden, .width = 2, .wanted = Wanted::kAll};
   EXPECT_EQ(forward_query(hidden, DType::kF16), "from=2&to=3&rows=all&dtype=f16");
   for (const DType format : kRounded) {
-    EXPECT_EQ(parse_step(step_json(rows, {}, {}, format), config()).wire, format);
+    EXPECT_EQ(parse_step(step_json(rows, {.wire = format}), config()).wire, format);
     EXPECT_EQ(parse_step(fill_json(0, 1, 2, Wanted::kAll, format), config()).wire, format);
     const std::string body = hidden_frame(hidden, format);
     const StepRequest step = parse_step(split_query(cat("past=0&wire=", format_name(format))),
@@ -272,7 +278,7 @@ TEST(WireStep, GoesWhereItSays) {
     EXPECT_EQ(step.can, 1);
     EXPECT_FALSE(step.fill);
     EXPECT_EQ(step.received.rows.wanted, Wanted::kNone);
-    const StepRequest again = parse_step(step_json(step.received.rows, step.to), config());
+    const StepRequest again = parse_step(step_json(step.received.rows, {.to = step.to}), config());
     EXPECT_EQ(again.to, point);
     EXPECT_EQ(again.received.rows.wanted, Wanted::kNone);
   }

@@ -45,8 +45,8 @@ struct Replayers::Edge {
     const std::string body =
         wire::to_json(wire::SessionRequest{replay.model, {.to = replay.layers}});
     client.request("PUT", wire::session_path(session), body, wire::kJsonType);
-    post(client,
-         wire::step_json({.range = {}, .tokens = prompt, .wanted = Wanted::kNone}, replay.layers));
+    post(client, wire::step_json({.range = {}, .tokens = prompt, .wanted = Wanted::kNone},
+                                 {.to = replay.layers}));
     filled.step(0, static_cast<uint32_t>(prompt.size()), layers);
   }
   // A row at the cut. A deeper one is gone to when its blocks have all rows but a few, which come
@@ -64,7 +64,7 @@ struct Replayers::Edge {
                             .tokens = ids.subspan(from, end + 1 - from),
                             .phase = Phase::kGenerate,
                             .wanted = Wanted::kLast};
-    const http::Reply reply = post(client, wire::step_json(rows, cut, can));
+    const http::Reply reply = post(client, wire::step_json(rows, {.to = cut, .can = can}));
     filled.step(rows.past, end + 1, blocks_of(cut));
     note = wire::parse_load_note(reply.headers.get(wire::kLoadHeader).value_or("")).value_or(note);
   }
@@ -81,7 +81,9 @@ struct Replayers::Edge {
   void bring(uint32_t from, uint32_t end, Point to) {
     if (brought.valid()) return;
     brought = std::async(std::launch::async, [this, rows = Rows{from, end, blocks_of(to)}] {
-      post(beside, wire::fill_json(rows.from, rows.end - rows.from, rows.blocks, Wanted::kNone));
+      post(beside,
+           wire::step_json({.past = rows.from, .wanted = Wanted::kNone},
+                           {.to = rows.blocks, .fill = true, .count = rows.end - rows.from}));
       return rows;
     });
   }
