@@ -248,7 +248,9 @@ Dispatch ShaderText::finish(int64_t group, const std::string& body) {
   const std::string rest =
       cat(kWholes, wide_ ? kWides : "", whole_functions_, kNanKept, functions_,
           "#undef max\n#undef min\n", head_, "void main() {\n", reads_, body, "}\n");
-  if (rest.find("_f(") != rest.npos) text += op_functions_for(rest);
+  if (rest.find("_f(") != rest.npos || rest.find("pick(") != rest.npos) {
+    text += op_functions_for(rest);
+  }
   if (rest.find("round_") != rest.npos) text += kRounding;
   text += rest;
   return {.text = std::move(text), .words = std::move(words_), .wide = wide_};
