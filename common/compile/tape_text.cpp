@@ -1,6 +1,7 @@
 #include "compile/tape_text.h"
 
 #include "base/error.h"
+#include "tensor/wgsl.h"
 
 namespace split {
 
@@ -18,6 +19,24 @@ const Language kGlsl = {
                  " ", name, "[]; };\n");
     },
     [](std::string_view truth) { return cat("(", truth, ") ? 1 : 0"); },
+};
+
+const Language kWgsl = {
+    [](DType computing) -> std::string_view {
+      if (computing == DType::kI64) throw Error(ErrorKind::kDevice, "[webgpu] no I64 in WGSL");
+      return computing == DType::kF32 ? "f32" : "i32";
+    },
+    [](std::string_view type, std::string_view name) { return cat(name, ": ", type); },
+    [](std::string_view type, std::string_view name, std::string_view parameters,
+       std::string_view body) {
+      return cat("fn ", name, "(", parameters, ") -> ", type, " { return ", wgsl_of(body), "; }\n");
+    },
+    [](uint32_t binding, std::string_view access, std::string_view name, std::string_view type) {
+      return cat("@group(0) @binding(", binding, ") var<storage, ",
+                 access == "readonly " ? "read" : "read_write", "> ", name, ": array<", type,
+                 ">;\n");
+    },
+    [](std::string_view truth) { return cat("select(0, 1, ", truth, ")"); },
 };
 
 std::string function_name(Op op, DType computing, const Language& language) {

@@ -22,7 +22,7 @@ struct Language {
   // 1 or 0.
   std::string (*number)(std::string_view truth);
 };
-extern const Language kGlsl;
+extern const Language kGlsl, kWgsl;
 
 // An op as a function of numbers of one type: of x and z, or of a truth c too, or of acc and x,
 // which it combines.

@@ -19,6 +19,7 @@ struct StepValues {
   Values values;  // of inputs and weights
   std::vector<int32_t> tokens, positions;
   std::vector<uint32_t> out_rows;
+  std::vector<int32_t> marks = {};
 };
 
 // The program's outputs by name.
@@ -66,6 +67,7 @@ inline Values run_program(Device& device, const Program& program, const StepValu
   batch.rows = step.rows;
   batch.tokens = step.tokens;
   batch.positions = positions;
+  batch.marks = step.marks;
   batch.sequences = sequences;
   batch.page_tables = tables;
   batch.out_rows = step.out_rows;

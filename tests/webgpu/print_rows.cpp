@@ -1,6 +1,7 @@
 // print_rows FOLDER: writes for each row of the op table a kernel in WGSL, inputs, and what the CPU
-// makes of them. rows.json has {name, kernel, inputs, result, type} of each; the files named there
-// are arrays of 4 bytes. Of reductions the row joins two numbers.
+// makes of them. rows.json has {name, kernel, buffers, groups, whole} of each: a buffer is {file}
+// or, where the kernel writes, {result}, files of 4-byte numbers, which are I32 where `whole`. A
+// reduction's row joins two numbers.
 #include <bit>
 #include <cstdio>
 #include <functional>
@@ -89,11 +90,14 @@ class Writer {
     compute(made.data());
     const std::string at = cat(type, ".", name);
     file(at, made);
+    const auto input = [&](std::string_view letter) {
+      return nlohmann::json{{"file", cat(type, "s.", letter)}};
+    };
     rows_.push_back({{"name", at},
                      {"kernel", kernel_of(forward, type, result, truth)},
-                     {"inputs", {cat(type, "s.x"), cat(type, "s.z"), cat(type, "s.c")}},
-                     {"result", at},
-                     {"type", result}});
+                     {"buffers", {input("x"), input("z"), input("c"), {{"result", at}}}},
+                     {"groups", {(n + 63) / 64}},
+                     {"whole", result == "i32"}});
   }
   void end() {
     const std::string text = nlohmann::json(rows_).dump();

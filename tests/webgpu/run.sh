@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# run.sh BINARIES FOLDER: each row of the op table in WGSL on SwiftShader, by npm's Dawn for Node, which is installed into
-# FOLDER. Exits with 77 where there is no npm or no SwiftShader (chromium brings it).
+# run.sh BINARIES FOLDER: the op table and models' tapes in WGSL on SwiftShader, by npm's Dawn for Node, which is installed
+# into FOLDER. Exits with 77 where there is no npm or no SwiftShader (chromium brings it).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 folder=$2
 driver=/usr/lib/chromium/vk_swiftshader_icd.json
 [ -e "$driver" ] || { echo "webgpu: skipped, no $driver (scripts/setup.sh --tests installs chromium)"; exit 77; }
 "$here/../support/npm_ci.sh" "$here" "$folder"
-mkdir -p "$folder/rows"
-"$binaries/print_rows" "$folder/rows"
-XDG_RUNTIME_DIR=$folder VK_DRIVER_FILES=${WEBGPU_DRIVER-$driver} MODULES=$folder ROWS=$folder/rows node --test "$here/rows.test.mjs"
+mkdir -p "$folder/texts"
+"$binaries/print_rows" "$folder/texts"
+"$binaries/print_tapes" "$folder/texts"
+XDG_RUNTIME_DIR=$folder VK_DRIVER_FILES=${WEBGPU_DRIVER-$driver} MODULES=$folder TEXTS=$folder/texts node --test "$here/texts.test.mjs"

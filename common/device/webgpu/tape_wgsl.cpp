@@ -1,0 +1,266 @@
+#include "device/webgpu/tape_wgsl.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "compile/tape_text.h"
+#include "tensor/wgsl.h"
+
+namespace split::webgpu {
+namespace {
+
+constexpr std::string_view kSymbols =
+    "override COLUMNS: u32;\n"
+    "override CAPACITY: u32;\n"
+    "@group(0) @binding(0) var<storage, read> symbols: array<u32>;\n"
+    "fn symbol(which: u32, row: u32) -> u32 { return symbols[which * CAPACITY + row]; }\n";
+
+// fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
+std::string tree_function(Op op) {
+  const std::string combine = function_name(op, DType::kF32, kWgsl);
+  return cat("fn tree_", op_info(op).name,
+             "(value: f32, lane: u32) -> f32 {\n"
+             "  exchange[lane] = value;\n"
+             "  workgroupBarrier();\n"
+             "  for (var apart = ",
+             kLanes / 2,
+             "u; apart > 0u; apart >>= 1u) {\n"
+             "    if (lane < apart) { exchange[lane] = ",
+             combine,
+             "(exchange[lane], exchange[lane + apart]); }\n"
+             "    workgroupBarrier();\n  }\n"
+             "  let all = exchange[0];\n"
+             "  workgroupBarrier();\n"
+             "  return all;\n}\n");
+}
+
+uint32_t type_code(const Program& program, const Slot& slot) {
+  switch (slot.dtype) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 2;
+    default:
+      throw Error(ErrorKind::kDevice,
+                  cat("[webgpu] program '", program.name, "': slot '", slot.name,
+                      "': expected F32, F16 or BF16, got ", dtype_name(slot.dtype)));
+  }
+}
+
+class Writer {
+ public:
+  Writer(const Program& program, const Tape& tape, uint32_t first_binding)
+      : program_(program), tape_(tape), first_binding_(first_binding) {
+    for (size_t i = 0; i < tape_.values.size(); ++i) declare(i);
+    for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+      buffer(cat("o", i), tape_.outputs[i].slot, "f32", true);
+    }
+    std::string rows;
+    for (const TapeOp& value : tape_.values) {
+      if (value.loads() || !defined_.insert(value.op).second) continue;
+      const OpInfo& op = op_info(value.op);
+      rows += cat(op.forward, ";", op.start, ";");
+      functions_ += function_text(value.op, DType::kF32, kWgsl);
+      if (value.reduces()) functions_ += tree_function(value.op);
+    }
+    functions_ = op_functions_wgsl(rows) + functions_;
+  }
+
+  std::string row_body() const;
+  std::string finish() const;
+  TapeKernel kernel(std::string_view before, std::string_view body) && {
+    kernel_.text = cat(before, functions_, declared_, body);
+    return std::move(kernel_);
+  }
+
+ private:
+  const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
+  std::string name(int value) const {
+    const auto& made = tape_[value];
+    return made.loads() && made.load.access.kind == Access::kResult ? "product" : cat("v", value);
+  }
+  void number(const std::string& name, uint32_t value) {
+    declared_ += cat("override ", name, ": u32;\n");
+    kernel_.overrides.emplace_back(name, value);
+  }
+  void buffer(const std::string& name, int slot, std::string_view type, bool written) {
+    const auto binding = first_binding_ + static_cast<uint32_t>(kernel_.binds.size());
+    declared_ += kWgsl.buffer(binding, written ? "" : "readonly ", name, type);
+    kernel_.binds.push_back({slot, written});
+  }
+  void declare(size_t i);
+  void declare_words(size_t i);
+  std::string load(size_t i, const char* indent) const;
+  std::string compute(size_t i, const char* indent) const;
+  std::string slice(const std::vector<int>& wanted, const char* indent) const;
+  std::string store(size_t output, const char* indent) const;
+
+  const Program& program_;
+  const Tape& tape_;
+  const uint32_t first_binding_;
+  std::set<Op> defined_;
+  std::string functions_, declared_;
+  TapeKernel kernel_;
+};
+
+void Writer::declare(size_t i) {
+  const auto& value = tape_.values[i];
+  if (!value.loads()) return;
+  const Operand& operand = value.load;
+  switch (operand.access.kind) {
+    case Access::kResult:
+    case Access::kWhole:
+      break;
+    case Access::kImmediate: {
+      const float number = operand.access.value;
+      if (std::isfinite(number)) {
+        declared_ += cat("override v", i, ": f32;\n");
+        kernel_.overrides.emplace_back(cat("v", i), number);
+      } else {
+        declared_ += cat("override bits", i, ": i32;\n");
+        kernel_.overrides.emplace_back(cat("bits", i), std::bit_cast<int32_t>(number));
+      }
+      break;
+    }
+    case Access::kRowwise:
+    case Access::kPerRow:
+      if (slot(operand.slot).dtype != DType::kF32) {
+        throw Error(ErrorKind::kDevice,
+                    cat("[webgpu] program '", program_.name, "': slot '", slot(operand.slot).name,
+                        "': expected F32 rows, got ", dtype_name(slot(operand.slot).dtype)));
+      }
+      buffer(cat("b", i), operand.slot, "f32", false);
+      break;
+    case Access::kGather:
+      number(cat("INDEX", i), static_cast<uint32_t>(step_input_of(slot(operand.access.index))));
+      [[fallthrough]];
+    case Access::kVector:
+      declare_words(i);
+      break;
+  }
+}
+
+// fn value_i(at): element `at` of a buffer of any float type.
+void Writer::declare_words(size_t i) {
+  const int its = tape_.values[i].load.slot;
+  buffer(cat("b", i), its, "u32", false);
+  number(cat("TYPE", i), type_code(program_, slot(its)));
+  declared_ += cat("fn value", i, "(at: u32) -> f32 {\n  if (TYPE", i,
+                   " == 0u) { return bitcast<f32>(b", i, "[at]); }\n  let word = b", i,
+                   "[at >> 1u];\n  let odd = (at & 1u) == 1u;\n"
+                   "  if (TYPE",
+                   i,
+                   " == 1u) {\n    let both = unpack2x16float(word);\n"
+                   "    return select(both.x, both.y, odd);\n  }\n"
+                   "  return bitcast<f32>(select(word << 16u, word & 0xffff0000u, odd));\n}\n");
+}
+
+std::string Writer::load(size_t i, const char* indent) const {
+  const Operand& operand = tape_.values[i].load;
+  const std::string let = cat(indent, "let v", i, " = ");
+  switch (operand.access.kind) {
+    case Access::kRowwise:
+      return cat(let, "b", i, "[r * COLUMNS + c];\n");
+    case Access::kPerRow:
+      return cat(let, "b", i, "[r];\n");
+    case Access::kVector:
+      return cat(let, "value", i, "(c);\n");
+    case Access::kGather:
+      return cat(let, "value", i, "(symbol(INDEX", i, ", r) * COLUMNS + c);\n");
+    case Access::kImmediate:
+      return std::isfinite(operand.access.value) ? "" : cat(let, "intBitsToFloat(bits", i, ");\n");
+    default:
+      return "";
+  }
+}
+
+std::string Writer::compute(size_t i, const char* indent) const {
+  const TapeOp& made = tape_.values[i];
+  return cat(indent, "let v", i, " = ", function_name(made.op, DType::kF32, kWgsl), "(",
+             name(made.x), made.z >= 0 ? cat(", ", name(made.z)) : "", ");\n");
+}
+
+// Makes what has a value an element and is needed for `wanted`.
+std::string Writer::slice(const std::vector<int>& wanted, const char* indent) const {
+  std::vector<bool> made;  // values of rows
+  for (const TapeOp& op : tape_.values) made.push_back(!op.full);
+  const std::vector<bool> needed = tape_.needed(wanted, made);
+  std::string out;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    if (needed[i]) out += tape_.values[i].loads() ? load(i, indent) : compute(i, indent);
+  }
+  return out;
+}
+
+std::string Writer::store(size_t output, const char* indent) const {
+  const bool single = slot(tape_.outputs[output].slot).dims[1] == 1;
+  return cat(indent, "o", output, single ? "[r]" : "[r * COLUMNS + c]", " = ",
+             name(tape_.outputs[output].value), ";\n");
+}
+
+std::string Writer::row_body() const {
+  const std::string loop = cat("  for (var c = lane; c < COLUMNS; c += ", kLanes, "u) {\n");
+  std::string out;
+  std::vector<int> elements;
+  for (size_t i = 0; i < tape_.values.size(); ++i) {
+    const auto& value = tape_.values[i];
+    if (value.loads()) {
+      if (!value.full) out += load(i, "  ");
+    } else if (value.reduces()) {
+      out +=
+          cat("  var sum", i, " = ", wgsl_of(op_info(value.op).start), ";\n", loop,
+              slice({value.x}, "    "), "    sum", i, " = ",
+              function_name(value.op, DType::kF32, kWgsl), "(sum", i, ", ", name(value.x),
+              ");\n  }\n  let v", i, " = tree_", op_info(value.op).name, "(sum", i, ", lane);\n");
+    } else if (!value.full) {
+      out += compute(i, "  ");
+    }
+  }
+  std::string stored, rows;
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+    if (tape_.of(tape_.outputs[i]).full) {
+      elements.push_back(tape_.outputs[i].value);
+      stored += store(i, "    ");
+    } else {
+      rows += store(i, "    ");
+    }
+  }
+  if (!elements.empty()) out += cat(loop, slice(elements, "    "), stored, "  }\n");
+  if (!rows.empty()) out += cat("  if (lane == 0u) {\n", rows, "  }\n");
+  return out;
+}
+
+std::string Writer::finish() const {
+  std::string out = "fn finish(r: u32, c: u32, product: f32) {\n";
+  for (size_t i = 0; i < tape_.values.size(); ++i) {
+    out += tape_.values[i].loads() ? load(i, "  ") : compute(i, "  ");
+  }
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) out += store(i, "  ");
+  return out + "}\n";
+}
+
+}  // namespace
+
+TapeKernel group_kernel(const Program& program, const Step& step) {
+  Writer writer(program, step.tape, 1);
+  const std::string body = cat(
+      "@compute @workgroup_size(", kLanes,
+      ")\nfn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: "
+      "u32) {\n  let r = group.x;\n",
+      writer.row_body(), "}\n");
+  return std::move(writer).kernel(
+      cat(kSymbols, "var<workgroup> exchange: array<f32, ", kLanes, ">;\n"), body);
+}
+
+TapeKernel epilogue(const Program& program, const Tape& tape, uint32_t first_binding) {
+  Writer writer(program, tape, first_binding);
+  const std::string body = writer.finish();
+  return std::move(writer).kernel(kSymbols, body);
+}
+
+}  // namespace split::webgpu

@@ -1,0 +1,37 @@
+// WGSL from a Tape: over the rows of a group, or over an element of a product's result. A text
+// depends on what it computes; sizes, element types and immediate numbers are its overrides, so
+// that one text serves every layer.
+//
+// Binding 0 is the step's symbols: array<u32>, for each StepInput CAPACITY numbers; `binds` has
+// those from 1 on. One row a workgroup; sums go over lanes strided over the row, then over lanes in
+// halves.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compile/program.h"
+
+namespace split::webgpu {
+
+inline constexpr uint32_t kLanes = 64;  // of a workgroup
+
+struct TapeKernel {
+  struct Bind {
+    int slot = -1;
+    bool written = false;
+  };
+  std::string text;
+  std::vector<Bind> binds;
+  std::vector<std::pair<std::string, double>> overrides;  // but for COLUMNS and CAPACITY
+};
+
+// Writes `fn main` over the rows of a step that is a group. Throws Error(kDevice) for a tape that
+// WebGPU cannot run.
+TapeKernel group_kernel(const Program& program, const Step& step);
+// Writes `fn finish(r: u32, c: u32, product: f32)`: the tape over element [r, c] of a kernel's
+// result. Its bindings begin at `first_binding`.
+TapeKernel epilogue(const Program& program, const Tape& tape, uint32_t first_binding);
+
+}  // namespace split::webgpu
