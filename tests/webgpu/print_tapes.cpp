@@ -41,8 +41,7 @@ Program program_of(const Program& from, const Step& step) {
     if (!value.loads()) continue;
     if (value.load.access.kind == Access::kResult) {
       value.load = {static_cast<int>(program.slots.size()), {.kind = Access::kRowwise}};
-      program.slots.push_back(
-          {SlotKind::kInput, "", DType::kF32, {step.rows, step.columns}});
+      program.slots.push_back({SlotKind::kInput, "", DType::kF32, {step.rows, step.columns}});
     }
     if (value.load.slot >= 0) named(value.load.slot, SlotKind::kInput);
     if (value.load.access.kind == Access::kGather) {
@@ -122,7 +121,9 @@ class Printer {
     const Values made = run_program(*cpu_, program, values);
     Json buffers = Json::array();
     buffers.push_back(file(symbols(values)));
-    if (!group) buffers.push_back(file(std::as_bytes(std::span(values.values.at(program.slots.back().name)))));
+    if (!group)
+      buffers.push_back(
+          file(std::as_bytes(std::span(values.values.at(program.slots.back().name)))));
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       const Slot& slot = program.slots[static_cast<size_t>(bind.slot)];
       if (bind.written) {

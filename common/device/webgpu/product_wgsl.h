@@ -1,0 +1,13 @@
+// WGSL of a matrix product with the tape that joins it.
+#pragma once
+
+#include "device/webgpu/tape_wgsl.h"
+
+namespace split::webgpu {
+
+// `block`: rows that a workgroup takes. Bindings: 1 x, 2 the matrix, 3 its scales, which are one
+// word where it is not in blocks; `binds` has those from 4 on. Overrides beside the kernel's:
+// COLUMNS, CAPACITY and ROWS. Throws Error(kDevice) for a tape that WebGPU cannot run.
+TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block);
+
+}  // namespace split::webgpu

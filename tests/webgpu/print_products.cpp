@@ -1,0 +1,154 @@
+// print_products FOLDER: writes matrix products in WGSL by every type of weights, inputs, and what
+// double precision makes of them. products.json is as tapes.json; `size` bounds the sums of the
+// products' magnitudes.
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/file.h"
+#include "compile/compile.h"
+#include "device/webgpu/product_wgsl.h"
+#include "device/webgpu/weights.h"
+#include "tensor/blocks.h"
+#include "tensor/tensor.h"
+#include "tensor/types.h"
+
+namespace split::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class Printer {
+ public:
+  explicit Printer(std::string folder) : folder_(std::move(folder)) {}
+
+  void add(DType dtype, bool transposed, int64_t inner, int64_t columns, uint32_t rows,
+           uint32_t block) {
+    const auto k = static_cast<size_t>(inner), m = static_cast<size_t>(columns);
+    const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
+                                : weight("w", dtype, {inner, columns});
+    const Tensor y =
+        matmul(input("x", DType::kF32, {kRows, inner}), w) + weight("b", DType::kF32, {columns});
+    const Program program = compile("product", {{"y", y}}, FuseRules{.kv_store = false});
+    CHECK(program.steps.size() == 1);
+    const Step& step = program.steps[0];
+    const webgpu::TapeKernel kernel = webgpu::product_kernel(program, step, block);
+
+    const std::vector<float> x = numbers(rows * k), b = numbers(m);
+    const std::vector<std::byte> bytes = matrix_of(dtype, k * m);
+    const TensorView view{dtype, transposed ? Dims{columns, inner} : Dims{inner, columns}, bytes};
+    std::vector<float> values(k * m);
+    if (is_quantised(dtype)) {
+      const OwnedTensor all = dequantised(view);
+      std::memcpy(values.data(), all.view.bytes.data(), values.size() * sizeof(float));
+    } else {
+      convert(view, DType::kF32, std::as_writable_bytes(std::span(values)));
+    }
+    std::vector<float> expected;
+    double most = 0;
+    for (uint32_t r = 0; r < rows; ++r) {
+      for (size_t c = 0; c < m; ++c) {
+        double sum = b[c], size = std::abs(b[c]);
+        for (size_t i = 0; i < k; ++i) {
+          const double product =
+              double{x[r * k + i]} * double{values[transposed ? c * k + i : i * m + c]};
+          sum += product;
+          size += std::abs(product);
+        }
+        expected.push_back(static_cast<float>(sum));
+        most = std::max(most, size);
+      }
+    }
+    webgpu::Matrix packed = webgpu::packed(view, transposed);
+    if (packed.scales.empty()) packed.scales.push_back(0);
+    Json buffers = {file({0}), file(x), file(packed.numbers), file(packed.scales)};
+    for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
+      buffers.push_back(bind.written ? Json{{"result", file(expected)["file"]}} : file(b));
+    }
+    constexpr uint32_t kShare = 32;  // lanes of an output
+    Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"ROWS", rows}, {"LANES", kShare}};
+    for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
+    const auto outputs = static_cast<int64_t>(webgpu::kLanes / kShare);
+    cases_.push_back({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
+                                   "] x ", columns, " by ", block)},
+                      {"kernel", kernel.text},
+                      {"overrides", overrides},
+                      {"buffers", buffers},
+                      {"size", most},
+                      {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
+  }
+  void end() {
+    const std::string text = Json(cases_).dump();
+    write_file(cat(folder_, "/products.json"), std::as_bytes(std::span(text)));
+  }
+
+ private:
+  std::vector<float> numbers(size_t n) {
+    std::vector<float> made;
+    for (size_t i = 0; i < n; ++i) {
+      made.push_back(static_cast<float>(static_cast<int>(random_() % 4001) - 2000) / 1000.0f);
+    }
+    return made;
+  }
+  // Blocks of noise, some of whose halves have no leading one.
+  std::vector<std::byte> matrix_of(DType dtype, size_t n) {
+    if (!is_quantised(dtype)) {
+      const std::vector<float> made = numbers(n);
+      std::vector<std::byte> bytes(n * dtype_size(dtype));
+      convert({DType::kF32, {static_cast<int64_t>(n)}, std::as_bytes(std::span(made))}, dtype,
+              bytes);
+      return bytes;
+    }
+    const size_t block = block_bytes(dtype);
+    std::vector<std::byte> bytes(n / block_elements(dtype) * block);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    for (size_t at = 0; at < bytes.size(); at += block) {
+      const auto half = [&](size_t offset) {
+        const uint16_t bits = f32_to_f16(random_() % 3 == 0 ? 3e-6f : 0.013f);
+        std::memcpy(bytes.data() + at + offset, &bits, sizeof bits);
+      };
+      half(dtype == DType::kQ6_K ? block - 2 : 0);
+      if (dtype == DType::kQ4_K) half(2);
+    }
+    return bytes;
+  }
+  template <typename Number>
+  Json file(const std::vector<Number>& numbers) {
+    const std::string name = cat("product.", files_++);
+    write_file(cat(folder_, "/", name), std::as_bytes(std::span(numbers)));
+    return {{"file", name}};
+  }
+  Json file(std::initializer_list<uint32_t> words) { return file(std::vector<uint32_t>(words)); }
+
+  const std::string folder_;
+  Json::array_t cases_;
+  std::mt19937 random_{1};
+  size_t files_ = 0;
+};
+
+void print(const std::string& folder) {
+  Printer printer(folder);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const bool transposed : {false, true}) {
+      printer.add(dtype, transposed, 320, 70, 1, 1);
+      printer.add(dtype, transposed, 45, 3, 5, 4);
+    }
+  }
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+    printer.add(dtype, true, 512, 70, 1, 1);
+    printer.add(dtype, true, 256, 9, 5, 4);
+  }
+  printer.end();
+}
+
+}  // namespace
+}  // namespace split::test
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: print_products FOLDER\n");
+    return 2;
+  }
+  split::test::print(argv[1]);
+}
