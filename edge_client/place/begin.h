@@ -61,16 +61,13 @@ inline bool may_begin_alone(std::optional<Cut> cut, bool chosen, bool head_cloud
   return (chosen || cut == 0) && !head_cloud;
 }
 
-// Where texts begin that are placed anew: at the named cut, on the cloud if they are to follow the
-// weights and may, or where they were (`now`); none: the model's default.
-struct ChangedCut {
-  std::optional<Cut> cut = {};
-  bool follows = false;
-};
-inline ChangedCut changed_cut(std::optional<Cut> named, bool follows, bool may_follow,
-                              std::optional<Cut> now) {
-  if (follows && may_follow) return {Cut::cloud(), true};
-  return {named || follows ? named : now};
+// Where texts begin that are placed anew: on the cloud if they follow the weights from now on, at
+// the named cut, or where they were (`now`); none: the model's default. `chosen`: the cut is left
+// open.
+inline std::optional<Cut> changed_cut(std::optional<Cut> named, bool chosen, bool follows,
+                                      std::optional<Cut> now) {
+  if (follows) return Cut::cloud();
+  return named || chosen ? named : now;
 }
 
 // Whether texts go on here once their cloud is lost; `stays`: they were told to wait for it.

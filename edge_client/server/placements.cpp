@@ -124,13 +124,11 @@ Options Placements::options_of(const PlacementChange& wanted, const Service& now
   if (wanted.chosen && options.head_on_cloud) {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
-  const bool follows = wanted.chosen || (now.engine().follows() && !wanted.cut);
-  const bool may_follow = !options.head_on_cloud && options.tail.empty();
+  const bool chosen = wanted.chosen || (now.engine().follows() && !wanted.cut);
+  options.auto_cut = chosen && !options.head_on_cloud && options.tail.empty();
   std::optional<Cut> where;  // another model has its own default
   if (options.model == now.id()) where = now.engine().present()->place.cut;
-  const ChangedCut changed = changed_cut(wanted.cut, follows, may_follow, where);
-  options.cut = changed.cut;
-  options.auto_cut = changed.follows;
+  options.cut = changed_cut(wanted.cut, chosen, options.auto_cut, where);
   return options;
 }
 

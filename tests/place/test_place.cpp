@@ -322,16 +322,12 @@ TEST(Place, AModelRunsAloneWhereNothingElseIsNamed) {
 }
 
 TEST(Place, TextsArePlacedAnewWhereAUserSaysOrWhereTheyWere) {
-  const auto changed = [](std::optional<Cut> named, bool follows, bool may,
-                          std::optional<Cut> now) {
-    const ChangedCut got = changed_cut(named, follows, may, now);
-    return (got.cut ? got.cut->name() : "default") + (got.follows ? ", follows" : "");
-  };
-  EXPECT_EQ(changed({}, false, true, 5), "5");
-  EXPECT_EQ(changed(3, false, true, 5), "3");
-  EXPECT_EQ(changed({}, false, true, {}), "default") << "another model";
-  EXPECT_EQ(changed({}, true, true, 5), "cloud, follows");
-  EXPECT_EQ(changed({}, true, false, 5), "default") << "the head is on the cloud, or a tail here";
+  EXPECT_EQ(changed_cut({}, false, false, 5), 5);
+  EXPECT_EQ(changed_cut(3, false, false, 5), 3);
+  EXPECT_EQ(changed_cut({}, false, false, {}), std::nullopt) << "another model";
+  EXPECT_EQ(changed_cut({}, true, true, 5), kCloud);
+  EXPECT_EQ(changed_cut({}, true, false, 5), std::nullopt)
+      << "the head is on the cloud, or a tail here";
 }
 
 TEST(Place, TextsMoveWhereSomebodyMayAskAndNoHigherThanTheirBounds) {
