@@ -260,7 +260,7 @@ std::optional<Cut> begin_of(const std::optional<FastestCut::Now>& now) {
 TEST(FastestCut, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   PlanInput input = laptop();
   FastestCut choice;
-  FastestCut::Time now{};
+  Moment now{};
   const auto at = [&](int lowest) { return choice.at(input, lowest, now); };
   const auto first = at(0);
   EXPECT_EQ(begin_of(first), kCloud);
@@ -314,10 +314,10 @@ TEST(FastestCut, LeavesALostCloudAloneForAWhile) {
   const PlanInput input = laptop();
   FastestCut choice;
   const auto at = [&](int second, int lowest = 0) {
-    return begin_of(choice.at(input, lowest, FastestCut::Time(seconds(second))));
+    return begin_of(choice.at(input, lowest, Moment(seconds(second))));
   };
   const auto lost = [&](int second) {
-    choice.ended(true, false, FastestCut::Time(seconds(second)));
+    choice.ended(true, false, Moment(seconds(second)));
   };
   EXPECT_EQ(at(0), kCloud);
   lost(1);
@@ -328,7 +328,7 @@ TEST(FastestCut, LeavesALostCloudAloneForAWhile) {
   lost(12);  // again, and so for longer
   EXPECT_EQ(at(31), 0);
   EXPECT_EQ(at(32), kCloud);
-  choice.ended(false, true, FastestCut::Time(seconds(33)));
+  choice.ended(false, true, Moment(seconds(33)));
   lost(40);
   EXPECT_EQ(at(49), 0);
   EXPECT_EQ(at(50), kCloud);
