@@ -27,7 +27,7 @@ TextSession::TextSession(const Model& model, Cut cut, Batcher* tail, const Retry
     : retry_(retry),
       counts_(counts),
       sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)),
-      cloud_(sides_, flow_, retry, counts),
+      cloud_(sides_, flow_, retry_, counts),
       shared_(sides_) {
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
