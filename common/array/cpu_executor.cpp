@@ -6,21 +6,13 @@
 #include "array/row_loops.h"
 #include "array/tape_loops.h"
 #include "base/error.h"
-#include "base/resources/thread_pool.h"
+#include "device/cpu/cpu_workspace.h"
 
 namespace split::array {
 namespace {
 
 constexpr int64_t kTaskFloats = 16384;  // some microseconds of work
 constexpr int64_t kLeastLanes = 256;    // least lanes of a task: threads share narrow sums too
-
-// Memory of each thread that no kernel keeps.
-float* thread_scratch(size_t floats) {
-  thread_local std::vector<float> memory;
-  if (memory.size() < floats + kLine) memory.resize(floats + kLine);
-  const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
-}
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -89,9 +81,10 @@ class CpuExecutor final : public Executor {
     return {static_cast<const std::byte*>(places_[buffer]),
             static_cast<size_t>(spec.count) * spec.number_bytes()};
   }
-  size_t arena_bytes() const override { return arena_.size() * sizeof(float); }
+  size_t arena_bytes() const override { return arena_.size(); }
 
  private:
+  float* in_arena(size_t at) const { return reinterpret_cast<float*>(arena_.data()) + at; }
   float* floats(int buffer) const {
     return static_cast<float*>(places_[static_cast<size_t>(buffer)]);
   }
@@ -109,10 +102,10 @@ class CpuExecutor final : public Executor {
   ThreadPool& pool_;
   const Schedule& schedule_;
   const std::vector<Store::Entry*> leaves_;
-  std::vector<void*> places_;       // one for each buffer
-  std::vector<TapeLoops> tapes_;    // one a kernel
-  std::vector<size_t> workspaces_;  // where those of kernels begin in the arena
-  std::vector<float> arena_;
+  const Layout layout_;
+  const CpuBuffer arena_;
+  std::vector<void*> places_;     // one for each buffer
+  std::vector<TapeLoops> tapes_;  // one a kernel
 };
 
 CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Schedule& schedule,
@@ -121,16 +114,12 @@ CpuExecutor::CpuExecutor(const CpuKernels& kernels, ThreadPool& pool, const Sche
       pool_(pool),
       schedule_(schedule),
       leaves_(leaves.begin(), leaves.end()),
+      layout_(schedule_, cpu_workspace),
+      arena_(layout_.floats * sizeof(float)),
       places_(leaves.size()) {
-  Layout layout(schedule_, cpu_workspace);
-  arena_.resize(layout.floats + kLine);
-  const auto address = reinterpret_cast<uintptr_t>(arena_.data());
-  float* const begin = arena_.data() + (64 - address % 64) % 64 / sizeof(float);
   for (size_t b = 0; b < places_.size(); ++b) {
-    if (layout.placed[b]) places_[b] = begin + layout.at[b];
+    if (layout_.placed[b]) places_[b] = in_arena(layout_.at[b]);
   }
-  workspaces_ = std::move(layout.workspaces);
-  for (size_t& workspace : workspaces_) workspace += static_cast<size_t>(begin - arena_.data());
   for (const Kernel& kernel : schedule_.kernels) tapes_.emplace_back(kernel);
 }
 
@@ -239,7 +228,7 @@ void CpuExecutor::run_product(size_t i) {
   float* const y = floats(kernel.out());
   if (r == 0 || m == 0 || batch == 0) return;
   const float *const a = floats(kernel.a.buffer), *const b = floats(kernel.b.buffer);
-  float* const packed_b = arena_.data() + workspaces_[i];
+  float* const packed_b = in_arena(layout_.workspaces[i]);
   const int64_t b_count = product.one_b ? 1 : batch, a_count = product.one_a ? 1 : batch;
   float* const copied_a = packed_b + product.b_floats * static_cast<size_t>(b_count);
   constexpr auto kPanel = static_cast<int64_t>(kPanelColumns);

@@ -14,9 +14,9 @@ struct Windows {
   int64_t rows() const { return batch * length; }
 };
 
-// What a rotation or an attention makes of its inputs, which `input` gives by their index, but for
-// caches: an attention sees the keys of its own window. Throws Error(kShape) for another op, and
-// for windows that are longer than a table.
+// Makes what a rotation or an attention does of its inputs, which `input` gives by their index, but
+// for caches: an attention sees the keys of its own window. Throws Error(kShape) for another op,
+// and for windows that are longer than a table.
 Tensor composed(const Node& kernel, const Windows& windows,
                 const std::function<Tensor(size_t)>& input);
 // The rows of a table for the positions of one window. Throws Error(kShape) for too few.
