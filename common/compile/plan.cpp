@@ -46,7 +46,7 @@ void plan_arena(Program& program, size_t alignment) {
     if (const auto rotation = program.steps[i].rotation) written[*rotation] = written[i];
   }
   std::vector<Life> lives;
-  std::vector<int> slots;  // of each
+  std::vector<int> slots;  // one for each
   for (size_t i = 0; i < program.steps.size(); ++i) {
     for (const int slot : results(program.steps[i])) {
       const Slot& s = program.slots[static_cast<size_t>(slot)];

@@ -68,7 +68,7 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
-using Tape = BasicTape<Operand>;  // of a step: loads stand before ops
+using Tape = BasicTape<Operand>;  // a step's: loads stand before ops
 
 struct Step {
   Op op = Op::k_group;  // a kernel's, or k_group: the tape is all there is

@@ -138,7 +138,7 @@ class Translator {
     return cat("select(", parts[2].substr(parts[2].find_first_not_of(' ')), ",", parts[1], ", ",
                parts[0], ")");
   }
-  // What a number is shifted by, which has no sign in WGSL.
+  // Writes the number of places of a shift, which has no sign in WGSL.
   std::string by() {
     if (!tokens_[at_].is_word() && text(at_) != "(") return next();
     const size_t open = tokens_[at_].is_word() ? at_ + 1 : at_;

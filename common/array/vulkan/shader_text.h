@@ -64,7 +64,7 @@ class ShaderText {
   std::string words_text_, reads_, functions_, whole_functions_, head_;
   std::set<std::string> defined_;
   std::set<size_t> loads_;
-  std::map<uint32_t, DType> types_;  // of bindings
+  std::map<uint32_t, DType> types_;  // by binding
   std::set<DType> parts_;
   bool wide_ = false;  // it computes in 64 bits
 };

@@ -15,7 +15,7 @@
 
 namespace split::webgpu {
 
-inline constexpr uint32_t kLanes = 64;  // of a workgroup
+inline constexpr uint32_t kLanes = 64;  // in a workgroup
 
 struct TapeKernel {
   struct Bind {
