@@ -1,27 +1,22 @@
 // print_products FOLDER: writes matrix products in WGSL by every type of weights, inputs, and what
-// double precision makes of them. products.json is as tapes.json; `size` bounds the sums of the
-// products' magnitudes.
+// double precision makes of them.
 #include <cmath>
-#include <cstdio>
-#include <nlohmann/json.hpp>
-#include <random>
+#include <cstring>
 
-#include "base/file.h"
 #include "compile/compile.h"
 #include "device/webgpu/product_wgsl.h"
 #include "device/webgpu/weights.h"
 #include "tensor/blocks.h"
 #include "tensor/tensor.h"
 #include "tensor/types.h"
+#include "webgpu/cases.h"
 
 namespace split::test {
 namespace {
 
-using Json = nlohmann::json;
-
 class Printer {
  public:
-  explicit Printer(std::string folder) : folder_(std::move(folder)) {}
+  explicit Printer(Cases& cases) : cases_(cases) {}
 
   void add(DType dtype, bool transposed, int64_t inner, int64_t columns, uint32_t rows,
            uint32_t block) {
@@ -35,7 +30,7 @@ class Printer {
     const Step& step = program.steps[0];
     const webgpu::TapeKernel kernel = webgpu::product_kernel(program, step, block);
 
-    const std::vector<float> x = numbers(rows * k), b = numbers(m);
+    const std::vector<float> x = cases_.numbers(rows * k), b = cases_.numbers(m);
     const std::vector<std::byte> bytes = matrix_of(dtype, k * m);
     const TensorView view{dtype, transposed ? Dims{columns, inner} : Dims{inner, columns}, bytes};
     std::vector<float> values(k * m);
@@ -62,15 +57,16 @@ class Printer {
     }
     webgpu::Matrix packed = webgpu::packed(view, transposed);
     if (packed.scales.empty()) packed.scales.push_back(0);
-    Json buffers = {file({0}), file(x), file(packed.numbers), file(packed.scales)};
+    Json buffers = {cases_.file(std::vector<uint32_t>{0}), cases_.file(x),
+                    cases_.file(packed.numbers), cases_.file(packed.scales)};
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
-      buffers.push_back(bind.written ? Json{{"result", file(expected)["file"]}} : file(b));
+      buffers.push_back(bind.written ? cases_.result(expected) : cases_.file(b));
     }
     constexpr uint32_t kShare = 32;  // lanes of an output
     Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"ROWS", rows}, {"LANES", kShare}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
     const auto outputs = static_cast<int64_t>(webgpu::kLanes / kShare);
-    cases_.push_back({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
+    cases_.add({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
                                    "] x ", columns, " by ", block)},
                       {"kernel", kernel.text},
                       {"overrides", overrides},
@@ -78,23 +74,12 @@ class Printer {
                       {"size", most},
                       {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
   }
-  void end() {
-    const std::string text = Json(cases_).dump();
-    write_file(cat(folder_, "/products.json"), std::as_bytes(std::span(text)));
-  }
 
  private:
-  std::vector<float> numbers(size_t n) {
-    std::vector<float> made;
-    for (size_t i = 0; i < n; ++i) {
-      made.push_back(static_cast<float>(static_cast<int>(random_() % 4001) - 2000) / 1000.0f);
-    }
-    return made;
-  }
   // Blocks of noise, some of whose halves have no leading one.
   std::vector<std::byte> matrix_of(DType dtype, size_t n) {
     if (!is_quantised(dtype)) {
-      const std::vector<float> made = numbers(n);
+      const std::vector<float> made = cases_.numbers(n);
       std::vector<std::byte> bytes(n * dtype_size(dtype));
       convert({DType::kF32, {static_cast<int64_t>(n)}, std::as_bytes(std::span(made))}, dtype,
               bytes);
@@ -102,10 +87,10 @@ class Printer {
     }
     const size_t block = block_bytes(dtype);
     std::vector<std::byte> bytes(n / block_elements(dtype) * block);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(cases_.random());
     for (size_t at = 0; at < bytes.size(); at += block) {
       const auto half = [&](size_t offset) {
-        const uint16_t bits = f32_to_f16(random_() % 3 == 0 ? 3e-6f : 0.013f);
+        const uint16_t bits = f32_to_f16(cases_.random() % 3 == 0 ? 3e-6f : 0.013f);
         std::memcpy(bytes.data() + at + offset, &bits, sizeof bits);
       };
       half(dtype == DType::kQ6_K ? block - 2 : 0);
@@ -113,22 +98,12 @@ class Printer {
     }
     return bytes;
   }
-  template <typename Number>
-  Json file(const std::vector<Number>& numbers) {
-    const std::string name = cat("product.", files_++);
-    write_file(cat(folder_, "/", name), std::as_bytes(std::span(numbers)));
-    return {{"file", name}};
-  }
-  Json file(std::initializer_list<uint32_t> words) { return file(std::vector<uint32_t>(words)); }
 
-  const std::string folder_;
-  Json::array_t cases_;
-  std::mt19937 random_{1};
-  size_t files_ = 0;
+  Cases& cases_;
 };
 
-void print(const std::string& folder) {
-  Printer printer(folder);
+void print(Cases& cases) {
+  Printer printer(cases);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const bool transposed : {false, true}) {
       printer.add(dtype, transposed, 320, 70, 1, 1);
@@ -139,16 +114,11 @@ void print(const std::string& folder) {
     printer.add(dtype, true, 512, 70, 1, 1);
     printer.add(dtype, true, 256, 9, 5, 4);
   }
-  printer.end();
 }
 
 }  // namespace
 }  // namespace split::test
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: print_products FOLDER\n");
-    return 2;
-  }
-  split::test::print(argv[1]);
+  return split::test::print_cases(argc, argv, "products", split::test::print);
 }

@@ -1,18 +1,14 @@
 // print_rows FOLDER: writes for each row of the op table a kernel in WGSL, inputs, and what the CPU
-// makes of them. rows.json has {name, kernel, buffers, groups, whole} of each: a buffer is {file}
-// or, where the kernel writes, {result}, files of 4-byte numbers, which are I32 where `whole`. A
-// reduction's row joins two numbers.
+// makes of them. A reduction's row joins two numbers.
 #include <bit>
-#include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "array/row_loops.h"
-#include "base/file.h"
 #include "device/cpu/kernels/kernels.h"
 #include "device/kernel_values.h"
 #include "tensor/wgsl.h"
+#include "webgpu/cases.h"
 
 namespace split::test {
 namespace {
@@ -78,48 +74,11 @@ std::string kernel_of(std::string_view forward, std::string_view type, std::stri
              truth ? ")" : "", ";\n}\n");
 }
 
-class Writer {
- public:
-  explicit Writer(std::string folder) : folder_(std::move(folder)) {}
-
-  void input(const std::string& name, const Numbers& numbers) { file(name, numbers); }
-  void row(const std::string& name, std::string_view type, std::string_view forward, bool truth,
-           const std::function<void(void*)>& compute, size_t n) {
-    const std::string_view result = truth ? "i32" : type;
-    Numbers made(n);
-    compute(made.data());
-    const std::string at = cat(type, ".", name);
-    file(at, made);
-    const auto input = [&](std::string_view letter) {
-      return nlohmann::json{{"file", cat(type, "s.", letter)}};
-    };
-    rows_.push_back({{"name", at},
-                     {"kernel", kernel_of(forward, type, result, truth)},
-                     {"buffers", {input("x"), input("z"), input("c"), {{"result", at}}}},
-                     {"groups", {(n + 63) / 64}},
-                     {"whole", result == "i32"}});
-  }
-  void end() {
-    const std::string text = nlohmann::json(rows_).dump();
-    write_file(cat(folder_, "/rows.json"), std::as_bytes(std::span(text)));
-  }
-
- private:
-  void file(const std::string& name, const Numbers& numbers) {
-    write_file(cat(folder_, "/", name), std::as_bytes(std::span(numbers)));
-  }
-  std::string folder_;
-  nlohmann::json::array_t rows_;
-};
-
-void print(const std::string& folder) {
-  Writer writer(folder);
+void print(Cases& cases) {
   const CpuKernels& kernels = choose_kernels("");
   const auto add_all = [&](std::string_view type, const Inputs& in, DType dtype) {
     const array::RowLoops& loops = array::row_loops(dtype);
-    writer.input(cat(type, "s.x"), in.x);
-    writer.input(cat(type, "s.z"), in.z);
-    writer.input(cat(type, "s.c"), in.c);
+    const Json inputs[] = {cases.file(in.x), cases.file(in.z), cases.file(in.c)};
     const size_t n = in.x.size();
     const auto* x = reinterpret_cast<const float*>(in.x.data());
     const auto* z = reinterpret_cast<const float*>(in.z.data());
@@ -144,22 +103,24 @@ void print(const std::string& folder) {
       } else {
         throw std::logic_error(cat("no loop of ", info.name));
       }
-      writer.row(cat(joins ? "reduce_" : "", info.name), type, forward,
-                 info.kind == OpKind::kCompare, compute, n);
+      const bool truth = info.kind == OpKind::kCompare;
+      const std::string_view result = truth ? "i32" : type;
+      Numbers made(n);
+      compute(made.data());
+      cases.add({{"name", cat(type, joins ? ".reduce_" : ".", info.name)},
+                 {"kernel", kernel_of(forward, type, result, truth)},
+                 {"buffers", {inputs[0], inputs[1], inputs[2], cases.result(made)}},
+                 {"groups", {(n + 63) / 64}},
+                 {"whole", result == "i32"}});
     }
   };
   add_all("f32", floats(), DType::kF32);
   add_all("i32", wholes(), DType::kI32);
-  writer.end();
 }
 
 }  // namespace
 }  // namespace split::test
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: print_rows FOLDER\n");
-    return 2;
-  }
-  split::test::print(argv[1]);
+  return split::test::print_cases(argc, argv, "rows", split::test::print);
 }

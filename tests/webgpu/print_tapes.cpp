@@ -1,17 +1,12 @@
 // print_tapes FOLDER: writes the tapes of all known models' stages as kernels in WGSL, inputs, and
-// what the CPU makes of them. tapes.json has {name, kernel, overrides, buffers, groups} of each; a
-// buffer is {file} or, where the kernel writes, {result}, files of 4-byte numbers.
-#include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
-#include <random>
+// what the CPU makes of them.
 #include <set>
 
-#include "base/file.h"
 #include "compile/compile.h"
 #include "device/webgpu/tape_wgsl.h"
 #include "models/model.h"
 #include "support/run_program.h"
+#include "webgpu/cases.h"
 
 namespace split::test {
 namespace {
@@ -61,17 +56,13 @@ Program program_of(const Program& from, const Step& step) {
 
 class Printer {
  public:
-  explicit Printer(std::string folder) : folder_(std::move(folder)) {}
+  explicit Printer(Cases& cases) : cases_(cases) {}
 
   void add(const std::string& name, const NamedOutput& graph) {
     const Program program = compile("known", {graph}, kRules);
     for (const Step& step : program.steps) {
       if (!step.tape.empty()) add(name, program, step);
     }
-  }
-  void end() {
-    const std::string text = nlohmann::json(cases_).dump();
-    write_file(cat(folder_, "/tapes.json"), std::as_bytes(std::span(text)));
   }
 
  private:
@@ -93,8 +84,8 @@ class Printer {
       if (override.starts_with("TYPE")) types += cat(override, "=", value, " ");
     }
     if (!seen_.insert(text + types).second) return;
-    print(cat(cases_.size(), " ", name, " ", op_info(step.op).name), program_of(from, step), kernel,
-          text, group);
+    print(cat(cases_.count(), " ", name, " ", op_info(step.op).name), program_of(from, step),
+          kernel, text, group);
   }
 
   void print(const std::string& name, const Program& program, const webgpu::TapeKernel& kernel,
@@ -113,22 +104,16 @@ class Printer {
       }
       int64_t n = 1;
       for (const int64_t dim : slot.dims) n *= dim < 0 ? int64_t{kStepRows} : dim;
-      std::vector<float>& numbers = values.values[slot.name];
-      for (int64_t i = 0; i < n; ++i) {
-        numbers.push_back(static_cast<float>(static_cast<int>(random_() % 4001) - 2000) / 1000.0f);
-      }
+      values.values[slot.name] = cases_.numbers(static_cast<size_t>(n));
     }
     const Values made = run_program(*cpu_, program, values);
     Json buffers = Json::array();
-    buffers.push_back(file(symbols(values)));
-    if (!group)
-      buffers.push_back(
-          file(std::as_bytes(std::span(values.values.at(program.slots.back().name)))));
+    buffers.push_back(cases_.file(symbols(values)));
+    if (!group) buffers.push_back(cases_.file(values.values.at(program.slots.back().name)));
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       const Slot& slot = program.slots[static_cast<size_t>(bind.slot)];
       if (bind.written) {
-        Json result = file(std::as_bytes(std::span(made.at(slot.name))));
-        buffers.push_back({{"result", result["file"]}});
+        buffers.push_back(cases_.result(made.at(slot.name)));
         continue;
       }
       const std::vector<float>& numbers = values.values.at(slot.name);
@@ -136,11 +121,11 @@ class Printer {
       convert(
           {DType::kF32, {static_cast<int64_t>(numbers.size())}, std::as_bytes(std::span(numbers))},
           slot.dtype, std::span(stored).first(numbers.size() * dtype_size(slot.dtype)));
-      buffers.push_back(file(stored));
+      buffers.push_back(cases_.file(stored));
     }
     Json overrides = {{"COLUMNS", step.columns}, {"CAPACITY", kStepRows}};
     for (const auto& [override, value] : kernel.overrides) overrides[override] = value;
-    cases_.push_back(
+    cases_.add(
         {{"name", name},
          {"kernel", text},
          {"overrides", overrides},
@@ -148,32 +133,22 @@ class Printer {
          {"groups", group ? Json{kStepRows, 1} : Json{(step.columns + 63) / 64, kStepRows}}});
   }
 
-  static std::vector<std::byte> symbols(const StepValues& values) {
-    std::vector<uint32_t> words;
+  static std::vector<int32_t> symbols(const StepValues& values) {
+    std::vector<int32_t> words;
     for (const auto* numbers : {&values.tokens, &values.positions, &values.marks}) {
       words.insert(words.end(), numbers->begin(), numbers->end());
     }
     words.insert(words.end(), values.out_rows.begin(), values.out_rows.end());
-    const Bytes bytes = std::as_bytes(std::span(words));
-    return {bytes.begin(), bytes.end()};
-  }
-  nlohmann::json file(Bytes bytes) {
-    const std::string name = cat("tape.", files_++);
-    write_file(cat(folder_, "/", name), bytes);
-    return {{"file", name}};
+    return words;
   }
 
-  using Json = nlohmann::json;
-  const std::string folder_;
+  Cases& cases_;
   const std::unique_ptr<Device> cpu_ = make_cpu_device(1);
-  Json cases_ = Json::array();
   std::set<std::string> seen_;
-  std::mt19937 random_{1};
-  size_t files_ = 0;
 };
 
-void print(const std::string& folder) {
-  Printer printer(folder);
+void print(Cases& cases) {
+  Printer printer(cases);
   for (const std::string& config : example_configs()) {
     const auto model = make_model(config);
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -182,16 +157,11 @@ void print(const std::string& folder) {
       }
     }
   }
-  printer.end();
 }
 
 }  // namespace
 }  // namespace split::test
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: print_tapes FOLDER\n");
-    return 2;
-  }
-  split::test::print(argv[1]);
+  return split::test::print_cases(argc, argv, "tapes", split::test::print);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh BINARIES FOLDER: the op table, models' tapes and products in WGSL on SwiftShader, by npm's Dawn for Node, which is installed
+# run.sh BINARIES FOLDER: the op table, models' tapes and all kernels in WGSL on SwiftShader, by npm's Dawn for Node, which is installed
 # into FOLDER. Exits with 77 where there is no npm or no SwiftShader (chromium brings it).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -8,5 +8,5 @@ driver=/usr/lib/chromium/vk_swiftshader_icd.json
 [ -e "$driver" ] || { echo "webgpu: skipped, no $driver (scripts/setup.sh --tests installs chromium)"; exit 77; }
 "$here/../support/npm_ci.sh" "$here" "$folder"
 mkdir -p "$folder/texts"
-for kernels in rows tapes products; do "$binaries/print_$kernels" "$folder/texts"; done
+for kernels in rows tapes products kernels; do "$binaries/print_$kernels" "$folder/texts"; done
 XDG_RUNTIME_DIR=$folder VK_DRIVER_FILES=${WEBGPU_DRIVER-$driver} MODULES=$folder TEXTS=$folder/texts node --test "$here/texts.test.mjs"

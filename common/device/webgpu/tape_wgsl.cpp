@@ -12,11 +12,9 @@
 namespace split::webgpu {
 namespace {
 
-constexpr std::string_view kSymbols =
-    "override COLUMNS: u32;\n"
-    "override CAPACITY: u32;\n"
-    "@group(0) @binding(0) var<storage, read> symbols: array<u32>;\n"
-    "fn symbol(which: u32, row: u32) -> u32 { return symbols[which * CAPACITY + row]; }\n";
+constexpr std::string_view kSymbols = "override COLUMNS: u32;\n"
+#include "device/webgpu/shaders/symbols.wgsl"
+    ;
 
 // fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
 std::string tree_function(Op op) {

@@ -1,0 +1,17 @@
+R"wgsl(
+// The numbers of a step: CAPACITY of each of these arrays, then a page table of PAGES numbers for each
+// sequence.
+override CAPACITY: u32;
+override PAGES: u32 = 0u;
+const POSITIONS = 1u;  // 0 tokens, 2 marks, 3 out_rows, as StepInput has them
+const SEQUENCES = 4u;
+const SEEN_FIRST = 5u;
+const SEEN_END = 6u;
+const ARRAYS = 7u;
+@group(0) @binding(0) var<storage, read> symbols: array<u32>;
+fn symbol(which: u32, row: u32) -> u32 { return symbols[which * CAPACITY + row]; }
+// The page of a row's sequence that has this position.
+fn page_of(row: u32, position: u32) -> u32 {
+  return symbols[ARRAYS * CAPACITY + symbol(SEQUENCES, row) * PAGES + position / 16u];
+}
+)wgsl"

@@ -1,0 +1,254 @@
+// print_kernels FOLDER: writes attention, the storing of keys and values, rotation and the largest
+// of a row in WGSL, inputs, and what double precision makes of them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "device/webgpu/kernels_wgsl.h"
+#include "tensor/topk.h"
+#include "tensor/types.h"
+#include "webgpu/cases.h"
+
+namespace split::test {
+namespace {
+
+constexpr uint32_t kRows = 5, kPages = 6, kSequences = 2, kPageRows = 16;
+
+// Rows of two sequences, whose pages lie in no order.
+struct Rows {
+  uint32_t positions[kRows] = {70, 71, 0, 31, 90};
+  uint32_t sequences[kRows] = {0, 0, 1, 1, 0};
+  uint32_t tables[kSequences][kPages] = {{3, 11, 0, 7, 5, 9}, {4, 1, 8, 2, 10, 6}};
+
+  size_t place(uint32_t row, uint32_t key) const {
+    return tables[sequences[row]][key / kPageRows] * kPageRows + key % kPageRows;
+  }
+  // Rows see the keys up to their own; `both_ways`: all of some.
+  uint32_t end(uint32_t row, bool both_ways) const {
+    return both_ways ? std::min(positions[row] + 9, kPages * kPageRows) : positions[row] + 1;
+  }
+  std::vector<uint32_t> symbols(bool both_ways) const {
+    std::vector<uint32_t> words(7 * kRows);
+    for (uint32_t row = 0; row < kRows; ++row) {
+      words[1 * kRows + row] = positions[row];
+      words[4 * kRows + row] = sequences[row];
+      words[6 * kRows + row] = end(row, both_ways);
+    }
+    for (const auto& table : tables) words.insert(words.end(), table, table + kPages);
+    return words;
+  }
+};
+
+// Numbers as a cache has them: floats, or pairs of halves.
+std::vector<uint32_t> stored(const std::vector<float>& numbers, bool halves) {
+  std::vector<uint32_t> words(halves ? numbers.size() / 2 : numbers.size());
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (halves) {
+      words[i] = f32_to_f16(numbers[2 * i]) | uint32_t{f32_to_f16(numbers[2 * i + 1])} << 16;
+    } else {
+      std::memcpy(&words[i], &numbers[i], sizeof words[i]);
+    }
+  }
+  return words;
+}
+// Rounded to what halves can hold.
+std::vector<float> rounded(std::vector<float> numbers) {
+  for (float& x : numbers) x = f16_to_f32(f32_to_f16(x));
+  return numbers;
+}
+
+struct AttentionCase {
+  const char* name;
+  uint32_t heads, kv_heads, d;
+  uint32_t window = 0;
+  bool both_ways = false, biased = false, halves = false;
+  float cap = 0;
+};
+
+// The bucket of a key so many places behind the row, as T5 has it.
+size_t bucket(int places) {
+  const int n = std::abs(places);
+  const int by_log =
+      static_cast<int>(8 + std::log(std::max(n, 8) / 8.0) / std::log(16.0) * 8 + 1e-9);
+  return static_cast<size_t>((n < 8 ? n : std::min(15, by_log)) + (places > 0 ? 16 : 0));
+}
+
+void add_attention(Cases& cases, const AttentionCase& of) {
+  const Rows rows;
+  const size_t width = of.kv_heads * of.d, stride = of.heads * of.d + 2 * width;
+  const size_t slots = kSequences * kPages * kPageRows;
+  const std::vector<float> q = cases.numbers(kRows * stride);
+  const std::vector<float> k = rounded(cases.numbers(slots * width));
+  const std::vector<float> v = rounded(cases.numbers(slots * width));
+  const size_t bias_stride = (of.heads + 7) / 8 * 8;
+  const std::vector<float> bias = cases.numbers(32 * bias_stride);
+  const double scale = 0.11;
+  std::vector<float> expected;
+  for (uint32_t row = 0; row < kRows; ++row) {
+    for (uint32_t head = 0; head < of.heads; ++head) {
+      const size_t channel = head / (of.heads / of.kv_heads) * of.d;
+      const auto own = rows.positions[row];
+      uint32_t first = 0, end = rows.end(row, of.both_ways);
+      if (of.window > 0 && of.both_ways) {
+        first = own + 1 - std::min(own + 1, of.window);
+        end = std::min(end, own + of.window);
+      } else if (of.window > 0) {
+        first = end - std::min(end, of.window);
+      }
+      std::vector<double> scores;
+      for (uint32_t key = first; key < end; ++key) {
+        double score = 0;
+        for (size_t i = 0; i < of.d; ++i) {
+          score += double{q[row * stride + head * of.d + i]} *
+                   double{k[rows.place(row, key) * width + channel + i]};
+        }
+        score *= scale;
+        if (of.cap > 0) score = of.cap * std::tanh(score / of.cap);
+        if (of.biased) {
+          score += bias[bucket(static_cast<int>(key) - static_cast<int>(own)) * bias_stride + head];
+        }
+        scores.push_back(score);
+      }
+      const double most = *std::max_element(scores.begin(), scores.end());
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - most);
+      for (size_t i = 0; i < of.d; ++i) {
+        double y = 0;
+        for (uint32_t key = first; key < end; ++key) {
+          y += scores[key - first] * double{v[rows.place(row, key) * width + channel + i]};
+        }
+        expected.push_back(static_cast<float>(y / sum));
+      }
+    }
+  }
+  cases.add(
+      {{"name", cat("attention, ", of.name)},
+       {"kernel", webgpu::attention_text()},
+       {"overrides",
+        {{"CAPACITY", kRows},
+         {"PAGES", kPages},
+         {"HEADS", of.heads},
+         {"KV_HEADS", of.kv_heads},
+         {"D", of.d},
+         {"Q_STRIDE", stride},
+         {"Q_FIRST", 0},
+         {"WINDOW", of.window},
+         {"BOTH_WAYS", of.both_ways ? 1 : 0},
+         {"BIASED", of.biased ? 1 : 0},
+         {"KV_TYPE", of.halves ? 1 : 0},
+         {"SCALE", scale},
+         {"CAP", of.cap}}},
+       {"buffers",
+        {cases.file(rows.symbols(of.both_ways)), cases.file(q), cases.result(expected),
+         cases.file(stored(k, of.halves)), cases.file(stored(v, of.halves)), cases.file(bias)}},
+       {"size", 4},
+       {"groups", {kRows, of.heads}}});
+}
+
+void add_kv_store(Cases& cases, bool halves) {
+  const Rows rows;
+  constexpr size_t kWidth = 40, kStride = 3 * kWidth;
+  const std::vector<float> qkv = rounded(cases.numbers(kRows * kStride));
+  std::vector<float> k(kSequences * kPages * kPageRows * kWidth), v(k.size());
+  for (uint32_t row = 0; row < kRows; ++row) {
+    const size_t to = rows.place(row, rows.positions[row]) * kWidth;
+    const auto* const from = qkv.data() + row * kStride;
+    std::copy_n(from + kWidth, kWidth, k.data() + to);
+    std::copy_n(from + 2 * kWidth, kWidth, v.data() + to);
+  }
+  cases.add({{"name", cat("kv_store, ", halves ? "F16" : "F32")},
+             {"kernel", webgpu::kv_store_text()},
+             {"overrides",
+              {{"CAPACITY", kRows},
+               {"PAGES", kPages},
+               {"KV_WIDTH", kWidth},
+               {"K_STRIDE", kStride},
+               {"K_FIRST", kWidth},
+               {"V_STRIDE", kStride},
+               {"V_FIRST", 2 * kWidth},
+               {"KV_TYPE", halves ? 1 : 0}}},
+             {"buffers",
+              {cases.file(rows.symbols(false)), cases.file(qkv), cases.file(qkv),
+               cases.result(stored(k, halves)), cases.result(stored(v, halves))}},
+             {"whole", true},
+             {"groups", {1, kRows}}});
+}
+
+void add_rotate(Cases& cases, bool normed) {
+  const Rows rows;
+  constexpr size_t kHeads = 3, kD = 40, kHalf = kD / 2, kStride = kHeads * kD + 8;
+  const float eps = 1e-6f, plus = 1;
+  const std::vector<float> x = cases.numbers(kRows * kStride), weight = cases.numbers(kD);
+  const std::vector<float> cosines = cases.numbers(kPages * kPageRows * kHalf);
+  const std::vector<float> sines = cases.numbers(cosines.size());
+  std::vector<float> expected(kRows * kHeads * kD);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    for (size_t head = 0; head < kHeads; ++head) {
+      const float* const from = x.data() + row * kStride + 8 + head * kD;
+      double squares = 0;
+      for (size_t i = 0; i < kD; ++i) squares += double{from[i]} * double{from[i]};
+      const double scale = 1 / std::sqrt(squares / kD + double{eps});
+      const auto at = [&](size_t i) {
+        return normed ? from[i] * scale * (double{weight[i]} + double{plus}) : double{from[i]};
+      };
+      for (size_t i = 0; i < kHalf; ++i) {
+        const double c = cosines[rows.positions[row] * kHalf + i];
+        const double s = sines[rows.positions[row] * kHalf + i];
+        float* const to = expected.data() + (row * kHeads + head) * kD + i;
+        to[0] = static_cast<float>(at(i) * c - at(i + kHalf) * s);
+        to[kHalf] = static_cast<float>(at(i + kHalf) * c + at(i) * s);
+      }
+    }
+  }
+  cases.add({{"name", normed ? "rotate, normed" : "rotate"},
+             {"kernel", webgpu::rotate_text()},
+             {"overrides",
+              {{"CAPACITY", kRows},
+               {"HEADS", kHeads},
+               {"D", kD},
+               {"X_STRIDE", kStride},
+               {"X_FIRST", 8},
+               {"NORMED", normed ? 1 : 0},
+               {"W_TYPE", 0},
+               {"EPS", eps},
+               {"PLUS", plus}}},
+             {"buffers",
+              {cases.file(rows.symbols(false)), cases.file(x), cases.result(expected),
+               cases.file(cosines), cases.file(sines), cases.file(weight)}},
+             {"size", 16},
+             {"groups", {kRows, kHeads}}});
+}
+
+// Some numbers are equal.
+void add_topk(Cases& cases, size_t columns, size_t taken) {
+  const std::vector<float> x = cases.numbers(kRows * columns);
+  std::vector<float> expected(kRows * 2 * taken);
+  for (size_t row = 0; row < kRows; ++row) {
+    topk_row(std::span(x).subspan(row * columns, columns),
+             std::span(expected).subspan(row * 2 * taken, 2 * taken));
+  }
+  cases.add({{"name", cat("topk, ", taken, " of ", columns)},
+             {"kernel", webgpu::topk_text()},
+             {"overrides", {{"TAKEN", taken}, {"COLUMNS", columns}}},
+             {"buffers", {nullptr, cases.file(x), cases.result(expected)}},
+             {"groups", {kRows}}});
+}
+
+void print(Cases& cases) {
+  add_attention(cases, {"one head a key", 4, 4, 64});
+  add_attention(cases, {"grouped, in halves", 6, 2, 40, 0, false, false, true});
+  add_attention(cases, {"a window and a cap", 4, 2, 128, 20, false, false, false, 3});
+  add_attention(cases, {"both ways, by places", 12, 12, 16, 24, true, true});
+  add_attention(cases, {"wide heads", 2, 1, 256});
+  for (const bool halves : {false, true}) add_kv_store(cases, halves);
+  for (const bool normed : {false, true}) add_rotate(cases, normed);
+  add_topk(cases, 8192, 64);
+  add_topk(cases, 70, 70);
+}
+
+}  // namespace
+}  // namespace split::test
+
+int main(int argc, char** argv) {
+  return split::test::print_cases(argc, argv, "kernels", split::test::print);
+}
