@@ -24,6 +24,7 @@ constexpr std::string_view kTopK =
 
 }  // namespace
 
+std::string_view symbols_text() { return kSymbols; }
 std::string attention_text() { return cat(op_functions_wgsl(kAttention), kSymbols, kAttention); }
 std::string kv_store_text() { return cat(kSymbols, kKvStore); }
 std::string rotate_text() { return cat(kSymbols, kRotate); }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace split::webgpu {
 
+// Declares the step's symbols.
+std::string_view symbols_text();
 std::string attention_text();
 std::string kv_store_text();
 std::string rotate_text();

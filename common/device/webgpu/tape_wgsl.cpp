@@ -7,14 +7,13 @@
 
 #include "base/error.h"
 #include "compile/tape_text.h"
+#include "device/webgpu/kernels_wgsl.h"
 #include "tensor/wgsl.h"
 
 namespace split::webgpu {
 namespace {
 
-constexpr std::string_view kSymbols = "override COLUMNS: u32;\n"
-#include "device/webgpu/shaders/symbols.wgsl"
-    ;
+constexpr std::string_view kColumns = "override COLUMNS: u32;\n";
 
 // fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
 std::string tree_function(Op op) {
@@ -252,13 +251,13 @@ TapeKernel group_kernel(const Program& program, const Step& step) {
       "u32) {\n  let r = group.x;\n",
       writer.row_body(), "}\n");
   return std::move(writer).kernel(
-      cat(kSymbols, "var<workgroup> exchange: array<f32, ", kLanes, ">;\n"), body);
+      cat(kColumns, symbols_text(), "var<workgroup> exchange: array<f32, ", kLanes, ">;\n"), body);
 }
 
 TapeKernel epilogue(const Program& program, const Tape& tape, uint32_t first_binding) {
   Writer writer(program, tape, first_binding);
   const std::string body = writer.finish();
-  return std::move(writer).kernel(kSymbols, body);
+  return std::move(writer).kernel(cat(kColumns, symbols_text()), body);
 }
 
 }  // namespace split::webgpu

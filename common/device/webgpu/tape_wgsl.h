@@ -2,8 +2,8 @@
 // depends on what it computes; sizes, element types and immediate numbers are its overrides, so
 // that one text serves every layer.
 //
-// Binding 0 is the step's symbols, as symbols.wgsl has them; `binds` has the bindings from 1 on. One
-// row a workgroup; sums go over lanes strided over the row, then over lanes in halves.
+// Binding 0 is the step's symbols, as symbols.wgsl has them; `binds` has the bindings from 1 on.
+// One row a workgroup; sums go over lanes strided over the row, then over lanes in halves.
 #pragma once
 
 #include <string>
