@@ -87,7 +87,7 @@ std::string op_functions_for(std::string_view text) {
     const std::string line = all.substr(begin, end - begin);
     const size_t name = line.find(' ') + 1;
     const std::string call = line.substr(name, line.find('(') + 1 - name);
-    if (text.find(call) != text.npos || needed.find(call) != needed.npos) needed = line + needed;
+    if (text.find(call) != text.npos || needed.find(call) != needed.npos) needed.insert(0, line);
     end = begin;
   }
   return needed;

@@ -120,8 +120,7 @@ TEST(CloudDescription, SaysWhatEachPathDoes) {
   TestCloud cloud({});
   const Json paths = json_of(cloud.ask().get("/openapi.json"))["paths"];
   EXPECT_EQ(paths["/app"]["get"]["summary"], "Leads to the edge for browsers, /app/.");
-  EXPECT_EQ(paths["/app/ops"]["get"]["summary"],
-            "Leads to the tensor library's page, /app/ops/.");
+  EXPECT_EQ(paths["/app/ops"]["get"]["summary"], "Leads to the tensor library's page, /app/ops/.");
 }
 
 TEST(CloudModels, AreListedInOrder) {

@@ -316,9 +316,7 @@ TEST(FastestCut, LeavesALostCloudAloneForAWhile) {
   const auto at = [&](int second, int lowest = 0) {
     return begin_of(choice.at(input, lowest, Moment(seconds(second))));
   };
-  const auto lost = [&](int second) {
-    choice.ended(true, false, Moment(seconds(second)));
-  };
+  const auto lost = [&](int second) { choice.ended(true, false, Moment(seconds(second))); };
   EXPECT_EQ(at(0), kCloud);
   lost(1);
   EXPECT_EQ(at(1), 0);

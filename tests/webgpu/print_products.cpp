@@ -67,12 +67,12 @@ class Printer {
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
     const auto outputs = static_cast<int64_t>(webgpu::kLanes / kShare);
     cases_.add({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
-                                   "] x ", columns, " by ", block)},
-                      {"kernel", kernel.text},
-                      {"overrides", overrides},
-                      {"buffers", buffers},
-                      {"size", most},
-                      {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
+                             "] x ", columns, " by ", block)},
+                {"kernel", kernel.text},
+                {"overrides", overrides},
+                {"buffers", buffers},
+                {"size", most},
+                {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
   }
 
  private:
