@@ -93,7 +93,7 @@ class Emitter {
       value.load = node == result ? Operand{-1, {Access::kResult}} : operand(*node, columns);
       value.uniform = value.load.access.kind == Access::kImmediate;
       value.full = !value.uniform && value.load.access.kind != Access::kPerRow;
-      tape.values.push_back(std::move(value));
+      tape.values.push_back(value);
       made.push_back(node);
     };
     if (result != nullptr) load(result);
@@ -107,7 +107,7 @@ class Emitter {
       if (node->inputs.size() > 1) value.z = value_of(node->inputs[1].get());
       CHECK(value.x >= 0 && (node->inputs.size() < 2 || value.z >= 0));
       value.full = !value.reduces() && (tape[value.x].full || (value.z >= 0 && tape[value.z].full));
-      tape.values.push_back(std::move(value));
+      tape.values.push_back(value);
       made.push_back(node);
     }
     for (const Node* node : wanted) tape.outputs.push_back({value_of(node), value_slot(*node)});

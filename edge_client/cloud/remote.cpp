@@ -264,7 +264,8 @@ void Remote::complete(const std::string& path, const std::string& body,
                       Traffic& traffic) {
   bool done = false, stopped = false;
   http::SseParser parser([&](std::string_view event) {
-    if (done |= event == "[DONE]") return true;  // the reply ends here, and its connection is kept
+    done = done || event == "[DONE]";
+    if (done) return true;  // the reply ends here, and its connection is kept
     stopped = !on_event(event);
     return !stopped;
   });
