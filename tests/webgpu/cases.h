@@ -1,6 +1,7 @@
 // Kernels for texts.test.mjs, written to a folder: a list in JSON, and files of 4-byte numbers.
 #pragma once
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>

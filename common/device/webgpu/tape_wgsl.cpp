@@ -34,21 +34,6 @@ std::string tree_function(Op op) {
              "  return all;\n}\n");
 }
 
-uint32_t type_code(const Program& program, const Slot& slot) {
-  switch (slot.dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kBF16:
-      return 2;
-    default:
-      throw Error(ErrorKind::kDevice,
-                  cat("[webgpu] program '", program.name, "': slot '", slot.name,
-                      "': expected F32, F16 or BF16, got ", dtype_name(slot.dtype)));
-  }
-}
-
 class Writer {
  public:
   Writer(const Program& program, const Tape& tape, uint32_t first_binding)
@@ -146,7 +131,7 @@ void Writer::declare(size_t i) {
 void Writer::declare_words(size_t i) {
   const int its = tape_.values[i].load.slot;
   buffer(cat("b", i), its, "u32", false);
-  number(cat("TYPE", i), type_code(program_, slot(its)));
+  number(cat("TYPE", i), type_code(program_, slot(its), false));
   declared_ += cat("fn value", i, "(at: u32) -> f32 {\n  if (TYPE", i,
                    " == 0u) { return bitcast<f32>(b", i, "[at]); }\n  let word = b", i,
                    "[at >> 1u];\n  let odd = (at & 1u) == 1u;\n"
@@ -242,6 +227,19 @@ std::string Writer::finish() const {
 }
 
 }  // namespace
+
+uint32_t type_code(const Program& program, const Slot& slot, bool blocks) {
+  constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
+                              DType::kQ4_0, DType::kQ6_K, DType::kQ4_K};
+  const auto* const found = std::ranges::find(kTypes, slot.dtype);
+  if (found == std::end(kTypes) || (is_quantised(slot.dtype) && !blocks)) {
+    throw Error(ErrorKind::kDevice,
+                cat("[webgpu] program '", program.name, "': slot '", slot.name, "': expected F32, ",
+                    blocks ? "F16, BF16, Q8_0, Q4_0, Q6_K or Q4_K" : "F16 or BF16", ", got ",
+                    dtype_name(slot.dtype)));
+  }
+  return static_cast<uint32_t>(found - kTypes);
+}
 
 TapeKernel group_kernel(const Program& program, const Step& step) {
   Writer writer(program, step.tape, 1);

@@ -26,6 +26,9 @@ struct TapeKernel {
   std::vector<std::pair<std::string, double>> overrides;  // but for COLUMNS and CAPACITY
 };
 
+// Returns the code of a slot's type, as product.wgsl has W_TYPE; `blocks`: it may be in blocks.
+// Throws Error(kDevice) for another type.
+uint32_t type_code(const Program& program, const Slot& slot, bool blocks);
 // Writes `fn main` over the rows of a step that is a group. Throws Error(kDevice) for a tape that
 // WebGPU cannot run.
 TapeKernel group_kernel(const Program& program, const Step& step);

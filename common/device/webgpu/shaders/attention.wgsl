@@ -4,7 +4,7 @@ R"wgsl(
 // takes 64 keys at a time, one a lane, then 64 channels, one a lane, in the order of the keys.
 override HEADS: u32;
 override KV_HEADS: u32;
-override D: u32;  // channels of a head
+override D: u32;  // channels of a head, at most kMostChannels
 override Q_STRIDE: u32;
 override Q_FIRST: u32;
 override WINDOW: u32;
