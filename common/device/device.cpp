@@ -18,6 +18,16 @@ constexpr DeviceKind kKinds[] = {
      [](const DeviceOptions&, const std::string& which) { return make_vulkan_device(which); },
      list_vulkan_devices},
 #endif
+#ifdef SPLIT_WITH_WEBGPU
+    {"webgpu", true,
+     [](const DeviceOptions&, const std::string& which) {
+       return which.empty() && !has_webgpu() ? nullptr : make_webgpu_device();
+     },
+     [] {
+       return has_webgpu() ? std::vector<ListedDevice>{{"webgpu", "webgpu", true}}
+                           : std::vector<ListedDevice>();
+     }},
+#endif
 };
 
 // A GPU, or null.

@@ -235,5 +235,9 @@ std::unique_ptr<Device> make_cpu_device(unsigned threads);
 std::unique_ptr<Device> make_vulkan_device(const std::string& which);
 std::vector<ListedDevice> list_vulkan_devices();
 #endif
+#ifdef SPLIT_WITH_WEBGPU
+bool has_webgpu();
+std::unique_ptr<Device> make_webgpu_device();
+#endif
 
 }  // namespace split

@@ -15,6 +15,11 @@ namespace split::test {
 
 using Json = nlohmann::json;
 
+// A kernel as gpu.js assembles it: a text, and the kernel of the page's behind it.
+inline Json behind(const char* base, const std::string& text = "") {
+  return {{"text", text}, {"base", base}};
+}
+
 class Cases {
  public:
   Cases(std::string folder, std::string name)

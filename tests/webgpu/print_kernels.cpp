@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "device/webgpu/kernels_wgsl.h"
 #include "tensor/topk.h"
 #include "tensor/types.h"
 #include "webgpu/cases.h"
@@ -28,11 +27,11 @@ struct Rows {
     return both_ways ? std::min(positions[row] + 9, kPages * kPageRows) : positions[row] + 1;
   }
   std::vector<uint32_t> symbols(bool both_ways) const {
-    std::vector<uint32_t> words(7 * kRows);
+    std::vector<uint32_t> words(2 + 7 * kRows);
     for (uint32_t row = 0; row < kRows; ++row) {
-      words[1 * kRows + row] = positions[row];
-      words[4 * kRows + row] = sequences[row];
-      words[6 * kRows + row] = end(row, both_ways);
+      words[2 + 1 * kRows + row] = positions[row];
+      words[2 + 4 * kRows + row] = sequences[row];
+      words[2 + 6 * kRows + row] = end(row, both_ways);
     }
     for (const auto& table : tables) words.insert(words.end(), table, table + kPages);
     return words;
@@ -123,7 +122,7 @@ void add_attention(Cases& cases, const AttentionCase& of) {
   }
   cases.add(
       {{"name", cat("attention, ", of.name)},
-       {"kernel", webgpu::attention_text()},
+       {"kernel", behind("attention")},
        {"overrides",
         {{"CAPACITY", kRows},
          {"PAGES", kPages},
@@ -157,7 +156,7 @@ void add_kv_store(Cases& cases, bool halves) {
     std::copy_n(from + 2 * kWidth, kWidth, v.data() + to);
   }
   cases.add({{"name", cat("kv_store, ", halves ? "F16" : "F32")},
-             {"kernel", webgpu::kv_store_text()},
+             {"kernel", behind("kv_store")},
              {"overrides",
               {{"CAPACITY", kRows},
                {"PAGES", kPages},
@@ -201,7 +200,7 @@ void add_rotate(Cases& cases, bool normed) {
     }
   }
   cases.add({{"name", normed ? "rotate, normed" : "rotate"},
-             {"kernel", webgpu::rotate_text()},
+             {"kernel", behind("rotate")},
              {"overrides",
               {{"CAPACITY", kRows},
                {"HEADS", kHeads},
@@ -228,7 +227,7 @@ void add_topk(Cases& cases, size_t columns, size_t taken) {
              std::span(expected).subspan(row * 2 * taken, 2 * taken));
   }
   cases.add({{"name", cat("topk, ", taken, " of ", columns)},
-             {"kernel", webgpu::topk_text()},
+             {"kernel", behind("topk")},
              {"overrides", {{"TAKEN", taken}, {"COLUMNS", columns}}},
              {"buffers", {nullptr, cases.file(x), cases.result(expected)}},
              {"groups", {kRows}}});

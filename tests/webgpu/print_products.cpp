@@ -57,18 +57,18 @@ class Printer {
     }
     webgpu::Matrix packed = webgpu::packed(view, transposed);
     if (packed.scales.empty()) packed.scales.push_back(0);
-    Json buffers = {cases_.file(std::vector<uint32_t>{0}), cases_.file(x),
+    Json buffers = {cases_.file(std::vector<uint32_t>{rows, 0}), cases_.file(x),
                     cases_.file(packed.numbers), cases_.file(packed.scales)};
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       buffers.push_back(bind.written ? cases_.result(expected) : cases_.file(b));
     }
     constexpr uint32_t kShare = 32;  // lanes of an output
-    Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"ROWS", rows}, {"LANES", kShare}};
+    Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", columns}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
     const auto outputs = static_cast<int64_t>(webgpu::kLanes / kShare);
     cases_.add({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
                              "] x ", columns, " by ", block)},
-                {"kernel", kernel.text},
+                {"kernel", behind("product", kernel.text)},
                 {"overrides", overrides},
                 {"buffers", buffers},
                 {"size", most},

@@ -108,7 +108,7 @@ void print(Cases& cases) {
       Numbers made(n);
       compute(made.data());
       cases.add({{"name", cat(type, joins ? ".reduce_" : ".", info.name)},
-                 {"kernel", kernel_of(forward, type, result, truth)},
+                 {"kernel", {{"text", kernel_of(forward, type, result, truth)}}},
                  {"buffers", {inputs[0], inputs[1], inputs[2], cases.result(made)}},
                  {"groups", {(n + 63) / 64}},
                  {"whole", result == "i32"}});

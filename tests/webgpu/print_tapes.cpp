@@ -127,14 +127,14 @@ class Printer {
     for (const auto& [override, value] : kernel.overrides) overrides[override] = value;
     cases_.add(
         {{"name", name},
-         {"kernel", text},
+         {"kernel", {{"text", text}}},
          {"overrides", overrides},
          {"buffers", buffers},
          {"groups", group ? Json{kStepRows, 1} : Json{(step.columns + 63) / 64, kStepRows}}});
   }
 
   static std::vector<int32_t> symbols(const StepValues& values) {
-    std::vector<int32_t> words;
+    std::vector<int32_t> words = {kStepRows, kStepRows};
     for (const auto* numbers : {&values.tokens, &values.positions, &values.marks}) {
       words.insert(words.end(), numbers->begin(), numbers->end());
     }

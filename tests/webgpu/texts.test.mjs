@@ -5,9 +5,10 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 
-const { TEXTS, MODULES } = process.env;
+const { TEXTS, MODULES, PAGE } = process.env;
 const { create, globals } = createRequire(`${MODULES}/`)('webgpu');
 Object.assign(globalThis, globals);
+const { assembled, constantsOf } = await import(`${PAGE}/gpu.js`);
 const gpu = create([]);
 const adapter = await gpu.requestAdapter();
 const device = await adapter.requestDevice();
@@ -30,10 +31,10 @@ function input(name) {
 
 // Resolves to the messages of the compiler, or to what the kernel wrote, by binding.
 async function run(kernel) {
-  const module = device.createShaderModule({ code: kernel.kernel });
+  const code = assembled(kernel.kernel), module = device.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();
   if (messages.length > 0) {
-    const line = (m) => kernel.kernel.split('\n')[m.lineNum - 1];
+    const line = (m) => code.split('\n')[m.lineNum - 1];
     return { messages: messages.map((m) => `${m.lineNum}: ${m.message}: ${line(m)}`) };
   }
   const used = kernel.buffers.map((buffer, binding) => [buffer, binding]).filter(([buffer]) => buffer);
@@ -44,7 +45,7 @@ async function run(kernel) {
   });
   const pipeline = await device.createComputePipelineAsync({
     layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-    compute: { module, entryPoint: 'main', constants: kernel.overrides },
+    compute: { module, entryPoint: 'main', constants: constantsOf(code, kernel.overrides ?? {}) },
   });
   const results = [];
   const entries = used.map(([{ file, result }, binding]) => {

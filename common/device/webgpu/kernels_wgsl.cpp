@@ -1,33 +1,73 @@
 #include "device/webgpu/kernels_wgsl.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "compile/tape_text.h"
+#include "device/webgpu/tape_wgsl.h"
 #include "tensor/wgsl.h"
 
 namespace split::webgpu {
 namespace {
 
-constexpr std::string_view kSymbols =
+constexpr std::pair<const char*, std::string_view> kKernels[] = {
+    {"symbols",
 #include "device/webgpu/shaders/symbols.wgsl"
-    ;
-constexpr std::string_view kAttention =
+    },
+    {"product",
+#include "device/webgpu/shaders/product.wgsl"
+    },
+    {"attention",
 #include "device/webgpu/shaders/attention.wgsl"
-    ;
-constexpr std::string_view kKvStore =
+    },
+    {"kv_store",
 #include "device/webgpu/shaders/kv_store.wgsl"
-    ;
-constexpr std::string_view kRotate =
+    },
+    {"rotate",
 #include "device/webgpu/shaders/rotate.wgsl"
-    ;
-constexpr std::string_view kTopK =
+    },
+    {"topk",
 #include "device/webgpu/shaders/topk.wgsl"
-    ;
+    },
+};
+
+// fn start_<op>(), and fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same
+// value in all.
+std::string reduction(Op op) {
+  const std::string combine = function_name(op);
+  return cat("fn start_", op_info(op).name, "() -> f32 { return ", wgsl_of(op_info(op).start),
+             "; }\nfn tree_", op_info(op).name,
+             "(value: f32, lane: u32) -> f32 {\n"
+             "  exchange[lane] = value;\n"
+             "  workgroupBarrier();\n"
+             "  for (var apart = ",
+             kLanes / 2,
+             "u; apart > 0u; apart >>= 1u) {\n"
+             "    if (lane < apart) { exchange[lane] = ",
+             combine,
+             "(exchange[lane], exchange[lane + apart]); }\n"
+             "    workgroupBarrier();\n  }\n"
+             "  let all = exchange[0];\n"
+             "  workgroupBarrier();\n"
+             "  return all;\n}\n");
+}
 
 }  // namespace
 
-std::string_view symbols_text() { return kSymbols; }
-std::string attention_text() { return cat(op_functions_wgsl(kAttention), kSymbols, kAttention); }
-std::string kv_store_text() { return cat(kSymbols, kKvStore); }
-std::string rotate_text() { return cat(kSymbols, kRotate); }
-std::string topk_text() { return std::string(kTopK); }
+std::string kernels_js() {
+  std::string rows = "relative_bucket(;tanh_f(;exp_f(;", functions;
+  for (size_t i = 0; i < static_cast<size_t>(Op::k_constant); ++i) {
+    const auto op = static_cast<Op>(i);
+    if (op_info(op).forward.empty()) continue;
+    rows += cat(op_info(op).forward, ";", op_info(op).start, ";");
+    functions += function_text(op, DType::kF32, kWgsl);
+    if (op_info(op).kind == OpKind::kReduce) functions += reduction(op);
+  }
+  nlohmann::ordered_json kernels;
+  for (const auto& [name, text] : kKernels) kernels[name] = text;
+  return cat("export const functions = ",
+             nlohmann::json(op_functions_wgsl(rows) + functions).dump(),
+             ";\nexport const kernels = ", kernels.dump(1), ";\n");
+}
 
 }  // namespace split::webgpu

@@ -1,17 +1,14 @@
-// WGSL of the kernels that no tape joins. Their sizes are overrides, by the names in the shaders;
-// binding 0 is the step's symbols, the others stand in the shaders too.
+// WGSL that the page has, in kernels.js: the op table's functions, and the kernels that no tape
+// joins. Their sizes are overrides, by the names in the shaders; binding 0 is the step's symbols, the
+// others stand in the shaders too.
 #pragma once
 
 #include <string>
-#include <string_view>
 
 namespace split::webgpu {
 
-// Declares the step's symbols.
-std::string_view symbols_text();
-std::string attention_text();
-std::string kv_store_text();
-std::string rotate_text();
-std::string topk_text();
+// Returns kernels.js: `functions`, in an order in which each calls those before it, and `kernels` by
+// name.
+std::string kernels_js();
 
 }  // namespace split::webgpu

@@ -6,8 +6,8 @@
 namespace split::webgpu {
 
 // `block`: rows that a workgroup takes. Bindings: 1 x, 2 the matrix, 3 its scales, which are one
-// word where it is not in blocks; `binds` has those from 4 on. Overrides beside the kernel's:
-// COLUMNS, CAPACITY and ROWS. Throws Error(kDevice) for a tape that WebGPU cannot run.
+// word where it is not in blocks; `binds` has those from 4 on. product.wgsl stands behind it.
+// Overrides beside the kernel's: COLUMNS, CAPACITY, COLUMN0 and PIECE. Throws Error(kDevice) for a tape that WebGPU cannot run.
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block);
 
 }  // namespace split::webgpu

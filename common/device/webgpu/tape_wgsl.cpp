@@ -3,35 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <set>
 
 #include "base/error.h"
 #include "compile/tape_text.h"
-#include "device/webgpu/kernels_wgsl.h"
-#include "tensor/wgsl.h"
 
 namespace split::webgpu {
 namespace {
 
 constexpr std::string_view kColumns = "override COLUMNS: u32;\n";
 
-// fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
-std::string tree_function(Op op) {
-  const std::string combine = function_name(op, DType::kF32, kWgsl);
-  return cat("fn tree_", op_info(op).name,
-             "(value: f32, lane: u32) -> f32 {\n"
-             "  exchange[lane] = value;\n"
-             "  workgroupBarrier();\n"
-             "  for (var apart = ",
-             kLanes / 2,
-             "u; apart > 0u; apart >>= 1u) {\n"
-             "    if (lane < apart) { exchange[lane] = ",
-             combine,
-             "(exchange[lane], exchange[lane + apart]); }\n"
-             "    workgroupBarrier();\n  }\n"
-             "  let all = exchange[0];\n"
-             "  workgroupBarrier();\n"
-             "  return all;\n}\n");
+std::string buffer_text(uint32_t binding, std::string_view access, std::string_view name,
+                        std::string_view type) {
+  return cat("@group(0) @binding(", binding, ") var<storage, ", access, "> ", name, ": array<",
+             type, ">;\n");
 }
 
 class Writer {
@@ -42,21 +26,12 @@ class Writer {
     for (size_t i = 0; i < tape_.outputs.size(); ++i) {
       buffer(cat("o", i), tape_.outputs[i].slot, "f32", true);
     }
-    std::string rows;
-    for (const TapeOp& value : tape_.values) {
-      if (value.loads() || !defined_.insert(value.op).second) continue;
-      const OpInfo& op = op_info(value.op);
-      rows += cat(op.forward, ";", op.start, ";");
-      functions_ += function_text(value.op, DType::kF32, kWgsl);
-      if (value.reduces()) functions_ += tree_function(value.op);
-    }
-    functions_ = op_functions_wgsl(rows) + functions_;
   }
 
   std::string row_body() const;
   std::string finish() const;
   TapeKernel kernel(std::string_view before, std::string_view body) && {
-    kernel_.text = cat(before, functions_, declared_, body);
+    kernel_.text = cat(before, declared_, body);
     return std::move(kernel_);
   }
 
@@ -72,10 +47,14 @@ class Writer {
   }
   void buffer(const std::string& name, int slot, std::string_view type, bool written) {
     const auto binding = first_binding_ + static_cast<uint32_t>(kernel_.binds.size());
-    declared_ += kWgsl.buffer(binding, written ? "" : "readonly ", name, type);
+    declared_ += buffer_text(binding, written ? "read_write" : "read", name, type);
     kernel_.binds.push_back({slot, written});
   }
+  std::string first_of(size_t i) const {
+    return slot(tape_.values[i].load.slot).dims[0] >= 0 ? cat(" - FIRST", i) : "";
+  }
   void declare(size_t i);
+  void declare_gather(size_t i);
   void declare_words(size_t i);
   std::string load(size_t i, const char* indent) const;
   std::string compute(size_t i, const char* indent) const;
@@ -85,8 +64,7 @@ class Writer {
   const Program& program_;
   const Tape& tape_;
   const uint32_t first_binding_;
-  std::set<Op> defined_;
-  std::string functions_, declared_;
+  std::string declared_, elsewhere_;  // leaves a row to another piece of its table
   TapeKernel kernel_;
 };
 
@@ -119,12 +97,26 @@ void Writer::declare(size_t i) {
       buffer(cat("b", i), operand.slot, "f32", false);
       break;
     case Access::kGather:
-      number(cat("INDEX", i), static_cast<uint32_t>(step_input_of(slot(operand.access.index))));
+      declare_gather(i);
       [[fallthrough]];
     case Access::kVector:
       declare_words(i);
       break;
   }
+}
+
+// fn row_i(r): the row that row r of the step gathers, of this piece of the table.
+void Writer::declare_gather(size_t i) {
+  const Operand& operand = tape_.values[i].load;
+  number(cat("INDEX", i), static_cast<uint32_t>(step_input_of(slot(operand.access.index))));
+  const Dims& dims = slot(operand.slot).dims;
+  const bool table = dims[0] >= 0;
+  number(cat("STRIDE", i), static_cast<uint32_t>(table ? row_stride(dims[1]) : dims[1]));
+  if (!table) return;
+  declared_ += cat("override FIRST", i, ": u32 = 0u;\noverride END", i, ": u32 = 0xffffffffu;\n");
+  elsewhere_ += cat("  if (symbol(INDEX", i, ", r) < FIRST", i, " || symbol(INDEX", i, ", r) >= END",
+                    i, ") { return; }\n");
+  kernel_.tables.push_back({i, operand.slot});
 }
 
 // fn value_i(at): element `at` of a buffer of any float type.
@@ -153,7 +145,7 @@ std::string Writer::load(size_t i, const char* indent) const {
     case Access::kVector:
       return cat(let, "value", i, "(c);\n");
     case Access::kGather:
-      return cat(let, "value", i, "(symbol(INDEX", i, ", r) * COLUMNS + c);\n");
+      return cat(let, "value", i, "((symbol(INDEX", i, ", r)", first_of(i), ") * STRIDE", i, " + c);\n");
     case Access::kImmediate:
       return std::isfinite(operand.access.value) ? "" : cat(let, "intBitsToFloat(bits", i, ");\n");
     default:
@@ -163,7 +155,7 @@ std::string Writer::load(size_t i, const char* indent) const {
 
 std::string Writer::compute(size_t i, const char* indent) const {
   const TapeOp& made = tape_.values[i];
-  return cat(indent, "let v", i, " = ", function_name(made.op, DType::kF32, kWgsl), "(",
+  return cat(indent, "let v", i, " = ", function_name(made.op), "(",
              name(made.x), made.z >= 0 ? cat(", ", name(made.z)) : "", ");\n");
 }
 
@@ -187,7 +179,7 @@ std::string Writer::store(size_t output, const char* indent) const {
 
 std::string Writer::row_body() const {
   const std::string loop = cat("  for (var c = lane; c < COLUMNS; c += ", kLanes, "u) {\n");
-  std::string out;
+  std::string out = elsewhere_;
   std::vector<int> elements;
   for (size_t i = 0; i < tape_.values.size(); ++i) {
     const auto& value = tape_.values[i];
@@ -195,9 +187,9 @@ std::string Writer::row_body() const {
       if (!value.full) out += load(i, "  ");
     } else if (value.reduces()) {
       out +=
-          cat("  var sum", i, " = ", wgsl_of(op_info(value.op).start), ";\n", loop,
+          cat("  var sum", i, " = ", "start_", op_info(value.op).name, "();\n", loop,
               slice({value.x}, "    "), "    sum", i, " = ",
-              function_name(value.op, DType::kF32, kWgsl), "(sum", i, ", ", name(value.x),
+              function_name(value.op), "(sum", i, ", ", name(value.x),
               ");\n  }\n  let v", i, " = tree_", op_info(value.op).name, "(sum", i, ", lane);\n");
     } else if (!value.full) {
       out += compute(i, "  ");
@@ -249,13 +241,13 @@ TapeKernel group_kernel(const Program& program, const Step& step) {
       "u32) {\n  let r = group.x;\n",
       writer.row_body(), "}\n");
   return std::move(writer).kernel(
-      cat(kColumns, symbols_text(), "var<workgroup> exchange: array<f32, ", kLanes, ">;\n"), body);
+      cat(kColumns, "var<workgroup> exchange: array<f32, ", kLanes, ">;\n"), body);
 }
 
 TapeKernel epilogue(const Program& program, const Tape& tape, uint32_t first_binding) {
   Writer writer(program, tape, first_binding);
   const std::string body = writer.finish();
-  return std::move(writer).kernel(cat(kColumns, symbols_text()), body);
+  return std::move(writer).kernel(kColumns, body);
 }
 
 }  // namespace split::webgpu

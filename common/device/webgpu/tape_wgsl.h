@@ -2,7 +2,8 @@
 // depends on what it computes; sizes, element types and immediate numbers are its overrides, so
 // that one text serves every layer.
 //
-// Binding 0 is the step's symbols, as symbols.wgsl has them; `binds` has the bindings from 1 on.
+// Binding 0 is the step's symbols; `binds` has the bindings from 1 on. symbols.wgsl, and the functions
+// of kernels.js that a text calls, stand before it.
 // One row a workgroup; sums go over lanes strided over the row, then over lanes in halves.
 #pragma once
 
@@ -16,13 +17,23 @@ namespace split::webgpu {
 
 inline constexpr uint32_t kLanes = 64;  // in a workgroup
 
+// Numbers from a row of a table to the next one, as weights.h packs it.
+constexpr int64_t row_stride(int64_t columns) { return (columns + 7) / 8 * 8; }
+
 struct TapeKernel {
   struct Bind {
     int slot = -1;
     bool written = false;
   };
+  // A table that it gathers from, by value `value`: FIRST and END with that number override which
+  // rows its binding has; rows of the step that gather another are left as they are.
+  struct Table {
+    size_t value = 0;
+    int slot = -1;
+  };
   std::string text;
   std::vector<Bind> binds;
+  std::vector<Table> tables;
   std::vector<std::pair<std::string, double>> overrides;  // but for COLUMNS and CAPACITY
 };
 

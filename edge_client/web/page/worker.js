@@ -139,10 +139,13 @@ async function open({modules, options}) {
   const [store, kind, limit] = await openStore();
   files = new Files(memory, wake, store);
   const compiled = await compiling;
-  const imports = {fibres: fibres.imports, net: net.imports, store: files.imports, page,
+  // With what it needs of kernels, in files that a browser without a GPU does not load.
+  const gpu = navigator.gpu && await import('./gpu.js').then(({Gpu}) => new Gpu(memory, wake, navigator.gpu).imports, (error) => say(`no GPU: ${error.message}`));
+  const imports = {fibres: fibres.imports, net: net.imports, store: files.imports, page, gpu: gpu ?? {},
     wasi_snapshot_preview1: {}};
   for (const {module: from, name} of WebAssembly.Module.imports(compiled)) {
     if (from === 'wasi_snapshot_preview1') imports[from][name] = wasi[name] ?? (() => kNoSuchCall);
+    if (from === 'gpu') imports[from][name] ??= () => 0;
   }
   ({exports} = await WebAssembly.instantiate(compiled, imports));
   memory.attach(exports.memory);

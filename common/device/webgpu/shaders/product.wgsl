@@ -5,7 +5,10 @@ R"wgsl(
 // Binding 1 is x, 2 the matrix, 3 its scales where it is in blocks.
 // W_TYPE: 0 F32, 1 F16, 2 BF16, 3 Q8_0, 4 Q4_0, 5 Q6_K, 6 Q4_K. weights.h has the layouts.
 override K: u32;
-override ROWS: u32;
+override OUT_ROWS: bool;  // its rows are output rows
+override X_STRIDE: u32;
+override COLUMN0: u32;  // first column of this piece of the matrix, which has
+override PIECE: u32;    // columns of the result
 override W_TYPE: u32;
 override LANES: u32 = 32u;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -102,7 +105,7 @@ fn chunk_of(column: u32, c: u32) -> Chunk {
   return chunk;
 }
 fn x_at(row: u32, k: u32) -> vec4<f32> {
-  let at = row * K + k;
+  let at = row * X_STRIDE + k;
   if (k + 3u < K) { return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]); }
   var four = vec4<f32>();
   for (var i = 0u; i < 4u; i++) {
@@ -116,12 +119,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t = lane % LANES;
   let column = group.y * (64u / LANES) + lane / LANES;
   let row0 = group.x * BLOCK;
+  let rows = select(symbols[0], symbols[1], OUT_ROWS);
   let chunks = (K + 7u) / 8u;
   var sums: array<f32, BLOCK>;
   for (var c = t; c < chunks; c += LANES) {
-    let chunk = chunk_of(min(column, COLUMNS - 1u), c);
+    let chunk = chunk_of(min(column, PIECE - 1u), c);
     for (var n = 0u; n < BLOCK; n++) {
-      let row = min(row0 + n, ROWS - 1u);
+      let row = min(row0 + n, rows - 1u);
       let a = x_at(row, c * 8u);
       let b = x_at(row, c * 8u + 4u);
       if (W_TYPE < 3u) {
@@ -142,8 +146,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
   }
-  if (t < BLOCK && column < COLUMNS && row0 + t < ROWS) {
-    finish(row0 + t, column, lane_sums[t * 64u + lane - t]);
+  if (t < BLOCK && column < PIECE && row0 + t < rows) {
+    finish(row0 + t, COLUMN0 + column, lane_sums[t * 64u + lane - t]);
   }
 }
 fn dot4(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {

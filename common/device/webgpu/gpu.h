@@ -1,0 +1,58 @@
+// The page's GPU (page/gpu.js) as functions. Each of these leaves a line in failure() where it fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+
+namespace split::webgpu::gpu {
+
+// A number of the page's; 0: none.
+using Id = int;
+
+// Whether the browser has WebGPU.
+bool present();
+// Takes an adapter and a device, and waits for them. What was made of an earlier device is gone.
+// Throws Error(kDevice).
+void open();
+std::string name();
+// Throws Error(kDevice) if something failed since open(), or the device was lost.
+void check();
+
+class Buffer {
+ public:
+  // Zeroed.
+  explicit Buffer(size_t bytes);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  Id id() const { return id_; }
+  size_t size() const { return size_; }
+  // A multiple of 4 bytes, at one.
+  void write(size_t offset, Bytes bytes);
+  // Waits. Throws Error(kDevice).
+  void read(size_t offset, std::span<std::byte> out) const;
+
+ private:
+  size_t size_;
+  Id id_;
+};
+
+// A list of dispatches in JSON: {kernel: {base, text}, numbers: {override: number}, buffers:
+// [{id, offset, size, written}] by binding, by: "rows" or "out", per: rows of a group, x or y: groups
+// of the other axis, which is the first one or the second, from, to: the row counts it is for}.
+Id make_program(std::string_view json);
+void drop_program(Id program);
+// Whether all pipelines are made; settle() waits for that, and throws Error(kDevice).
+bool settled();
+void settle();
+// Runs programs over so many rows, and reads `out` from a buffer, if it has bytes. Throws
+// Error(kDevice).
+void run(std::span<const Id> programs, uint32_t rows, uint32_t out_rows, Id result, size_t offset,
+         std::span<std::byte> out);
+
+}  // namespace split::webgpu::gpu

@@ -1,0 +1,417 @@
+#include "device/webgpu/webgpu_executable.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "compile/arena.h"
+#include "device/webgpu/product_wgsl.h"
+#include "device/webgpu/weights.h"
+#include "tensor/blocks.h"
+
+namespace split::webgpu {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kHead = 2, kArrays = 7;  // of the symbols (symbols.wgsl)
+constexpr int64_t kMostGroups = 65535;      // of an axis
+constexpr int64_t kColumnsOfGroup = 2;      // of a product
+constexpr size_t kMostBuffers = 8;          // of a kernel
+constexpr size_t kMostHeadDim = 256;        // attention.wgsl
+constexpr uint32_t kAnyRows = 0x7fffffff;
+
+// The kernels of a product, by the rows that a workgroup takes, and the rows of a step that each is
+// for.
+struct Block {
+  uint32_t rows, from, to;
+};
+constexpr Block kBlocks[] = {{1, 1, 1}, {4, 2, 4}, {8, 5, kAnyRows}};
+
+std::unique_ptr<gpu::Buffer> uploaded(std::span<const uint32_t> words) {
+  if (words.empty()) return nullptr;
+  auto buffer = std::make_unique<gpu::Buffer>(words.size_bytes());
+  buffer->write(0, std::as_bytes(words));
+  return buffer;
+}
+
+// Bytes of a row of a matrix in the larger of its buffers.
+size_t packed_row_bytes(DType dtype, int64_t inner) {
+  const auto stride = static_cast<size_t>(row_stride(inner));
+  if (!is_quantised(dtype)) return stride * dtype_size(dtype);
+  return dtype == DType::kQ8_0 || dtype == DType::kQ6_K ? stride : stride / 2;
+}
+
+}  // namespace
+
+gpu::Buffer& WebGpuBuffer::vector() {
+  if (!plain_) {
+    plain_ = std::make_unique<gpu::Buffer>(size_);
+    const size_t whole = size_ / sizeof(uint32_t) * sizeof(uint32_t);
+    plain_->write(0, weight_.bytes.first(whole));
+    if (whole < size_) {
+      std::array<std::byte, sizeof(uint32_t)> rest{};
+      std::memcpy(rest.data(), weight_.bytes.data() + whole, size_ - whole);
+      plain_->write(whole, rest);
+    }
+  }
+  return *plain_;
+}
+
+const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
+  std::vector<Piece>& pieces = matrices_[as_rows ? 1 : 0];
+  if (!pieces.empty()) return pieces;
+  const int64_t rows = weight_.dims[as_rows ? 0 : 1], inner = weight_.dims[as_rows ? 1 : 0];
+  const size_t bytes = packed_row_bytes(weight_.dtype, inner);
+  const int64_t most = std::min(static_cast<int64_t>(kMostBinding / bytes) / 2 * 2,
+                                kMostGroups * kColumnsOfGroup);
+  const auto push = [&](int64_t first, int64_t n, std::span<const uint32_t> numbers,
+                        std::span<const uint32_t> scales) {
+    pieces.push_back({first, n, uploaded(numbers), uploaded(scales)});
+  };
+  if (!as_rows) {
+    const Matrix all = packed(weight_, false);
+    const size_t words = all.numbers.size() / static_cast<size_t>(rows);
+    for (int64_t first = 0; first < rows; first += most) {
+      const int64_t n = std::min(most, rows - first);
+      push(first, n,
+           std::span(all.numbers).subspan(static_cast<size_t>(first) * words,
+                                          static_cast<size_t>(n) * words),
+           {});
+    }
+    return pieces;
+  }
+  // No copy of the whole: the heap stays small.
+  constexpr size_t kAtOnce = size_t{8} << 20;
+  const size_t row = weight_.bytes.size() / static_cast<size_t>(rows);
+  const auto step = static_cast<int64_t>(std::max<size_t>(1, kAtOnce / std::max<size_t>(1, row)));
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t n = std::min(most, rows - first);
+    Piece piece{first, n, nullptr, nullptr};
+    for (int64_t at = 0; at < n; at += step) {
+      const int64_t part = std::min(step, n - at);
+      const Matrix made =
+          packed({weight_.dtype,
+                  {part, inner},
+                  weight_.bytes.subspan(static_cast<size_t>(first + at) * row,
+                                        static_cast<size_t>(part) * row)},
+                 true);
+      const auto put = [&](std::unique_ptr<gpu::Buffer>& to, const std::vector<uint32_t>& words) {
+        if (words.empty()) return;
+        const size_t each = words.size() * sizeof(uint32_t) / static_cast<size_t>(part);
+        if (!to) to = std::make_unique<gpu::Buffer>(each * static_cast<size_t>(n));
+        to->write(static_cast<size_t>(at) * each, std::as_bytes(std::span(words)));
+      };
+      put(piece.numbers, made.numbers);
+      put(piece.scales, made.scales);
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+WebGpuWorkspace::WebGpuWorkspace(const Limits& limits)
+    : limits_(limits),
+      symbols_(sizeof(uint32_t) *
+               (kHead + size_t{kArrays} * limits.most_rows() +
+                std::max<size_t>(1, size_t{limits.sequences} * limits.pages_per_sequence))) {}
+
+std::shared_ptr<gpu::Buffer> WebGpuWorkspace::temporary(size_t i, size_t bytes) {
+  if (temporaries_.size() <= i) temporaries_.resize(i + 1);
+  if (!temporaries_[i] || temporaries_[i]->size() < bytes) {
+    temporaries_[i] = std::make_shared<gpu::Buffer>(bytes);
+  }
+  return temporaries_[i];
+}
+
+void WebGpuWorkspace::write(const RowBatch& batch) {
+  const size_t capacity = limits_.most_rows();
+  words_.assign(kHead + kArrays * capacity, 0);
+  words_[0] = batch.rows;
+  words_[1] = static_cast<uint32_t>(batch.out_rows.size());
+  const auto put = [&](size_t which, const auto& numbers) {
+    std::ranges::transform(numbers, words_.begin() + static_cast<ptrdiff_t>(kHead + which * capacity),
+                           [](auto number) { return static_cast<uint32_t>(number); });
+  };
+  put(0, batch.tokens);
+  put(1, batch.positions);
+  put(2, batch.marks);
+  put(3, batch.out_rows);
+  put(4, batch.sequences);
+  for (size_t row = 0; row < batch.seen.size(); ++row) {
+    words_[kHead + 5 * capacity + row] = batch.seen[row].first;
+    words_[kHead + 6 * capacity + row] = batch.seen[row].end;
+  }
+  words_.insert(words_.end(), batch.page_tables.begin(), batch.page_tables.end());
+  symbols_.write(0, std::as_bytes(std::span(words_)));
+}
+
+// Writes the list.
+struct WebGpuExecutable::Builder {
+  const Program& program;
+  WebGpuWorkspace& workspace;
+  std::span<const Binding> bindings;
+  WebGpuExecutable& made;
+  std::vector<gpu::Buffer*> temporaries;  // by slot
+  Json list = Json::array();
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(ErrorKind::kDevice, cat("[webgpu] program '", program.name, "': ", what));
+  }
+  const Slot& slot(int index) const { return program.slots[static_cast<size_t>(index)]; }
+  WebGpuBuffer& bound(int index) const {
+    for (const Binding& binding : bindings) {
+      if (binding.name == slot(index).name) return static_cast<WebGpuBuffer&>(*binding.buffer);
+    }
+    refuse(cat("slot '", slot(index).name, "' is bound to nothing"));
+  }
+  Json binding(const gpu::Buffer& buffer, bool written = false) const {
+    if (buffer.size() > kMostBinding) {
+      refuse(cat("a binding of ", buffer.size(), " bytes, expected at most ", kMostBinding));
+    }
+    return {{"id", buffer.id()}, {"size", buffer.size()}, {"written", written}};
+  }
+  // A slot but a matrix.
+  Json rows(int index, bool written = false) const {
+    const Slot& its = slot(index);
+    if (its.kind == SlotKind::kTemp) {
+      return binding(*temporaries[static_cast<size_t>(index)], written);
+    }
+    if (its.kind == SlotKind::kWeight) return binding(bound(index).vector());
+    return binding(bound(index).plain(), written);
+  }
+  Json symbols() const { return binding(workspace.symbols()); }
+
+  void place_temporaries();
+  void add(const Step& step, Json kernel, Json numbers, Json buffers, uint32_t per, int64_t x,
+           int64_t y, uint32_t from = 1, uint32_t to = kAnyRows) {
+    if (buffers.size() > kMostBuffers) {
+      refuse(cat("a kernel of ", op_info(step.op).name, " with ", buffers.size(),
+                 " buffers, expected at most ", kMostBuffers));
+    }
+    numbers["CAPACITY"] = workspace.limits().most_rows();
+    numbers["PAGES"] = workspace.limits().pages_per_sequence;
+    if (!numbers.contains("COLUMNS")) numbers["COLUMNS"] = step.columns;
+    list.push_back({{"kernel", std::move(kernel)},
+                    {"numbers", std::move(numbers)},
+                    {"buffers", std::move(buffers)},
+                    {"by", step.rows == kOutRows ? "out" : "rows"},
+                    {"per", per},
+                    {"x", x},
+                    {"y", y},
+                    {"from", from},
+                    {"to", to}});
+  }
+  void add_tape(const Step& step, const TapeKernel& kernel, Json text, Json buffers, uint32_t per,
+                int64_t y, Json numbers = Json::object(), uint32_t from = 1,
+                uint32_t to = kAnyRows);
+  void add_group(const Step& step);
+  void add_matmul(const Step& step);
+  void add_attention(const Step& step);
+  void add_rotate(const Step& step);
+  void add_topk(const Step& step);
+  using Add = void (Builder::*)(const Step&);
+  static const ByOp<Add> kAdd;
+};
+
+const ByOp<WebGpuExecutable::Builder::Add> WebGpuExecutable::Builder::kAdd = [] {
+  ByOp<Add> all;
+  all[Op::k_group] = &Builder::add_group;
+  all[Op::k_matmul] = &Builder::add_matmul;
+  all[Op::k_attention] = &Builder::add_attention;
+  all[Op::k_rotate] = all[Op::k_norm_rotate] = &Builder::add_rotate;
+  all[Op::k_topk] = &Builder::add_topk;
+  return all;
+}();
+
+// One buffer each, which those of other lives share: a kernel may not read and write one buffer.
+void WebGpuExecutable::Builder::place_temporaries() {
+  temporaries.resize(program.slots.size());
+  std::vector<Life> lives(program.slots.size(), Life{SIZE_MAX, 0, 1, 0});
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    for (const auto& slots : {slots_read(program.steps[i]), results(program.steps[i])}) {
+      for (const int index : slots) {
+        Life& life = lives[static_cast<size_t>(index)];
+        life.first = std::min(life.first, i);
+        life.last = std::max(life.last, i);
+      }
+    }
+  }
+  std::vector<Life> used;
+  std::vector<size_t> which;
+  for (size_t i = 0; i < lives.size(); ++i) {
+    if (program.slots[i].kind != SlotKind::kTemp || lives[i].first == SIZE_MAX) continue;
+    used.push_back(lives[i]);
+    which.push_back(i);
+  }
+  place(used);
+  for (size_t i = 0; i < used.size(); ++i) {
+    const auto width = static_cast<size_t>(program.slots[which[i]].dims.back());
+    const auto buffer = workspace.temporary(
+        used[i].at, width * workspace.limits().most_rows() * sizeof(float));
+    made.temporaries_.push_back(buffer);
+    temporaries[which[i]] = buffer.get();
+  }
+}
+
+void WebGpuExecutable::Builder::add_tape(const Step& step, const TapeKernel& kernel, Json text,
+                                         Json buffers, uint32_t per, int64_t y, Json numbers,
+                                         uint32_t from, uint32_t to) {
+  for (const auto& [name, value] : kernel.overrides) numbers[name] = value;
+  // A list for each piece of the one table that has several.
+  const TapeKernel::Table* cut = nullptr;
+  for (const TapeKernel::Table& table : kernel.tables) {
+    const size_t pieces = bound(table.slot).matrix(true).size();
+    if (pieces > 1 && cut != nullptr) refuse("two tables above the largest binding");
+    if (pieces > 1) cut = &table;
+  }
+  const size_t pieces = cut == nullptr ? 1 : bound(cut->slot).matrix(true).size();
+  for (size_t piece = 0; piece < pieces; ++piece) {
+    Json own = buffers, own_numbers = numbers;
+    for (const TapeKernel::Bind& bind : kernel.binds) {
+      const bool table = std::ranges::any_of(
+          kernel.tables, [&](const auto& one) { return one.slot == bind.slot; });
+      if (!table) {
+        own.push_back(rows(bind.slot, bind.written));
+        continue;
+      }
+      const size_t which = cut != nullptr && cut->slot == bind.slot ? piece : 0;
+      own.push_back(binding(*bound(bind.slot).matrix(true)[which].numbers));
+    }
+    if (cut != nullptr) {
+      const auto& its = bound(cut->slot).matrix(true)[piece];
+      own_numbers[cat("FIRST", cut->value)] = its.first;
+      own_numbers[cat("END", cut->value)] = its.first + its.rows;
+    }
+    add(step, text, std::move(own_numbers), std::move(own), per, 0, y, from, to);
+  }
+}
+
+void WebGpuExecutable::Builder::add_group(const Step& step) {
+  const TapeKernel kernel = group_kernel(program, step);
+  for (const TapeKernel::Table& table : kernel.tables) {
+    for (const auto& value : step.tape.values) {
+      if (value.load.slot != table.slot || value.load.access.kind != Access::kGather) continue;
+      const auto symbol = static_cast<size_t>(step_input_of(slot(value.load.access.index)));
+      int64_t& most = made.most_[symbol];
+      const int64_t size = slot(table.slot).dims[0];
+      most = most < 0 ? size : std::min(most, size);
+    }
+  }
+  add_tape(step, kernel, {{"text", kernel.text}}, Json::array({symbols()}), 1, 1);
+}
+
+void WebGpuExecutable::Builder::add_matmul(const Step& step) {
+  const int x = step.in(inputs::matmul::x), w = step.in(inputs::matmul::w);
+  for (const WebGpuBuffer::Piece& piece : bound(w).matrix(slot(w).transposed)) {
+    for (const Block& block : kBlocks) {
+      const TapeKernel kernel = product_kernel(program, step, block.rows);
+      Json buffers = {symbols(), rows(x), binding(*piece.numbers),
+                      piece.scales ? binding(*piece.scales) : symbols()};
+      add_tape(step, kernel, {{"text", kernel.text}, {"base", "product"}}, std::move(buffers),
+               block.rows, (piece.rows + kColumnsOfGroup - 1) / kColumnsOfGroup,
+               {{"COLUMN0", piece.first}, {"PIECE", piece.rows}}, block.from, block.to);
+    }
+  }
+}
+
+void WebGpuExecutable::Builder::add_attention(const Step& step) {
+  const Heads heads(step);
+  const auto first = [&](size_t input) { return step.inputs[input].access.first; };
+  const auto stride = [&](size_t input) { return slot(step.in(input)).dims[1]; };
+  const int k = step.in(inputs::attention::k), v = step.in(inputs::attention::v);
+  const int k_cache = step.in(inputs::attention::k_cache);
+  const int v_cache = step.in(inputs::attention::v_cache), bias = step.in(inputs::attention::bias);
+  const bool halves = slot(k_cache).dtype == DType::kF16;
+  const auto words = static_cast<int64_t>(halves ? heads.kv_width() / 2 : heads.kv_width());
+  add(step, {{"text", ""}, {"base", "kv_store"}},
+      {{"KV_WIDTH", heads.kv_width()},
+       {"K_STRIDE", stride(inputs::attention::k)},
+       {"K_FIRST", first(inputs::attention::k)},
+       {"V_STRIDE", stride(inputs::attention::v)},
+       {"V_FIRST", first(inputs::attention::v)},
+       {"KV_TYPE", halves ? 1 : 0}},
+      {symbols(), rows(k), rows(v), rows(k_cache, true), rows(v_cache, true)}, 1, (words + 63) / 64,
+      0);
+  add(step, {{"text", ""}, {"base", "attention"}},
+      {{"HEADS", heads.count},
+       {"KV_HEADS", heads.kv},
+       {"D", heads.dim},
+       {"Q_STRIDE", stride(inputs::attention::q)},
+       {"Q_FIRST", first(inputs::attention::q)},
+       {"WINDOW", heads.window},
+       {"BOTH_WAYS", heads.both_ways ? 1 : 0},
+       {"BIASED", heads.biased ? 1 : 0},
+       {"KV_TYPE", halves ? 1 : 0},
+       {"SCALE", step.attribute<float>(attributes::attention::scale)},
+       {"CAP", step.attribute<float>(attributes::attention::cap)}},
+      {symbols(), rows(step.in(inputs::attention::q)), rows(step.out(), true), rows(k_cache),
+       rows(v_cache), heads.biased ? binding(*bound(bias).matrix(true)[0].numbers) : symbols()},
+      1, 0, static_cast<int64_t>(heads.count));
+}
+
+void WebGpuExecutable::Builder::add_rotate(const Step& step) {
+  const Turn turn(step);
+  const bool weighted = turn.normed;
+  add(step, {{"text", ""}, {"base", "rotate"}},
+      {{"HEADS", turn.heads},
+       {"D", turn.head_dim},
+       {"X_STRIDE", slot(turn.x.slot).dims[1]},
+       {"X_FIRST", turn.x.access.first},
+       {"NORMED", weighted ? 1 : 0},
+       {"W_TYPE", weighted ? type_code(program, slot(turn.weight), false) : 0},
+       {"EPS", turn.eps},
+       {"PLUS", turn.plus}},
+      {symbols(), rows(turn.x.slot), rows(step.out(), true), rows(turn.cos), rows(turn.sin),
+       weighted ? rows(turn.weight) : symbols()},
+      1, 0, static_cast<int64_t>(turn.heads));
+}
+
+void WebGpuExecutable::Builder::add_topk(const Step& step) {
+  add(step, {{"text", ""}, {"base", "topk"}},
+      {{"TAKEN", step.columns / 2}, {"COLUMNS", step.inner}},
+      {symbols(), rows(step.in(inputs::topk::x)), rows(step.out(), true)}, 1, 0, 1);
+}
+
+bool WebGpuExecutable::supports(const Program& program, const Step& step) {
+  if (Builder::kAdd[step.op] == nullptr) return false;
+  const auto float_rows = [&](int index) {
+    return index < 0 || program.slots[static_cast<size_t>(index)].dtype == DType::kF32;
+  };
+  if (step.op == Op::k_attention) {
+    const Heads heads(step);
+    return heads.dim <= kMostHeadDim && heads.kv_width() % 2 == 0 &&
+           float_rows(step.in(inputs::attention::bias));
+  }
+  for (const auto& value : step.tape.values) {
+    const bool gathers = value.loads() && value.load.access.kind == Access::kGather;
+    if (gathers && is_quantised(program.slots[static_cast<size_t>(value.load.slot)].dtype)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+WebGpuExecutable::WebGpuExecutable(const Program& program, WebGpuWorkspace& workspace,
+                                   std::span<const Binding> bindings) {
+  most_.fill(-1);
+  Builder builder{program, workspace, bindings, *this, {}};
+  builder.place_temporaries();
+  for (const Step& step : program.steps) (builder.*Builder::kAdd[step.op])(step);
+  id_ = gpu::make_program(builder.list.dump());
+}
+
+void WebGpuExecutable::expect_within(const RowBatch& batch) const {
+  const std::span<const int32_t> of[] = {batch.tokens, batch.positions, batch.marks};
+  for (size_t i = 0; i < std::size(of); ++i) {
+    for (const int32_t number : of[i]) {
+      if (most_[i] < 0 || (number >= 0 && number < most_[i])) continue;
+      throw Error(ErrorKind::kDevice, cat("[webgpu] row ", number, " of a table, expected at most ",
+                                          most_[i] - 1));
+    }
+  }
+}
+
+}  // namespace split::webgpu

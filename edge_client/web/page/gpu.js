@@ -1,0 +1,185 @@
+// The tab's GPU (common/device/webgpu/gpu.h). A program is a list of dispatches whose pipelines and bind groups are made once; a
+// step replays the lists of its programs in one submission and waits once, for its result. Whatever goes wrong is kept as a
+// line, which the module asks for after each wait.
+import {functions, kernels} from './kernels.js';
+
+const kLost = 1, kReady = 2;
+const {STORAGE, COPY_DST, COPY_SRC, MAP_READ} = globalThis.GPUBufferUsage ?? {STORAGE: 128, COPY_DST: 8, COPY_SRC: 4, MAP_READ: 1};
+const kCompute = 4;  // GPUShaderStage.COMPUTE
+
+// Functions and constants by name, each with the text that declares it; of kernels.symbols too.
+const known = new Map((kernels.symbols + functions).split(/^(?=fn |const |override |@group)/m)
+  .map((text) => [/^(?:fn|const|override|@group.*>) ?(\w+)/.exec(text)?.[1], text]).filter(([name]) => name));
+
+// The text of a kernel, behind all that it calls. `base`: the kernel whose text stands behind it, or nothing.
+export function assembled({text, base = ''}) {
+  const own = text + (kernels[base] ?? ''), wanted = new Set();
+  const add = (part) => {
+    for (const [word] of part.matchAll(/\b[A-Za-z_]\w*/g)) {
+      if (!known.has(word) || wanted.has(word) || new RegExp(`(override|const|fn) ${word}\\b`).test(own)) continue;
+      wanted.add(word);
+      add(known.get(word));
+    }
+  };
+  add(own);
+  return [...known].filter(([name]) => wanted.has(name)).map(([, declared]) => declared).join('') + own;
+}
+// The overrides of those that a text has.
+export const constantsOf = (code, numbers) => Object.fromEntries(Object.entries(numbers).filter(([name]) => new RegExp(`override ${name}\\b`).test(code)));
+
+export class Gpu {
+  #memory;
+  #wake;
+  #gpu;
+  #change;
+  #device = null;
+  #state = 0;  // kLost, kReady
+  #failure = '';
+  #name = '';
+  #buffers = new Map();    // number -> GPUBuffer
+  #programs = new Map();   // number -> its dispatches
+  #pipelines = new Map();  // by text, overrides and accesses
+  #layouts = new Map();    // by accesses
+  #making = 0;             // pipelines that are being made
+  #staging = null;
+  #read = null;  // bytes of the last result
+  #last = 0;
+
+  // `gpu`: navigator.gpu. `change`: for tests, gives another text for a kernel's.
+  constructor(memory, wake, gpu, change = (code) => code) {
+    this.#memory = memory;
+    this.#wake = wake;
+    this.#gpu = gpu;
+    this.#change = change;
+  }
+
+  // For tests: loses the device, as a driver's reset does.
+  lose() { this.#device?.destroy(); }
+
+  get imports() {
+    return {
+      present: () => (this.#gpu ? 1 : 0),
+      open: (key) => { this.#open().catch((error) => this.#fail(error)).finally(() => this.#wake(key)); },
+      name: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#name)),
+      failure: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#failure)),
+      make_buffer: (bytes) => this.#number(this.#buffers, this.#guard(() => this.#device.createBuffer({size: bytes >>> 0, usage: STORAGE | COPY_DST | COPY_SRC}))),
+      drop_buffer: (id) => {
+        this.#buffers.get(id)?.destroy();
+        this.#buffers.delete(id);
+      },
+      write: (id, offset, from, size) => this.#guard(() => this.#device.queue.writeBuffer(this.#buffers.get(id), offset >>> 0, this.#memory.bytes(from, size))),
+      read: (key, id, offset, size) => this.#wait(key, () => this.#get(this.#device.createCommandEncoder(), id, offset, size)),
+      take: (out, size) => this.#memory.bytes(out, size).set(this.#read.subarray(0, size >>> 0)),
+      make_program: (json, size) => this.#number(this.#programs, this.#guard(() => JSON.parse(this.#memory.text(json, size)).map((one) => this.#dispatch(one)))),
+      drop_program: (id) => this.#programs.delete(id),
+      settle: (key) => this.#wait(key, () => this.#settled()),
+      settled: () => (this.#making === 0 ? 1 : 0),
+      run: (key, programs, count, rows, outRows, result, offset, size) => this.#wait(key, () => this.#run(
+        [...new Int32Array(this.#memory.bytes(programs, 4 * count).slice().buffer)].map((id) => this.#programs.get(id)), rows, outRows, result, offset, size)),
+    };
+  }
+
+  #number(map, value) {
+    map.set(++this.#last, value);
+    return this.#last;
+  }
+  #fail(error) {
+    this.#failure ||= String(error?.message ?? error).split('\n')[0];
+    this.#state = kLost;
+  }
+  #guard(work) {
+    if (this.#state !== kReady) return undefined;
+    try {
+      return work();
+    } catch (error) {
+      this.#fail(error);
+      return undefined;
+    }
+  }
+  // Does what gives a promise, and wakes the key when it has come about or failed.
+  #wait(key, work) {
+    (async () => { if (this.#state === kReady) await work(); })().catch((error) => this.#fail(error)).finally(() => this.#wake(key));
+  }
+
+  async #open() {
+    this.#device?.destroy();
+    for (const map of [this.#buffers, this.#programs, this.#pipelines, this.#layouts]) map.clear();
+    [this.#state, this.#failure, this.#device, this.#staging] = [0, '', null, null];
+    const adapter = await this.#gpu?.requestAdapter({powerPreference: 'high-performance'});
+    if (!adapter) throw new Error('this browser gives no adapter');
+    const {vendor, architecture, description} = adapter.info ?? {};
+    this.#name = description || [vendor, architecture].filter(Boolean).join(' ') || 'unknown adapter';
+    const device = await adapter.requestDevice();
+    this.#device = device;
+    device.lost.then(({message}) => { if (this.#device === device) this.#fail(`the device was lost: ${message || 'no reason given'}`); });
+    device.onuncapturederror = ({error}) => { if (this.#device === device) this.#fail(error); };
+    this.#state = kReady;
+  }
+
+  // One dispatch of a list, as gpu.h describes it, ready to be replayed.
+  #dispatch({kernel, numbers, buffers, ...counts}) {
+    const accesses = buffers.map(({written}) => (written ? 'w' : 'r')).join(''), one = {...counts};
+    const layout = this.#layout(accesses);
+    const entries = buffers.map(({id, offset = 0, size}, binding) => ({binding, resource: {buffer: this.#buffers.get(id), offset, size}}));
+    one.group = this.#device.createBindGroup({layout, entries});
+    this.#pipeline(kernel, numbers, accesses, layout).then((made) => { one.pipeline = made; }, () => {});
+    return one;
+  }
+  #layout(accesses) {
+    if (!this.#layouts.has(accesses)) {
+      const entries = [...accesses].map((access, binding) => ({binding, visibility: kCompute, buffer: {type: access === 'w' ? 'storage' : 'read-only-storage'}}));
+      this.#layouts.set(accesses, this.#device.createBindGroupLayout({entries}));
+    }
+    return this.#layouts.get(accesses);
+  }
+  #pipeline(kernel, numbers, accesses, layout) {
+    const key = JSON.stringify([kernel, numbers, accesses]);
+    if (!this.#pipelines.has(key)) {
+      ++this.#making;
+      const code = this.#change(assembled(kernel), kernel);
+      const made = this.#device.createComputePipelineAsync({
+        layout: this.#device.createPipelineLayout({bindGroupLayouts: [layout]}),
+        compute: {module: this.#device.createShaderModule({code}), entryPoint: 'main', constants: constantsOf(code, numbers)},
+      });
+      this.#pipelines.set(key, made);
+      made.catch((error) => this.#fail(`a kernel does not compile: ${error.message}`)).finally(() => { --this.#making; });
+    }
+    return this.#pipelines.get(key);
+  }
+  async #settled() {
+    await Promise.all(this.#pipelines.values());
+  }
+
+  #run(programs, rows, outRows, result, offset, size) {
+    const encoder = this.#device.createCommandEncoder(), pass = encoder.beginComputePass();
+    for (const program of programs) {
+      for (const {pipeline, group, by, per, x, y, from, to} of program) {
+        const count = by === 'out' ? outRows : rows;
+        if (count < from || count > to) continue;
+        const groups = Math.ceil(count / per);
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, group);
+        if (x) pass.dispatchWorkgroups(x, groups); else pass.dispatchWorkgroups(groups, y);
+      }
+    }
+    pass.end();
+    return this.#get(encoder, result, offset, size);
+  }
+  // Submits, with a copy of `size` bytes of a buffer, and resolves once they are here.
+  async #get(encoder, id, offset, size) {
+    if (size === 0) {
+      this.#device.queue.submit([encoder.finish()]);
+      return;
+    }
+    if (!this.#staging || this.#staging.size < size) {
+      this.#staging?.destroy();
+      this.#staging = this.#device.createBuffer({size, usage: COPY_DST | MAP_READ});
+    }
+    const staging = this.#staging;
+    encoder.copyBufferToBuffer(this.#buffers.get(id), offset >>> 0, staging, 0, size);
+    this.#device.queue.submit([encoder.finish()]);
+    await staging.mapAsync(1, 0, size);
+    this.#read = new Uint8Array(staging.getMappedRange(0, size).slice(0));
+    staging.unmap();
+  }
+}
