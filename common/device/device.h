@@ -179,6 +179,9 @@ class Device {
   virtual bool can_be_lost() const { return false; }
   virtual void restart() {}
 
+  // Whether the processor may be the faster one, since each step waits long for its result.
+  virtual bool waits_long() const { return false; }
+
   // Whether a bus lies between its buffers and the host.
   virtual bool host_copy_is_slow() const { return false; }
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <numeric>
 
-#include "base/cache_dir.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "compile/compile.h"
 #include "io/quantize.h"
@@ -221,16 +218,8 @@ void self_test(Device& device) {
   }
 }
 
-std::unique_ptr<Device> tested(std::unique_ptr<Device> device, const DeviceOptions& options,
-                               const std::optional<std::filesystem::path>& folder) {
-  const std::optional<std::string> fingerprint = device->fingerprint();
-  if (!fingerprint) return device;
-  Sha256 sum;
-  sum.update(as_bytes_of(*fingerprint));
-  std::filesystem::path good;
-  if (folder) good = *folder / to_hex(sum.finish());
-  std::error_code none;
-  if (folder && std::filesystem::exists(good, none)) return device;
+std::unique_ptr<Device> passed(std::unique_ptr<Device> device, const DeviceOptions& options) {
+  if (!device->fingerprint()) return device;
   try {
     self_test(*device);
   } catch (const Error& error) {
@@ -238,23 +227,7 @@ std::unique_ptr<Device> tested(std::unique_ptr<Device> device, const DeviceOptio
     log_warning(cat(error.what(), "; the CPU takes its place"));
     return make_cpu_device(options.threads);
   }
-  if (folder) {
-    try {
-      std::filesystem::create_directories(*folder);
-      AtomicFile file(good);
-      file.append(as_bytes_of(*fingerprint));
-      file.commit();
-    } catch (const std::exception& error) {
-      log_warning(cat("a tested device is not remembered: ", error.what()));
-    }
-  }
   return device;
-}
-
-std::unique_ptr<Device> make_tested_device(const DeviceOptions& options) {
-  auto folder = cache_dir([](const char* name) { return std::getenv(name); });
-  if (folder) *folder /= "devices";
-  return tested(make_device(options), options, folder);
 }
 
 }  // namespace split

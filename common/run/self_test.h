@@ -13,10 +13,14 @@ namespace split {
 // Error(kDevice): which kernel, by how much.
 void self_test(Device& device);
 
+// Returns `device` if it passes its test, or is the CPU's or a software one. A device that fails is
+// named in a warning and the CPU takes its place, or it is Error(kDevice) if `options` name
+// anything but "auto".
+std::unique_ptr<Device> passed(std::unique_ptr<Device> device, const DeviceOptions& options);
+
 // Returns `device`, tested unless it is the CPU's, a software one, or known to be good: a device
-// that passes is remembered under `folder`, if there is one, until its driver or kernels change. A
-// device that fails is named in a warning and the CPU takes its place, or it is Error(kDevice) if
-// `options` name anything but "auto".
+// that passes is remembered under `folder`, if there is one, until its driver or kernels change.
+// Else as passed().
 std::unique_ptr<Device> tested(std::unique_ptr<Device> device, const DeviceOptions& options,
                                const std::optional<std::filesystem::path>& folder);
 

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/resources/threads.h"
+#include "edge_client/measure/calibrate.h"
 #include "edge_client/measure/measure.h"
 #include "edge_client/weights/exactness.h"
 #include "step/names.h"
@@ -28,7 +29,7 @@ Engine::Engine(const EngineOptions& options, const http::Environment& environmen
       choice_(
           options, [this](const std::string& line) { observer_.noted(line); }, environment,
           interrupt),
-      tails_(choice_, observer.progress()),
+      tails_(choice_, observer.progress(), [this](Device& device) { return token_ms(device); }),
       pool_([this](auto timeout) { return choice_.server().connect(timeout); },
             choice_.remote().patience().timeout),
       session_cache_([this](const std::string& session) { pool_.dismiss(session); }),
@@ -37,6 +38,13 @@ Engine::Engine(const EngineOptions& options, const http::Environment& environmen
   choice_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
   choice_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
                      [this](bool again) { observer_.found(again); });
+}
+
+// Over weights in halves, as most are.
+double Engine::token_ms(Device& device) const {
+  const Speed speed = calibrate(device, choice_.model(), DType::kF16, options_.formats,
+                                options_.profile, {}, Measured::kOneRow);
+  return choice_.config().layers * speed.block_ms + speed.head_ms;
 }
 
 Engine::~Engine() {

@@ -114,6 +114,7 @@ class Engine : private EngineObserver {
   void grows(const std::shared_ptr<PlacedModel>& model) override;
   void grew(const GrowthNote& note) override;
   void landed(const AvailableCut& place, bool goes_on) override;
+  double token_ms(Device& device) const;
   void load_first();
   std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
   std::shared_ptr<PlacedModel> placed_at(Cut cut);

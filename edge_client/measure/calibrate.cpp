@@ -186,7 +186,7 @@ uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& form
 }  // namespace
 
 Speed calibrate(Device& device, const Model& model, DType stored, const StageFormats& formats,
-                Profile profile, const std::function<void(const Shard&)>& look) {
+                Profile profile, const std::function<void(const Shard&)>& look, Measured measured) {
   const int layers = model.config().layers;
   ShardOptions options;
   options.range = {std::max(0, layers - 1), Point::head()};
@@ -209,23 +209,25 @@ Speed calibrate(Device& device, const Model& model, DType stored, const StageFor
   // As steps of an answer end.
   const Point end = shard.host_copy_is_slow() ? Point::top() : Point::head();
   const StageRange block_and_head{options.range.from, end}, head{layers, end};
-  const uint32_t past = std::min(kPast, context / 2);
+  const bool all = measured == Measured::kAll;
+  const uint32_t past = all ? std::min(kPast, context / 2) : 0;
   const uint32_t few_rows = std::min(kFewRows, context - past),
                  prompt_rows = std::min(kPromptRows, context);
   const uint64_t block_bytes = weight_bytes(model, stored, formats, layers - 1);
   // A GPU has caches of its own.
   Others others(shard.host_copy_is_slow() ? 0 : block_bytes * static_cast<uint64_t>(layers));
-  Steps one(shard, others, Phase::kGenerate, 1, past),
-      few(shard, others, Phase::kGenerate, few_rows, past),
-      prompt(shard, others, Phase::kPrompt, prompt_rows, 0);
-  Speed speed;
-  speed.head_ms = one.ms(head);
-  speed.head_row_ms =
-      std::max(0.0, few.ms(head, Wanted::kAll) - speed.head_ms) / std::max(1u, few_rows - 1);
   const auto of_block = [&](Steps& steps) {
     return layers == 0 ? 0 : steps.ms_more(block_and_head, head);
   };
+  Steps one(shard, others, Phase::kGenerate, 1, past);
+  Speed speed;
+  speed.head_ms = one.ms(head);
   speed.block_ms = of_block(one);
+  if (!all) return speed;
+  Steps few(shard, others, Phase::kGenerate, few_rows, past),
+      prompt(shard, others, Phase::kPrompt, prompt_rows, 0);
+  speed.head_row_ms =
+      std::max(0.0, few.ms(head, Wanted::kAll) - speed.head_ms) / std::max(1u, few_rows - 1);
   speed.block_row_ms = std::max(0.0, of_block(few) - speed.block_ms) / std::max(1u, few_rows - 1);
   speed.prompt_row_ms = of_block(prompt) / prompt_rows;
   return speed;

@@ -25,7 +25,7 @@ set(split_not_in_a_tab
   common/base/system/numbers.cpp common/base/system/pages.cpp common/base/system/part_file.cpp common/base/system/process.cpp
   common/base/system/sha256.cpp
   common/http/client_connection.cpp common/http/proxy.cpp
-  common/program/terminal.cpp common/run/self_test.cpp
+  common/program/terminal.cpp common/run/tested_device.cpp
   # A terminal, a socket, signals.
   common/program/flags_completion.cpp common/program/flags_manual.cpp common/program/lost_pages.cpp
   common/program/signal_watch.cpp
@@ -41,7 +41,7 @@ set(split_not_in_a_tab
 set(split_in_a_tab_base exceptions.cpp fibres.cpp file.cpp limits.cpp numbers.cpp page.cpp sha256.cpp)
 list(TRANSFORM split_in_a_tab_base PREPEND common/base/web/)
 set(split_in_a_tab_program common/program/web/terminal.cpp)
-set(split_in_a_tab_run common/run/web/self_test.cpp)
+set(split_in_a_tab_run common/run/web/tested_device.cpp)
 set(split_in_a_tab_http common/http/web/fetch.cpp)
 # One of them is in part of assembler, and one replaces what the headers of the others declare.
 set_source_files_properties(${split_in_a_tab_base} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

@@ -40,7 +40,17 @@ Device& TailBuilder::device() {
 std::unique_ptr<Device> TailBuilder::new_device() const {
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
-  return device;
+  const bool named = options_.device.device != DeviceOptions().device;
+  const bool generates = !choice_.config().encodes();
+  if (named || !generates || !device->waits_long() || !token_time_) return device;
+  auto cpu = make_cpu_device(options_.device.threads);
+  if (faster_ == Faster::kUnknown) {
+    const double ms = token_time_(*device), cpu_ms = token_time_(*cpu);
+    faster_ = cpu_ms < ms ? Faster::kCpu : Faster::kGpu;
+    choice_.note(cat("a token takes ", fixed(ms, 1), " ms on ", device->name(), " and ",
+                     fixed(cpu_ms, 1), " ms on the CPU: the faster one computes"));
+  }
+  return faster_ == Faster::kCpu ? std::move(cpu) : std::move(device);
 }
 
 void TailBuilder::expect_flags() {

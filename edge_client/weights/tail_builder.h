@@ -2,6 +2,8 @@
 // and how their texts may move.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,9 +23,15 @@ struct Growth {
 // One thread at a time, where no other rule stands.
 class TailBuilder {
  public:
+  // Returns the ms that a device takes for a token of the chosen model, all here.
+  using TokenTime = std::function<double(Device& device)>;
+
   // The choice outlives it. Downloads draw their progress on `progress`.
-  explicit TailBuilder(ModelChoice& choice, ProgressTo progress = {})
-      : choice_(choice), options_(choice.options()), progress_(std::move(progress)) {}
+  explicit TailBuilder(ModelChoice& choice, ProgressTo progress = {}, TokenTime token_time = {})
+      : choice_(choice),
+        options_(choice.options()),
+        progress_(std::move(progress)),
+        token_time_(std::move(token_time)) {}
 
   ModelChoice& choice() const { return choice_; }
   const WeightStore& weights() const { return weights_; }
@@ -70,8 +78,11 @@ class TailBuilder {
   const EngineOptions& options_;
   const WeightStore weights_{choice_};
   const ProgressTo progress_;
+  const TokenTime token_time_;
   bool told_wire_ = false, expected_flags_ = false;
   std::unique_ptr<Device> device_;  // for the next load
+  enum class Faster : uint8_t { kUnknown, kGpu, kCpu };
+  mutable std::atomic<Faster> faster_ = Faster::kUnknown;  // where that was measured
 };
 
 }  // namespace split::edge

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 // A kernel as gpu.js assembles it: a text, and the kernel of the page's behind it.
 inline Json behind(const char* base, const std::string& text = "") {
-  return {{"text", text}, {"base", base}};
+  return {{"text", text}, {"bases", Json::array({base})}};
 }
 
 class Cases {

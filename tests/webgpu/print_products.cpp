@@ -62,13 +62,12 @@ class Printer {
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       buffers.push_back(bind.written ? cases_.result(expected) : cases_.file(b));
     }
-    constexpr uint32_t kShare = 32;  // lanes of an output
     Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", columns}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
-    const auto outputs = static_cast<int64_t>(webgpu::kLanes / kShare);
+    const auto outputs = static_cast<int64_t>(webgpu::product_columns(dtype, block));
     cases_.add({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
                              "] x ", columns, " by ", block)},
-                {"kernel", behind("product", kernel.text)},
+                {"kernel", {{"text", kernel.text}, {"bases", webgpu::product_bases(program, step)}}},
                 {"overrides", overrides},
                 {"buffers", buffers},
                 {"size", most},

@@ -1,4 +1,5 @@
-// The page's GPU (page/gpu.js) as functions. Each of these leaves a line in failure() where it fails.
+// The page's GPU (page/gpu.js) as functions. Each of these leaves a line in failure() where it
+// fails.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +43,10 @@ class Buffer {
   Id id_;
 };
 
-// A list of dispatches in JSON: {kernel: {base, text}, numbers: {override: number}, buffers:
-// [{id, offset, size, written}] by binding, by: "rows" or "out", per: rows of a group, x or y: groups
-// of the other axis, which is the first one or the second, from, to: the row counts it is for}.
+// A list of dispatches in JSON: {kernel: {text, bases}, numbers: {override: number}, buffers:
+// [{id, offset, size, written}] by binding, by: "rows" or "out", per: rows of a group, x or y:
+// groups of the other axis, which is the first one or the second, from, to: the row counts it is
+// for}.
 Id make_program(std::string_view json);
 void drop_program(Id program);
 // Whether all pipelines are made; settle() waits for that, and throws Error(kDevice).

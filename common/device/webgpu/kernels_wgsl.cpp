@@ -11,28 +11,42 @@ namespace split::webgpu {
 namespace {
 
 constexpr std::pair<const char*, std::string_view> kKernels[] = {
-    {"symbols",
+    {
+        "symbols",
 #include "device/webgpu/shaders/symbols.wgsl"
     },
-    {"product",
+    {
+        "product",
 #include "device/webgpu/shaders/product.wgsl"
     },
-    {"attention",
+    {
+        "rows1",
+#include "device/webgpu/shaders/rows1.wgsl"
+    },
+    {
+        "rows4",
+#include "device/webgpu/shaders/rows4.wgsl"
+    },
+    {
+        "attention",
 #include "device/webgpu/shaders/attention.wgsl"
     },
-    {"kv_store",
+    {
+        "kv_store",
 #include "device/webgpu/shaders/kv_store.wgsl"
     },
-    {"rotate",
+    {
+        "rotate",
 #include "device/webgpu/shaders/rotate.wgsl"
     },
-    {"topk",
+    {
+        "topk",
 #include "device/webgpu/shaders/topk.wgsl"
     },
 };
 
-// fn start_<op>(), and fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same
-// value in all.
+// fn start_<op>(), and fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the
+// same value in all.
 std::string reduction(Op op) {
   const std::string combine = function_name(op);
   return cat("fn start_", op_info(op).name, "() -> f32 { return ", wgsl_of(op_info(op).start),
@@ -65,9 +79,9 @@ std::string kernels_js() {
   }
   nlohmann::ordered_json kernels;
   for (const auto& [name, text] : kKernels) kernels[name] = text;
-  return cat("export const functions = ",
-             nlohmann::json(op_functions_wgsl(rows) + functions).dump(),
-             ";\nexport const kernels = ", kernels.dump(1), ";\n");
+  return cat(
+      "export const functions = ", nlohmann::json(op_functions_wgsl(rows) + functions).dump(),
+      ";\nexport const kernels = ", kernels.dump(1), ";\n");
 }
 
 }  // namespace split::webgpu

@@ -6,8 +6,13 @@
 namespace split::webgpu {
 
 // `block`: rows that a workgroup takes. Bindings: 1 x, 2 the matrix, 3 its scales, which are one
-// word where it is not in blocks; `binds` has those from 4 on. product.wgsl stands behind it.
-// Overrides beside the kernel's: COLUMNS, CAPACITY, COLUMN0 and PIECE. Throws Error(kDevice) for a tape that WebGPU cannot run.
+// word where it is not in blocks; `binds` has those from 4 on.
+// Overrides beside the kernel's: COLUMNS, CAPACITY, COLUMN0 and PIECE. Throws Error(kDevice) for a
+// tape that WebGPU cannot run.
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block);
+// The names of the kernels that stand behind it.
+std::vector<std::string> product_bases(const Program& program, const Step& step);
+// Columns of the result that a workgroup takes, by a matrix of this type.
+uint32_t product_columns(DType matrix, uint32_t block);
 
 }  // namespace split::webgpu

@@ -114,8 +114,8 @@ void Writer::declare_gather(size_t i) {
   number(cat("STRIDE", i), static_cast<uint32_t>(table ? row_stride(dims[1]) : dims[1]));
   if (!table) return;
   declared_ += cat("override FIRST", i, ": u32 = 0u;\noverride END", i, ": u32 = 0xffffffffu;\n");
-  elsewhere_ += cat("  if (symbol(INDEX", i, ", r) < FIRST", i, " || symbol(INDEX", i, ", r) >= END",
-                    i, ") { return; }\n");
+  elsewhere_ += cat("  if (symbol(INDEX", i, ", r) < FIRST", i, " || symbol(INDEX", i,
+                    ", r) >= END", i, ") { return; }\n");
   kernel_.tables.push_back({i, operand.slot});
 }
 
@@ -145,7 +145,8 @@ std::string Writer::load(size_t i, const char* indent) const {
     case Access::kVector:
       return cat(let, "value", i, "(c);\n");
     case Access::kGather:
-      return cat(let, "value", i, "((symbol(INDEX", i, ", r)", first_of(i), ") * STRIDE", i, " + c);\n");
+      return cat(let, "value", i, "((symbol(INDEX", i, ", r)", first_of(i), ") * STRIDE", i,
+                 " + c);\n");
     case Access::kImmediate:
       return std::isfinite(operand.access.value) ? "" : cat(let, "intBitsToFloat(bits", i, ");\n");
     default:
@@ -155,8 +156,8 @@ std::string Writer::load(size_t i, const char* indent) const {
 
 std::string Writer::compute(size_t i, const char* indent) const {
   const TapeOp& made = tape_.values[i];
-  return cat(indent, "let v", i, " = ", function_name(made.op), "(",
-             name(made.x), made.z >= 0 ? cat(", ", name(made.z)) : "", ");\n");
+  return cat(indent, "let v", i, " = ", function_name(made.op), "(", name(made.x),
+             made.z >= 0 ? cat(", ", name(made.z)) : "", ");\n");
 }
 
 // Makes what has a value an element and is needed for `wanted`.
@@ -186,11 +187,10 @@ std::string Writer::row_body() const {
     if (value.loads()) {
       if (!value.full) out += load(i, "  ");
     } else if (value.reduces()) {
-      out +=
-          cat("  var sum", i, " = ", "start_", op_info(value.op).name, "();\n", loop,
-              slice({value.x}, "    "), "    sum", i, " = ",
-              function_name(value.op), "(sum", i, ", ", name(value.x),
-              ");\n  }\n  let v", i, " = tree_", op_info(value.op).name, "(sum", i, ", lane);\n");
+      out += cat("  var sum", i, " = ", "start_", op_info(value.op).name, "();\n", loop,
+                 slice({value.x}, "    "), "    sum", i, " = ", function_name(value.op), "(sum", i,
+                 ", ", name(value.x), ");\n  }\n  let v", i, " = tree_", op_info(value.op).name,
+                 "(sum", i, ", lane);\n");
     } else if (!value.full) {
       out += compute(i, "  ");
     }

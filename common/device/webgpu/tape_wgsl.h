@@ -2,9 +2,9 @@
 // depends on what it computes; sizes, element types and immediate numbers are its overrides, so
 // that one text serves every layer.
 //
-// Binding 0 is the step's symbols; `binds` has the bindings from 1 on. symbols.wgsl, and the functions
-// of kernels.js that a text calls, stand before it.
-// One row a workgroup; sums go over lanes strided over the row, then over lanes in halves.
+// Binding 0 is the step's symbols; `binds` has the bindings from 1 on. symbols.wgsl, and the
+// functions of kernels.js that a text calls, stand before it. One row a workgroup; sums go over
+// lanes strided over the row, then over lanes in halves.
 #pragma once
 
 #include <string>

@@ -22,6 +22,7 @@ class WebGpuDevice final : public Device {
   bool is_gpu() const override { return true; }
   bool can_be_lost() const override { return true; }
   bool host_copy_is_slow() const override { return true; }
+  bool waits_long() const override { return true; }
   void restart() override { gpu::open(); }
   FuseRules fuse_rules() const override { return {.kv_store = false}; }
   bool supports(const Program& program, const Step& step) const override {
@@ -41,8 +42,8 @@ class WebGpuDevice final : public Device {
   }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
-    const size_t bytes = (size_t{limits.pages} + 1) * kPageTokens *
-                         static_cast<size_t>(channels) * dtype_size(dtype);
+    const size_t bytes = (size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
+                         dtype_size(dtype);
     if (bytes > kMostBinding) {
       throw Error(ErrorKind::kDevice, cat("[webgpu] a layer's keys in ", bytes,
                                           " bytes, expected at most ", kMostBinding));

@@ -18,7 +18,6 @@ using Json = nlohmann::json;
 
 constexpr uint32_t kHead = 2, kArrays = 7;  // of the symbols (symbols.wgsl)
 constexpr int64_t kMostGroups = 65535;      // of an axis
-constexpr int64_t kColumnsOfGroup = 2;      // of a product
 constexpr size_t kMostBuffers = 8;          // of a kernel
 constexpr size_t kMostHeadDim = 256;        // attention.wgsl
 constexpr uint32_t kAnyRows = 0x7fffffff;
@@ -65,8 +64,8 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
   if (!pieces.empty()) return pieces;
   const int64_t rows = weight_.dims[as_rows ? 0 : 1], inner = weight_.dims[as_rows ? 1 : 0];
   const size_t bytes = packed_row_bytes(weight_.dtype, inner);
-  const int64_t most = std::min(static_cast<int64_t>(kMostBinding / bytes) / 2 * 2,
-                                kMostGroups * kColumnsOfGroup);
+  const int64_t most = std::min(static_cast<int64_t>(kMostBinding / bytes),
+                                kMostGroups * product_columns(weight_.dtype, 1));
   const auto push = [&](int64_t first, int64_t n, std::span<const uint32_t> numbers,
                         std::span<const uint32_t> scales) {
     pieces.push_back({first, n, uploaded(numbers), uploaded(scales)});
@@ -77,8 +76,8 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
     for (int64_t first = 0; first < rows; first += most) {
       const int64_t n = std::min(most, rows - first);
       push(first, n,
-           std::span(all.numbers).subspan(static_cast<size_t>(first) * words,
-                                          static_cast<size_t>(n) * words),
+           std::span(all.numbers)
+               .subspan(static_cast<size_t>(first) * words, static_cast<size_t>(n) * words),
            {});
     }
     return pieces;
@@ -92,12 +91,11 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
     Piece piece{first, n, nullptr, nullptr};
     for (int64_t at = 0; at < n; at += step) {
       const int64_t part = std::min(step, n - at);
-      const Matrix made =
-          packed({weight_.dtype,
-                  {part, inner},
-                  weight_.bytes.subspan(static_cast<size_t>(first + at) * row,
-                                        static_cast<size_t>(part) * row)},
-                 true);
+      const Matrix made = packed({weight_.dtype,
+                                  {part, inner},
+                                  weight_.bytes.subspan(static_cast<size_t>(first + at) * row,
+                                                        static_cast<size_t>(part) * row)},
+                                 true);
       const auto put = [&](std::unique_ptr<gpu::Buffer>& to, const std::vector<uint32_t>& words) {
         if (words.empty()) return;
         const size_t each = words.size() * sizeof(uint32_t) / static_cast<size_t>(part);
@@ -132,7 +130,8 @@ void WebGpuWorkspace::write(const RowBatch& batch) {
   words_[0] = batch.rows;
   words_[1] = static_cast<uint32_t>(batch.out_rows.size());
   const auto put = [&](size_t which, const auto& numbers) {
-    std::ranges::transform(numbers, words_.begin() + static_cast<ptrdiff_t>(kHead + which * capacity),
+    std::ranges::transform(numbers,
+                           words_.begin() + static_cast<ptrdiff_t>(kHead + which * capacity),
                            [](auto number) { return static_cast<uint32_t>(number); });
   };
   put(0, batch.tokens);
@@ -249,8 +248,8 @@ void WebGpuExecutable::Builder::place_temporaries() {
   place(used);
   for (size_t i = 0; i < used.size(); ++i) {
     const auto width = static_cast<size_t>(program.slots[which[i]].dims.back());
-    const auto buffer = workspace.temporary(
-        used[i].at, width * workspace.limits().most_rows() * sizeof(float));
+    const auto buffer =
+        workspace.temporary(used[i].at, width * workspace.limits().most_rows() * sizeof(float));
     made.temporaries_.push_back(buffer);
     temporaries[which[i]] = buffer.get();
   }
@@ -308,10 +307,11 @@ void WebGpuExecutable::Builder::add_matmul(const Step& step) {
   for (const WebGpuBuffer::Piece& piece : bound(w).matrix(slot(w).transposed)) {
     for (const Block& block : kBlocks) {
       const TapeKernel kernel = product_kernel(program, step, block.rows);
+      const auto columns = static_cast<int64_t>(product_columns(slot(w).dtype, block.rows));
       Json buffers = {symbols(), rows(x), binding(*piece.numbers),
                       piece.scales ? binding(*piece.scales) : symbols()};
-      add_tape(step, kernel, {{"text", kernel.text}, {"base", "product"}}, std::move(buffers),
-               block.rows, (piece.rows + kColumnsOfGroup - 1) / kColumnsOfGroup,
+      add_tape(step, kernel, {{"text", kernel.text}, {"bases", product_bases(program, step)}},
+               std::move(buffers), block.rows, (piece.rows + columns - 1) / columns,
                {{"COLUMN0", piece.first}, {"PIECE", piece.rows}}, block.from, block.to);
     }
   }
@@ -326,7 +326,7 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
   const int v_cache = step.in(inputs::attention::v_cache), bias = step.in(inputs::attention::bias);
   const bool halves = slot(k_cache).dtype == DType::kF16;
   const auto words = static_cast<int64_t>(halves ? heads.kv_width() / 2 : heads.kv_width());
-  add(step, {{"text", ""}, {"base", "kv_store"}},
+  add(step, {{"bases", {"kv_store"}}},
       {{"KV_WIDTH", heads.kv_width()},
        {"K_STRIDE", stride(inputs::attention::k)},
        {"K_FIRST", first(inputs::attention::k)},
@@ -335,7 +335,7 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
        {"KV_TYPE", halves ? 1 : 0}},
       {symbols(), rows(k), rows(v), rows(k_cache, true), rows(v_cache, true)}, 1, (words + 63) / 64,
       0);
-  add(step, {{"text", ""}, {"base", "attention"}},
+  add(step, {{"bases", {"attention"}}},
       {{"HEADS", heads.count},
        {"KV_HEADS", heads.kv},
        {"D", heads.dim},
@@ -355,7 +355,7 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
 void WebGpuExecutable::Builder::add_rotate(const Step& step) {
   const Turn turn(step);
   const bool weighted = turn.normed;
-  add(step, {{"text", ""}, {"base", "rotate"}},
+  add(step, {{"bases", {"rotate"}}},
       {{"HEADS", turn.heads},
        {"D", turn.head_dim},
        {"X_STRIDE", slot(turn.x.slot).dims[1]},
@@ -370,8 +370,7 @@ void WebGpuExecutable::Builder::add_rotate(const Step& step) {
 }
 
 void WebGpuExecutable::Builder::add_topk(const Step& step) {
-  add(step, {{"text", ""}, {"base", "topk"}},
-      {{"TAKEN", step.columns / 2}, {"COLUMNS", step.inner}},
+  add(step, {{"bases", {"topk"}}}, {{"TAKEN", step.columns / 2}, {"COLUMNS", step.inner}},
       {symbols(), rows(step.in(inputs::topk::x)), rows(step.out(), true)}, 1, 0, 1);
 }
 
@@ -408,8 +407,8 @@ void WebGpuExecutable::expect_within(const RowBatch& batch) const {
   for (size_t i = 0; i < std::size(of); ++i) {
     for (const int32_t number : of[i]) {
       if (most_[i] < 0 || (number >= 0 && number < most_[i])) continue;
-      throw Error(ErrorKind::kDevice, cat("[webgpu] row ", number, " of a table, expected at most ",
-                                          most_[i] - 1));
+      throw Error(ErrorKind::kDevice,
+                  cat("[webgpu] row ", number, " of a table, expected at most ", most_[i] - 1));
     }
   }
 }

@@ -19,7 +19,8 @@ inline constexpr size_t kMostBinding = size_t{128} << 20;  // bytes: every adapt
 // them.
 class WebGpuBuffer final : public Buffer {
  public:
-  explicit WebGpuBuffer(size_t bytes) : size_(bytes), plain_(std::make_unique<gpu::Buffer>(bytes)) {}
+  explicit WebGpuBuffer(size_t bytes)
+      : size_(bytes), plain_(std::make_unique<gpu::Buffer>(bytes)) {}
   explicit WebGpuBuffer(const TensorView& weight) : size_(weight.bytes.size()), weight_(weight) {}
   size_t size() const override { return size_; }
   bool borrows() const override { return false; }

@@ -11,9 +11,9 @@ const kCompute = 4;  // GPUShaderStage.COMPUTE
 const known = new Map((kernels.symbols + functions).split(/^(?=fn |const |override |@group)/m)
   .map((text) => [/^(?:fn|const|override|@group.*>) ?(\w+)/.exec(text)?.[1], text]).filter(([name]) => name));
 
-// The text of a kernel, behind all that it calls. `base`: the kernel whose text stands behind it, or nothing.
-export function assembled({text, base = ''}) {
-  const own = text + (kernels[base] ?? ''), wanted = new Set();
+// The text of a kernel, behind all that it calls. `bases`: names of kernels whose texts stand behind it.
+export function assembled({text = '', bases = []}) {
+  const own = text + bases.map((name) => kernels[name]).join(''), wanted = new Set();
   const add = (part) => {
     for (const [word] of part.matchAll(/\b[A-Za-z_]\w*/g)) {
       if (!known.has(word) || wanted.has(word) || new RegExp(`(override|const|fn) ${word}\\b`).test(own)) continue;
