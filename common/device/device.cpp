@@ -20,9 +20,7 @@ constexpr DeviceKind kKinds[] = {
 #endif
 #ifdef SPLIT_WITH_WEBGPU
     {"webgpu", true,
-     [](const DeviceOptions&, const std::string& which) {
-       return which.empty() && !has_webgpu() ? nullptr : make_webgpu_device();
-     },
+     [](const DeviceOptions&, const std::string& which) { return make_webgpu_device(which); },
      [] {
        return has_webgpu() ? std::vector<ListedDevice>{{"webgpu", "webgpu", true}}
                            : std::vector<ListedDevice>();

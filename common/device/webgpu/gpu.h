@@ -21,6 +21,7 @@ bool present();
 // Throws Error(kDevice).
 void open();
 std::string name();
+bool software();  // whether it computes on the processor
 // Throws Error(kDevice) if something failed since open(), or the device was lost.
 void check();
 

@@ -17,9 +17,15 @@ class WebGpuDevice final : public Device {
  public:
   WebGpuDevice() { gpu::open(); }
 
-  std::string name() const override { return cat("webgpu (", gpu::name(), ")"); }
-  std::optional<std::string> fingerprint() const override { return cat(kVersion, gpu::name()); }
-  bool is_gpu() const override { return true; }
+  std::string name() const override {
+    return cat("webgpu (", gpu::name(), gpu::software() ? ", software)" : ")");
+  }
+  std::optional<std::string> fingerprint() const override {
+    if (!is_gpu()) return std::nullopt;
+    return cat(kVersion, gpu::name());
+  }
+  std::string arithmetic(bool /*in_bf16*/) const override { return cat(kVersion, gpu::name()); }
+  bool is_gpu() const override { return !gpu::software(); }
   bool can_be_lost() const override { return true; }
   bool host_copy_is_slow() const override { return true; }
   bool waits_long() const override { return true; }
@@ -97,6 +103,12 @@ class WebGpuDevice final : public Device {
 }  // namespace webgpu
 
 bool has_webgpu() { return webgpu::gpu::present(); }
-std::unique_ptr<Device> make_webgpu_device() { return std::make_unique<webgpu::WebGpuDevice>(); }
+std::unique_ptr<Device> make_webgpu_device(const std::string& which) {
+  const bool first = which.empty();
+  if (first && !webgpu::gpu::present()) return nullptr;
+  auto device = std::make_unique<webgpu::WebGpuDevice>();
+  if (first && !device->is_gpu()) return nullptr;
+  return device;
+}
 
 }  // namespace split

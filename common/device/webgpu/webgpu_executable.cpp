@@ -27,7 +27,7 @@ constexpr uint32_t kAnyRows = 0x7fffffff;
 struct Block {
   uint32_t rows, from, to;
 };
-constexpr Block kBlocks[] = {{1, 1, 1}, {4, 2, 4}, {8, 5, kAnyRows}};
+constexpr Block kBlocks[] = {{1, 1, 1}, {8, 2, kAnyRows}};
 
 std::unique_ptr<gpu::Buffer> uploaded(std::span<const uint32_t> words) {
   if (words.empty()) return nullptr;

@@ -31,11 +31,11 @@ export class Gpu {
   #memory;
   #wake;
   #gpu;
-  #change;
   #device = null;
   #state = 0;  // kLost, kReady
   #failure = '';
   #name = '';
+  #software = false;  // computes on the processor
   #buffers = new Map();    // number -> GPUBuffer
   #programs = new Map();   // number -> its dispatches
   #pipelines = new Map();  // by text, overrides and accesses
@@ -45,21 +45,18 @@ export class Gpu {
   #read = null;  // bytes of the last result
   #last = 0;
 
-  // `gpu`: navigator.gpu. `change`: for tests, gives another text for a kernel's.
-  constructor(memory, wake, gpu, change = (code) => code) {
+  // `gpu`: navigator.gpu.
+  constructor(memory, wake, gpu) {
     this.#memory = memory;
     this.#wake = wake;
     this.#gpu = gpu;
-    this.#change = change;
   }
-
-  // For tests: loses the device, as a driver's reset does.
-  lose() { this.#device?.destroy(); }
 
   get imports() {
     return {
       present: () => (this.#gpu ? 1 : 0),
       open: (key) => { this.#open().catch((error) => this.#fail(error)).finally(() => this.#wake(key)); },
+      software: () => (this.#software ? 1 : 0),
       name: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#name)),
       failure: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#failure)),
       make_buffer: (bytes) => this.#number(this.#buffers, this.#guard(() => this.#device.createBuffer({size: bytes >>> 0, usage: STORAGE | COPY_DST | COPY_SRC}))),
@@ -109,6 +106,7 @@ export class Gpu {
     if (!adapter) throw new Error('this browser gives no adapter');
     const {vendor, architecture, description} = adapter.info ?? {};
     this.#name = description || [vendor, architecture].filter(Boolean).join(' ') || 'unknown adapter';
+    this.#software = adapter.info?.isFallbackAdapter === true || /swiftshader|llvmpipe/i.test(this.#name);
     const device = await adapter.requestDevice();
     this.#device = device;
     device.lost.then(({message}) => { if (this.#device === device) this.#fail(`the device was lost: ${message || 'no reason given'}`); });
@@ -136,7 +134,7 @@ export class Gpu {
     const key = JSON.stringify([kernel, numbers, accesses]);
     if (!this.#pipelines.has(key)) {
       ++this.#making;
-      const code = this.#change(assembled(kernel), kernel);
+      const code = assembled(kernel);
       const made = this.#device.createComputePipelineAsync({
         layout: this.#device.createPipelineLayout({bindGroupLayouts: [layout]}),
         compute: {module: this.#device.createShaderModule({code}), entryPoint: 'main', constants: constantsOf(code, numbers)},

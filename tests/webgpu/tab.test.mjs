@@ -1,0 +1,118 @@
+// The edge of a tab on WebGPU (tab.mjs): texts of every family of decoders at two cuts are those of a cloud on its CPU, embeddings
+// and scores of encoders too; a lost device, a kernel that computes wrongly and a browser without an adapter leave a text that goes on.
+// Environment: CLOUD_SERVER and NODE (programs; NODE suspends WebAssembly) beside tab.mjs's.
+import assert from 'node:assert/strict';
+import {execFile, spawn} from 'node:child_process';
+import {after, before, describe, test} from 'node:test';
+import {fileURLToPath} from 'node:url';
+import {promisify} from 'node:util';
+
+const run = promisify(execFile);
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const kDecoders = ['rand-a', 'rand-b', 'rand-c', 'models/llama2', 'models/llama3', 'models/mistral', 'models/qwen2', 'models/qwen3', 'models/gemma2', 'models/gemma3'];
+const kEncoders = ['bert', 'roberta', 'xlmr', 'mpnet', 'modernbert', 'embgemma', 'st-minilm'].map((name) => `models/${name}`);
+// Whole with SPLIT_LONG: SwiftShader takes 10 s for the pipelines of a model.
+const drawn = (all, few) => (process.env.SPLIT_LONG ? all : all.filter((path) => few.includes(name_of(path))));
+const name_of = (path) => path.split('/').pop();
+const kCuts = process.env.SPLIT_LONG ? ['0', '1'] : ['0'];
+const kIds = [5, 9, 2, 7, 11, 3, 8, 4, 6];
+let cloud, server;
+
+before(async () => {
+  cloud = spawn(process.env.CLOUD_SERVER, ['--port', '0', '--device', 'cpu', '--threads', '1', '--model', here('../../weights/demo'),
+    ...[...kDecoders, ...kEncoders].flatMap((path) => ['--model', here(`../golden/${path}`)])], {stdio: ['ignore', 'ignore', 'pipe']});
+  server = await new Promise((found, lost) => {
+    let said = '';
+    cloud.on('exit', () => lost(new Error(said)));
+    cloud.stderr.on('data', (bytes) => {
+      said += bytes;
+      const url = /listening on (http:\S+)/.exec(said);
+      if (url) found(url[1]);
+    });
+  });
+});
+after(() => cloud.removeAllListeners('exit').kill());
+
+// An adapter that computes on the processor is not tested at its start, which takes 15 s here.
+const kTested = {isFallbackAdapter: true};
+const tab = async (given) => JSON.parse((await run(process.env.NODE, [here('tab.mjs'), JSON.stringify(given)], {maxBuffer: 1 << 26})).stdout);
+const post = async (path, body) => (await fetch(server + path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)})).json();
+const text_of = ({events}) => events.map(({choices}) => choices?.[0]?.text ?? '').join('');
+const status = ['GET', '/split/status'];
+const far = (got, expected) => Math.max(...expected.map((x, i) => Math.abs(x - got[i])));
+
+describe('texts', () => {
+  for (const path of drawn(kDecoders, ['rand-c', 'qwen3', 'gemma3'])) {
+    test(name_of(path), async () => {
+      const model = name_of(path);
+      const body = {model, prompt: kIds, max_tokens: model === 'rand-c' ? 14 : 24, temperature: 0, logprobs: 5, ignore_eos: true};
+      const [{text, logprobs}] = (await post('/v1/completions', body)).choices;
+      for (const cut of kCuts) {
+        const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {server, model, cut, device: 'webgpu'}, adapter: kTested, asks: [['POST', '/v1/completions', body], status]});
+        assert.equal(got.status, 200, JSON.stringify(got.events));
+        assert.equal(device.kind, 'webgpu', lines.join('\n'));
+        const [choice] = got.events[0].choices;
+        assert.equal(choice.text, text, `cut ${cut}`);
+        assert.ok(far(choice.logprobs.token_logprobs, logprobs.token_logprobs) < 1e-3, `cut ${cut}: ${choice.logprobs.token_logprobs}, ${logprobs.token_logprobs}`);
+      }
+    });
+  }
+});
+
+describe('embeddings', () => {
+  for (const path of drawn(kEncoders, ['mpnet', 'modernbert'])) {
+    test(name_of(path), async () => {
+      const model = name_of(path), body = {model, input: ['hello there', 'a longer text, of some more words than that']};
+      const expected = (await post('/v1/embeddings', body)).data;
+      for (const cut of kCuts) {
+        const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {server, model, cut, device: 'webgpu'}, adapter: kTested, asks: [['POST', '/v1/embeddings', body], status]});
+        assert.equal(got.status, 200, JSON.stringify(got.events));
+        assert.equal(device.kind, 'webgpu', lines.join('\n'));
+        for (const [i, {embedding}] of got.events[0].data.entries()) assert.ok(far(embedding, expected[i].embedding) < 2e-4, `cut ${cut}, text ${i}`);
+      }
+    });
+  }
+});
+
+describe('bad days', () => {
+  const body = {model: 'rand-a', prompt: kIds, max_tokens: 30, temperature: 0, ignore_eos: true, stream: true};
+  const options = () => ({server, model: 'rand-a', cut: '0', device: 'webgpu'});
+  const asks = [['POST', '/v1/completions', body], status];
+  const expected = async () => (await post('/v1/completions', {...body, stream: false})).choices[0].text;
+
+  test('a lost device begins again, and the text goes on', async () => {
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: options(), adapter: kTested, asks, lose: [10, 1]});
+    assert.equal(text_of(got), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /webgpu.*lost.*was started again/.test(line)), lines.join('\n'));
+    assert.equal(device.kind, 'webgpu');
+  });
+  test('one that is lost again soon leaves the text to the CPU', async () => {
+    const {lines, answers: [got]} = await tab({options: options(), adapter: kTested, asks, lose: [8, 2]});
+    assert.equal(text_of(got), await expected(), lines.join('\n'));
+    assert.equal(lines.filter((line) => /the CPU takes its place/.test(line)).length, 1, lines.join('\n'));
+  });
+  test('a kernel that computes wrongly is named, and the CPU computes', async () => {
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks, spoil: ['let c = cosines[table + i];', 'let c = cosines[table];']});
+    assert.equal(text_of(got), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /computes wrongly: rotation of \d+ rows.*the CPU takes its place/.test(line)), lines.join('\n'));
+    assert.equal(device.kind, 'cpu');
+  });
+  test('so is one that does not compile', async () => {
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks, spoil: ['let c = cosines[table + i];', 'let c = nothing;']});
+    assert.equal(text_of(got), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /a kernel does not compile.*the CPU takes its place/.test(line)), lines.join('\n'));
+    assert.equal(device.kind, 'cpu');
+  });
+  test('a browser without an adapter computes on its CPU', async () => {
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks, adapter: null});
+    assert.equal(text_of(got), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /no adapter; the CPU takes its place/.test(line)), lines.join('\n'));
+    assert.equal(device.kind, 'cpu');
+  });
+  test('where the CPU is the faster one it computes', async () => {
+    const {lines, answers: [, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks});
+    const line = lines.find((one) => /a token takes .* ms on webgpu .* and .* ms on the CPU/.test(one));
+    const [, gpu, cpu] = /takes ([\d.]+) ms .* and ([\d.]+) ms/.exec(line);
+    assert.equal(device.kind, Number(gpu) > Number(cpu) ? 'cpu' : 'webgpu', line);
+  });
+});
