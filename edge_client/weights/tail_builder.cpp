@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/figures.h"
 #include "base/resources/granted.h"
 #include "base/system/pages.h"
 #include "edge_client/place/decision.h"

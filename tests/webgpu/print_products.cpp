@@ -65,13 +65,14 @@ class Printer {
     Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", columns}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
     const auto outputs = static_cast<int64_t>(webgpu::product_columns(dtype, block));
-    cases_.add({{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner,
-                             "] x ", columns, " by ", block)},
-                {"kernel", {{"text", kernel.text}, {"bases", webgpu::product_bases(program, step)}}},
-                {"overrides", overrides},
-                {"buffers", buffers},
-                {"size", most},
-                {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
+    cases_.add(
+        {{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner, "] x ",
+                      columns, " by ", block)},
+         {"kernel", {{"text", kernel.text}, {"bases", webgpu::product_bases(program, step)}}},
+         {"overrides", overrides},
+         {"buffers", buffers},
+         {"size", most},
+         {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
   }
 
  private:

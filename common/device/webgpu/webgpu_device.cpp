@@ -96,7 +96,7 @@ class WebGpuDevice final : public Device {
   }
 
  private:
-  std::vector<gpu::Id> ids_;  // of the present step
+  std::vector<gpu::Id> ids_;  // programs of the present step
 };
 
 }  // namespace

@@ -16,10 +16,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint32_t kHead = 2, kArrays = 7;  // of the symbols (symbols.wgsl)
-constexpr int64_t kMostGroups = 65535;      // of an axis
-constexpr size_t kMostBuffers = 8;          // of a kernel
-constexpr size_t kMostHeadDim = 256;        // attention.wgsl
+// Sizes of the symbols (symbols.wgsl).
+constexpr uint32_t kHead = 2, kArrays = 7;
+// Limits that every adapter has: groups of an axis, buffers of a kernel.
+constexpr int64_t kMostGroups = 65535;
+constexpr size_t kMostBuffers = 8;
+constexpr size_t kMostHeadDim = 256;  // in attention.wgsl
 constexpr uint32_t kAnyRows = 0x7fffffff;
 
 // The kernels of a product, by the rows that a workgroup takes, and the rows of a step that each is
