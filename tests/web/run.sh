@@ -11,4 +11,5 @@ chromium=$(command -v chromium || :) firefox=$(command -v firefox-esr || :)
 [ -n "$chromium$firefox" ] || skip "no browser (scripts/setup.sh --tests installs them)"
 "$here/../../scripts/build.sh" web web_tests
 CLOUD_SERVER=$binaries/cloud_server EDGE_CLIENT=$binaries/edge_client SPLIT_LINK=$binaries/split_link PRINT_BITS=$binaries/print_bits BUILD_WEB=$here/../../build-web \
+  KERNELS_JS=$binaries/../web/kernels.js \
   CHROMIUM=$chromium FIREFOX=$firefox node --test "$here/web.test.mjs"

@@ -33,6 +33,8 @@ export async function serve(built, own = true) {
     if (path === '/weights') return String(weights);
     if (path === '/app/edge.wasm') return wasm('edge');
     if (path === '/app/edge-plain.wasm') return wasm('edge-plain');
+    if (path === '/app/kernels.js') return process.env.KERNELS_JS && readFileSync(process.env.KERNELS_JS);
+    if (path === '/app/events.js') return readFileSync(here('../../edge_client/server/page/events.js'));
     if (path === '/test/web_tests.wasm') return readFileSync(join(built, 'bin/web_tests.wasm'));
     const folder = Object.keys(folders).find((name) => path.startsWith(name));
     return folder && readFileSync(join(folders[folder], path.slice(folder.length)));

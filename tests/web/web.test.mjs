@@ -60,11 +60,11 @@ const native = async (...args) => (await run(process.env.EDGE_CLIENT,
   ['--server', cloud, '--quiet', '--max-tokens', '64', '--device', 'cpu', '--threads', '1', '--cache', join(folder, 'native'), ...args])).stdout;
 
 // Opens the tests' page in a browser of its own and gives what it reports.
-async function report(browser, what, from = server) {
+async function report(browser, what, from = server, flags = ['--disable-gpu']) {
   const url = `${from.url}/test/index.html?${new URLSearchParams(what)}`;
   const profile = mkdtempSync(join(folder, 'profile-'));
   const [program, args] = browser === 'Firefox' ? [process.env.FIREFOX, ['--headless', '--no-remote', '--profile', profile, url]] :
-    [process.env.CHROMIUM, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    [process.env.CHROMIUM, ['--headless=new', '--no-sandbox', ...flags, '--disable-quic', '--no-first-run', '--disable-background-networking',
       '--disable-component-update', '--disable-sync', `--user-data-dir=${profile}`, url]];
   const reported = from.report();
   const child = spawn(program, args, {env: {...process.env, HOME: profile, MOZ_CRASHREPORTER_DISABLE: '1'}, stdio: 'ignore', detached: true});
@@ -89,6 +89,15 @@ describe('the page at /app/ in Firefox', {skip: !process.env.FIREFOX}, () => {
     } finally {
       app.close();
     }
+  });
+});
+
+// By its driver that computes on the processor. Firefox ESR has no WebGPU on this system.
+describe('WebGPU in Chromium', {skip: !process.env.CHROMIUM}, () => {
+  test('writes the texts of the cloud, while the cut moves too', async () => {
+    const {device} = await report('Chromium', {run: 'webgpu.js', prompt: 'Once upon a time'}, server,
+      ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--enable-features=Vulkan']);
+    console.log(`Chromium: ${device.name}`);
   });
 });
 
