@@ -55,6 +55,7 @@ class ModelChoice {
   // Calls `ask`, about a model whose text the server has begun. If the server is lost meanwhile,
   // and the model was seen to run here alone, repeats that with the model as it was seen.
   void ask_begun(const std::function<void()>& ask);
+  bool knows_model() const { return model_ != nullptr; }
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
   const std::shared_ptr<const TailWeights>& tail() const { return tail_; }  // null: not fine-tuned

@@ -42,8 +42,8 @@ std::unique_ptr<Device> TailBuilder::new_device() const {
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
   const bool named = options_.device.device != DeviceOptions().device;
-  const bool generates = !choice_.config().encodes();
-  if (named || !generates || !device->waits_long() || !token_time_) return device;
+  if (named || !device->waits_long() || !token_time_) return device;
+  if (!choice_.knows_model() || choice_.config().encodes()) return device;
   auto cpu = make_cpu_device(options_.device.threads);
   if (faster_ == Faster::kUnknown) {
     const double ms = token_time_(*device), cpu_ms = token_time_(*cpu);
@@ -58,6 +58,7 @@ void TailBuilder::expect_flags() {
   if (!options_.auto_cut || choice_.recalled() || std::exchange(expected_flags_, true)) return;
   const bool named = options_.device.device != DeviceOptions().device;
   if (named || options_.profile != Profile::kF32) device();
+  if (device_ && device_->waits_long()) device_.reset();  // its model is to be known first
   if (!options_.cache.empty()) ShardCache(options_.cache).expect_usable();
   if (options_.formats == StageFormats()) return;
   try {  // formats that the server is still making are fine
