@@ -4,7 +4,7 @@
 //   asks     [[method, path, body]], one after the other; an answer is {status, events}
 //   adapter  null: the browser has none; {isFallbackAdapter}: what its info says beside its name
 //   spoil    [from, to]: a text in all shaders, and what stands in its place
-//   lose     after so many events of the answers the device is lost; a second number: how often
+//   lose     after so many steps the device is lost; a second number: how often
 // Environment: MODULES (npm's packages), PAGE (the page's files and kernels.js), WASM (folder of edge.wasm).
 import {readFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
@@ -16,7 +16,7 @@ const {options, asks, adapter = {}, spoil, lose = [0, 0]} = JSON.parse(process.a
 const {create, globals} = createRequire(`${MODULES}/`)('webgpu');
 Object.assign(globalThis, globals);
 const dawn = create([]), lines = [], answers = [];
-let device, events = 0, losses = 0;
+let steps = 0, losses = 0;
 
 const gpu = {
   async requestAdapter(wanted) {
@@ -24,9 +24,17 @@ const gpu = {
     return found && {
       info: {description: 'test adapter', ...adapter},
       async requestDevice(description) {
-        device = await found.requestDevice(description);
+        const device = await found.requestDevice(description);
         const make = device.createShaderModule.bind(device);
         if (spoil) device.createShaderModule = ({code}) => make({code: code.replaceAll(...spoil)});
+        const encode = device.createCommandEncoder.bind(device);
+        device.createCommandEncoder = () => {
+          if (++steps % lose[0] === 0 && losses < lose[1]) {
+            ++losses;
+            device.destroy();
+          }
+          return encode();
+        };
         return device;
       },
     };
@@ -59,10 +67,6 @@ function ask(method, path, body = '') {
       if (data.json) {
         answer.events.push(JSON.parse(data.json));
         answer.at.push(Math.round(performance.now()));
-        if (++events % lose[0] === 0 && losses < lose[1]) {
-          ++losses;
-          device.destroy();
-        }
       }
       if (data.ended) {
         port1.close();

@@ -35,7 +35,11 @@ after(() => cloud.removeAllListeners('exit').kill());
 
 // An adapter that computes on the processor is not tested at its start, which takes 15 s here.
 const kTested = {isFallbackAdapter: true};
-const tab = async (given) => JSON.parse((await run(process.env.NODE, [here('tab.mjs'), JSON.stringify(given)], {maxBuffer: 1 << 26})).stdout);
+// Dawn prints lines of its own before.
+const tab = async (given) => {
+  const {stdout} = await run(process.env.NODE, [here('tab.mjs'), JSON.stringify(given)], {maxBuffer: 1 << 26});
+  return JSON.parse(stdout.slice(stdout.indexOf('{"lines')));
+};
 const post = async (path, body) => (await fetch(server + path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)})).json();
 const text_of = ({events}) => events.map(({choices}) => choices?.[0]?.text ?? '').join('');
 const status = ['GET', '/split/status'];
@@ -81,13 +85,13 @@ describe('bad days', () => {
   const expected = async () => (await post('/v1/completions', {...body, stream: false})).choices[0].text;
 
   test('a lost device begins again, and the text goes on', async () => {
-    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: options(), adapter: kTested, asks, lose: [10, 1]});
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: options(), adapter: kTested, asks, lose: [4, 1]});
     assert.equal(text_of(got), await expected(), lines.join('\n'));
-    assert.ok(lines.some((line) => /webgpu.*lost.*was started again/.test(line)), lines.join('\n'));
+    assert.ok(lines.some((line) => /was started again/.test(line)), lines.join('\n'));
     assert.equal(device.kind, 'webgpu');
   });
   test('one that is lost again soon leaves the text to the CPU', async () => {
-    const {lines, answers: [got]} = await tab({options: options(), adapter: kTested, asks, lose: [8, 2]});
+    const {lines, answers: [got]} = await tab({options: options(), adapter: kTested, asks, lose: [3, 2]});
     assert.equal(text_of(got), await expected(), lines.join('\n'));
     assert.equal(lines.filter((line) => /the CPU takes its place/.test(line)).length, 1, lines.join('\n'));
   });
@@ -100,7 +104,7 @@ describe('bad days', () => {
   test('so is one that does not compile', async () => {
     const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks, spoil: ['let c = cosines[table + i];', 'let c = nothing;']});
     assert.equal(text_of(got), await expected(), lines.join('\n'));
-    assert.ok(lines.some((line) => /a kernel does not compile.*the CPU takes its place/.test(line)), lines.join('\n'));
+    assert.ok(lines.some((line) => /'nothing'.*the CPU takes its place/.test(line)), lines.join('\n'));
     assert.equal(device.kind, 'cpu');
   });
   test('a browser without an adapter computes on its CPU', async () => {
