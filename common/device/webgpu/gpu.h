@@ -1,5 +1,5 @@
-// The page's GPU (page/gpu.js) as functions. Each of these leaves a line in failure() where it
-// fails.
+// The page's GPU (page/gpu.js) as functions. What fails in one that throws nothing, check() and the
+// next one that waits throw.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace split::webgpu::gpu {
 
-// A number of the page's; 0: none.
+// The page's number of a thing that it made; 0: none.
 using Id = int;
 
 // Whether the browser has WebGPU.
@@ -44,10 +44,13 @@ class Buffer {
   Id id_;
 };
 
-// A list of dispatches in JSON: {kernel: {text, bases}, numbers: {override: number}, buffers:
-// [{id, offset, size, written}] by binding, by: "rows" or "out", per: rows of a group, x or y:
-// groups of the other axis, which is the first one or the second, from, to: the row counts it is
-// for}.
+// Makes a program of a list of dispatches in JSON. The members of each:
+//   kernel    {text, bases}: its text, and names of kernels that stand behind that
+//   numbers   its overrides by name; those that its text lacks are left out
+//   buffers   [{id, size, written}] by binding
+//   by, per   "rows" or "out": which rows of a step; a workgroup takes `per` of them
+//   x, y      workgroups beside: y along the second axis, or if x is not 0, x along the first
+//   from, to  steps of so many rows run it
 Id make_program(std::string_view json);
 void drop_program(Id program);
 // Whether all pipelines are made; settle() waits for that, and throws Error(kDevice).

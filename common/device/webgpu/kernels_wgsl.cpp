@@ -69,7 +69,12 @@ std::string reduction(Op op) {
 }  // namespace
 
 std::string kernels_js() {
-  std::string rows = "relative_bucket(;tanh_f(;exp_f(;", functions;
+  std::string rows, functions;  // all that may call a function of the table
+  nlohmann::ordered_json kernels;
+  for (const auto& [name, text] : kKernels) {
+    kernels[name] = text;
+    rows += text;
+  }
   for (size_t i = 0; i < static_cast<size_t>(Op::k_constant); ++i) {
     const auto op = static_cast<Op>(i);
     if (op_info(op).forward.empty()) continue;
@@ -77,8 +82,6 @@ std::string kernels_js() {
     functions += function_text(op, DType::kF32, kWgsl);
     if (op_info(op).kind == OpKind::kReduce) functions += reduction(op);
   }
-  nlohmann::ordered_json kernels;
-  for (const auto& [name, text] : kKernels) kernels[name] = text;
   return cat(
       "export const functions = ", nlohmann::json(op_functions_wgsl(rows) + functions).dump(),
       ";\nexport const kernels = ", kernels.dump(1), ";\n");

@@ -108,7 +108,8 @@ void Writer::declare(size_t i) {
 // fn row_i(r): the row that row r of the step gathers, of this piece of the table.
 void Writer::declare_gather(size_t i) {
   const Operand& operand = tape_.values[i].load;
-  number(cat("INDEX", i), static_cast<uint32_t>(step_input_of(slot(operand.access.index))));
+  const StepInput index = step_input_of(slot(operand.access.index));
+  number(cat("INDEX", i), static_cast<uint32_t>(index));
   const Dims& dims = slot(operand.slot).dims;
   const bool table = dims[0] >= 0;
   number(cat("STRIDE", i), static_cast<uint32_t>(table ? row_stride(dims[1]) : dims[1]));
@@ -116,7 +117,7 @@ void Writer::declare_gather(size_t i) {
   declared_ += cat("override FIRST", i, ": u32 = 0u;\noverride END", i, ": u32 = 0xffffffffu;\n");
   elsewhere_ += cat("  if (symbol(INDEX", i, ", r) < FIRST", i, " || symbol(INDEX", i,
                     ", r) >= END", i, ") { return; }\n");
-  kernel_.tables.push_back({i, operand.slot});
+  kernel_.tables.push_back({i, operand.slot, index});
 }
 
 // fn value_i(at): element `at` of a buffer of any float type.

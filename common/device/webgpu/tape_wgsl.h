@@ -30,6 +30,7 @@ struct TapeKernel {
   struct Table {
     size_t value = 0;
     int slot = -1;
+    StepInput index = StepInput::kTokens;  // numbers the rows that it gathers
   };
   std::string text;
   std::vector<Bind> binds;

@@ -1,7 +1,6 @@
 #include "device/webgpu/webgpu_executable.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -30,13 +29,6 @@ struct Block {
   uint32_t rows, from, to;
 };
 constexpr Block kBlocks[] = {{1, 1, 1}, {8, 2, kAnyRows}};
-
-std::unique_ptr<gpu::Buffer> uploaded(std::span<const uint32_t> words) {
-  if (words.empty()) return nullptr;
-  auto buffer = std::make_unique<gpu::Buffer>(words.size_bytes());
-  buffer->write(0, std::as_bytes(words));
-  return buffer;
-}
 
 // Bytes of a row of a matrix in the larger of its buffers.
 size_t packed_row_bytes(DType dtype, int64_t inner) {
@@ -68,19 +60,16 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
   const size_t bytes = packed_row_bytes(weight_.dtype, inner);
   const int64_t most = std::min(static_cast<int64_t>(kMostBinding / bytes),
                                 kMostGroups * product_columns(weight_.dtype, 1));
-  const auto push = [&](int64_t first, int64_t n, std::span<const uint32_t> numbers,
-                        std::span<const uint32_t> scales) {
-    pieces.push_back({first, n, uploaded(numbers), uploaded(scales)});
-  };
   if (!as_rows) {
     const Matrix all = packed(weight_, false);
     const size_t words = all.numbers.size() / static_cast<size_t>(rows);
     for (int64_t first = 0; first < rows; first += most) {
       const int64_t n = std::min(most, rows - first);
-      push(first, n,
-           std::span(all.numbers)
-               .subspan(static_cast<size_t>(first) * words, static_cast<size_t>(n) * words),
-           {});
+      const auto part =
+          std::span(all.numbers)
+              .subspan(static_cast<size_t>(first) * words, static_cast<size_t>(n) * words);
+      pieces.push_back({first, n, std::make_unique<gpu::Buffer>(part.size_bytes()), nullptr});
+      pieces.back().numbers->write(0, std::as_bytes(part));
     }
     return pieces;
   }
@@ -293,13 +282,9 @@ void WebGpuExecutable::Builder::add_tape(const Step& step, const TapeKernel& ker
 void WebGpuExecutable::Builder::add_group(const Step& step) {
   const TapeKernel kernel = group_kernel(program, step);
   for (const TapeKernel::Table& table : kernel.tables) {
-    for (const auto& value : step.tape.values) {
-      if (value.load.slot != table.slot || value.load.access.kind != Access::kGather) continue;
-      const auto symbol = static_cast<size_t>(step_input_of(slot(value.load.access.index)));
-      int64_t& most = made.most_[symbol];
-      const int64_t size = slot(table.slot).dims[0];
-      most = most < 0 ? size : std::min(most, size);
-    }
+    int64_t& most = made.most_[static_cast<size_t>(table.index)];
+    const int64_t size = slot(table.slot).dims[0];
+    most = most < 0 ? size : std::min(most, size);
   }
   add_tape(step, kernel, {{"text", kernel.text}}, Json::array({symbols()}), 1, 1);
 }

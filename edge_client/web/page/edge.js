@@ -75,7 +75,8 @@ async function keepPage() {
   await navigator.serviceWorker.register('sw.js');
   const {active} = await navigator.serviceWorker.ready, addresses = (names) => names.map((name) => new URL(name, location.href).href);
   const [plain, relaxed] = [true, false].map((is) => addresses(modules).find((name) => is === name.includes('edge-plain')));
-  active.postMessage({keep: [...addresses(['.', 'modules.js', ...files.filter((name) => name !== 'index.html' && name !== 'sw.js')]),
+  const unused = ['index.html', 'sw.js', ...(navigator.gpu ? [] : ['gpu.js', 'kernels.js'])];
+  active.postMessage({keep: [...addresses(['.', 'modules.js', ...files.filter((name) => !unused.includes(name))]),
     await roundsOnce() ? relaxed : plain]});
 }
 

@@ -118,7 +118,7 @@ export class Gpu {
   #dispatch({kernel, numbers, buffers, ...counts}) {
     const accesses = buffers.map(({written}) => (written ? 'w' : 'r')).join(''), one = {...counts};
     const layout = this.#layout(accesses);
-    const entries = buffers.map(({id, offset = 0, size}, binding) => ({binding, resource: {buffer: this.#buffers.get(id), offset, size}}));
+    const entries = buffers.map(({id, size}, binding) => ({binding, resource: {buffer: this.#buffers.get(id), size}}));
     one.group = this.#device.createBindGroup({layout, entries});
     this.#pipeline(kernel, numbers, accesses, layout).then((made) => { one.pipeline = made; }, () => {});
     return one;
@@ -144,8 +144,11 @@ export class Gpu {
     }
     return this.#pipelines.get(key);
   }
+  // Waits for pipelines, and for the errors of what was made before, which come in order.
   async #settled() {
     await Promise.all(this.#pipelines.values());
+    this.#device.pushErrorScope('validation');
+    await this.#device.popErrorScope();
   }
 
   #run(programs, rows, outRows, result, offset, size) {
