@@ -15,10 +15,8 @@ namespace split::test {
 
 using Json = nlohmann::json;
 
-// A kernel as gpu.js assembles it: a text, and the kernel of the page's behind it.
-inline Json behind(const char* base, const std::string& text = "") {
-  return {{"text", text}, {"bases", Json::array({base})}};
-}
+// The kernels of the page's that stand one behind the other, as gpu.js assembles them.
+inline Json behind(const std::vector<std::string>& bases) { return {{"bases", bases}}; }
 
 class Cases {
  public:

@@ -122,7 +122,7 @@ void add_attention(Cases& cases, const AttentionCase& of) {
   }
   cases.add(
       {{"name", cat("attention, ", of.name)},
-       {"kernel", behind("attention")},
+       {"kernel", behind({"attention"})},
        {"overrides",
         {{"CAPACITY", kRows},
          {"PAGES", kPages},
@@ -156,7 +156,7 @@ void add_kv_store(Cases& cases, bool halves) {
     std::copy_n(from + 2 * kWidth, kWidth, v.data() + to);
   }
   cases.add({{"name", cat("kv_store, ", halves ? "F16" : "F32")},
-             {"kernel", behind("kv_store")},
+             {"kernel", behind({"kv_store"})},
              {"overrides",
               {{"CAPACITY", kRows},
                {"PAGES", kPages},
@@ -200,7 +200,7 @@ void add_rotate(Cases& cases, bool normed) {
     }
   }
   cases.add({{"name", normed ? "rotate, normed" : "rotate"},
-             {"kernel", behind("rotate")},
+             {"kernel", behind({"rotate"})},
              {"overrides",
               {{"CAPACITY", kRows},
                {"HEADS", kHeads},
@@ -218,18 +218,39 @@ void add_rotate(Cases& cases, bool normed) {
              {"groups", {kRows, kHeads}}});
 }
 
-// Some numbers are equal.
+// Some numbers are equal. First each block's columns, in order, then the row's of these lists.
 void add_topk(Cases& cases, size_t columns, size_t taken) {
+  constexpr size_t kTopBlock = 1024;
+  const size_t blocks = (columns + kTopBlock - 1) / kTopBlock;
   const std::vector<float> x = cases.numbers(kRows * columns);
   std::vector<float> expected(kRows * 2 * taken);
+  std::vector<uint32_t> lists;
   for (size_t row = 0; row < kRows; ++row) {
-    topk_row(std::span(x).subspan(row * columns, columns),
-             std::span(expected).subspan(row * 2 * taken, 2 * taken));
+    const auto all = std::span(x).subspan(row * columns, columns);
+    topk_row(all, std::span(expected).subspan(row * 2 * taken, 2 * taken));
+    for (size_t first = 0; first < columns; first += kTopBlock) {
+      const auto part = all.subspan(first, std::min(kTopBlock, columns - first));
+      const size_t n = std::min(taken, part.size());
+      std::vector<float> top(2 * n);
+      topk_row(part, top);
+      for (size_t i = 0; i < taken; ++i) {
+        lists.push_back(i < n ? static_cast<uint32_t>(first + static_cast<size_t>(top[n + i]))
+                              : ~0u);
+      }
+    }
   }
-  cases.add({{"name", cat("topk, ", taken, " of ", columns)},
-             {"kernel", behind("topk")},
-             {"overrides", {{"TAKEN", taken}, {"COLUMNS", columns}}},
-             {"buffers", {nullptr, cases.file(x), cases.result(expected)}},
+  const Json overrides = {{"TAKEN", taken}, {"COLUMNS", columns}, {"BLOCKS", blocks}};
+  const std::string name = cat("topk, ", taken, " of ", columns);
+  cases.add({{"name", name + ", blocks"},
+             {"kernel", behind({"best", "topk_blocks"})},
+             {"overrides", overrides},
+             {"buffers", {nullptr, cases.file(x), cases.result(lists)}},
+             {"whole", true},
+             {"groups", {kRows, blocks}}});
+  cases.add({{"name", name},
+             {"kernel", behind({"best", "topk"})},
+             {"overrides", overrides},
+             {"buffers", {nullptr, cases.file(x), cases.result(expected), cases.file(lists)}},
              {"groups", {kRows}}});
 }
 
@@ -243,6 +264,8 @@ void print(Cases& cases) {
   for (const bool normed : {false, true}) add_rotate(cases, normed);
   add_topk(cases, 8192, 64);
   add_topk(cases, 70, 70);
+  add_topk(cases, 70000, 64);  // lanes with two lists
+  add_topk(cases, 1030, 20);   // a block with fewer
 }
 
 }  // namespace

@@ -40,6 +40,14 @@ constexpr std::pair<const char*, std::string_view> kKernels[] = {
 #include "device/webgpu/shaders/rotate.wgsl"
     },
     {
+        "best",
+#include "device/webgpu/shaders/best.wgsl"
+    },
+    {
+        "topk_blocks",
+#include "device/webgpu/shaders/topk_blocks.wgsl"
+    },
+    {
         "topk",
 #include "device/webgpu/shaders/topk.wgsl"
     },

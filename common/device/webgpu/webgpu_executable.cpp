@@ -21,6 +21,8 @@ constexpr uint32_t kHead = 2, kArrays = 7;
 constexpr int64_t kMostGroups = 65535;
 constexpr size_t kMostBuffers = 8;
 constexpr size_t kMostHeadDim = 256;  // in attention.wgsl
+// Columns of a block, and most blocks of a row (topk_blocks.wgsl, topk.wgsl).
+constexpr int64_t kTopBlock = 1024, kMostTopBlocks = 512;
 constexpr uint32_t kAnyRows = 0x7fffffff;
 
 // The kernels of a product, by the rows that a workgroup takes, and the rows of a step that each is
@@ -357,8 +359,22 @@ void WebGpuExecutable::Builder::add_rotate(const Step& step) {
 }
 
 void WebGpuExecutable::Builder::add_topk(const Step& step) {
-  add(step, {{"bases", {"topk"}}}, {{"TAKEN", step.columns / 2}, {"COLUMNS", step.inner}},
-      {symbols(), rows(step.in(inputs::topk::x)), rows(step.out(), true)}, 1, 0, 1);
+  const int64_t blocks = (step.inner + kTopBlock - 1) / kTopBlock, taken = step.columns / 2;
+  if (blocks > kMostTopBlocks) {
+    refuse(cat("the largest of ", step.inner, " numbers, expected at most ",
+               kTopBlock * kMostTopBlocks));
+  }
+  // No temporary of the program has this place.
+  made.temporaries_.push_back(workspace.temporary(
+      program.slots.size(),
+      static_cast<size_t>(blocks * taken) * workspace.limits().most_rows() * sizeof(uint32_t)));
+  const gpu::Buffer& found = *made.temporaries_.back();
+  const Json numbers = {{"TAKEN", taken}, {"COLUMNS", step.inner}, {"BLOCKS", blocks}};
+  const Json x = rows(step.in(inputs::topk::x));
+  add(step, {{"bases", {"best", "topk_blocks"}}}, numbers, {symbols(), x, binding(found, true)}, 1,
+      0, blocks);
+  add(step, {{"bases", {"best", "topk"}}}, numbers,
+      {symbols(), x, rows(step.out(), true), binding(found)}, 1, 0, 1);
 }
 
 bool WebGpuExecutable::supports(const Program& program, const Step& step) {

@@ -1,63 +1,43 @@
 R"wgsl(
-// The TAKEN largest of a row and their columns, the largest first, of equal ones the lower column. A
-// lane has every 64th column. Each turn takes what comes next behind the one before.
+// The TAKEN first numbers of a row and their columns, from the lists of its blocks (topk_blocks). A
+// lane has every 64th list, and compares what they begin with.
 override TAKEN: u32;
 override COLUMNS: u32;
+override BLOCKS: u32;
+const kMostLists = 8u;  // of a lane
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
-var<workgroup> best: array<f32, 64>;
-var<workgroup> places: array<u32, 64>;
-
-// What a number is ordered by: one that is not finite stands first.
-fn rank(value: f32) -> f32 {
-  let finite = (bitcast<u32>(value) & 0x7f800000u) != 0x7f800000u;
-  return select(3.402823466e38f, value, finite);
-}
-fn before(a: f32, at: u32, b: f32, bt: u32) -> bool { return a > b || (a == b && at < bt); }
+@group(0) @binding(3) var<storage, read> found: array<u32>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x;
-  var last = 0.0f;
-  var last_place = COLUMNS;
-  // A lane's next ones. Only the lane whose number was taken looks again.
+  var next: array<u32, kMostLists>;
   var own = 0.0f;
-  var own_place = COLUMNS;
+  var own_place = NOWHERE;
+  var own_list = 0u;
+  var last = NOWHERE;
   for (var n = 0u; n < TAKEN; n++) {
-    if (n == 0u || own_place == last_place) {
-      own_place = COLUMNS;
-      for (var c = lane; c < COLUMNS; c += 64u) {
-        let value = rank(x[row * COLUMNS + c]);
-        let behind = n == 0u || before(last, last_place, value, c);
-        if (behind && (own_place == COLUMNS || before(value, c, own, own_place))) {
+    if (n == 0u || (own_place == last && last != NOWHERE)) {
+      if (n > 0u) { next[own_list]++; }
+      own_place = NOWHERE;
+      for (var list = 0u; list < kMostLists && list * 64u + lane < BLOCKS; list++) {
+        if (next[list] >= TAKEN) { continue; }
+        let place = found[(row * BLOCKS + list * 64u + lane) * TAKEN + next[list]];
+        if (place == NOWHERE) { continue; }
+        let value = rank(x[row * COLUMNS + place]);
+        if (before(value, place, own, own_place)) {
           own = value;
-          own_place = c;
+          own_place = place;
+          own_list = list;
         }
       }
     }
-    best[lane] = own;
-    places[lane] = own_place;
-    workgroupBarrier();
-    for (var apart = 32u; apart > 0u; apart >>= 1u) {
-      if (lane < apart) {
-        let other = lane + apart;
-        let takes = places[other] < COLUMNS &&
-                    (places[lane] == COLUMNS ||
-                     before(best[other], places[other], best[lane], places[lane]));
-        if (takes) {
-          best[lane] = best[other];
-          places[lane] = places[other];
-        }
-      }
-      workgroupBarrier();
-    }
-    last = best[0];
-    last_place = places[0];
+    last = first_of(own, own_place, lane);
     if (lane == 0u) {
-      result[row * 2u * TAKEN + n] = x[row * COLUMNS + last_place];
-      result[row * 2u * TAKEN + TAKEN + n] = f32(last_place);
+      result[row * 2u * TAKEN + n] = x[row * COLUMNS + last];
+      result[row * 2u * TAKEN + TAKEN + n] = f32(last);
     }
-    workgroupBarrier();
   }
 }
 )wgsl"
