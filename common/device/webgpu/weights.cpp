@@ -1,5 +1,6 @@
 #include "device/webgpu/weights.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -12,6 +13,23 @@ namespace {
 
 constexpr size_t kChunk = 8;
 
+// Columns become rows, in squares that a cache holds.
+template <typename Number>
+void turn(const std::byte* from, std::byte* to, size_t rows, size_t inner, size_t stride) {
+  constexpr size_t kSquare = 32;
+  for (size_t k0 = 0; k0 < inner; k0 += kSquare) {
+    for (size_t m0 = 0; m0 < rows; m0 += kSquare) {
+      for (size_t k = k0; k < std::min(inner, k0 + kSquare); ++k) {
+        for (size_t m = m0; m < std::min(rows, m0 + kSquare); ++m) {
+          Number number;  // perhaps at an odd place
+          std::memcpy(&number, from + (k * rows + m) * sizeof number, sizeof number);
+          std::memcpy(to + (m * stride + k) * sizeof number, &number, sizeof number);
+        }
+      }
+    }
+  }
+}
+
 Matrix floats(const TensorView& matrix, bool transposed) {
   const size_t size = dtype_size(matrix.dtype);
   const auto rows = static_cast<size_t>(matrix.dims[transposed ? 0 : 1]);
@@ -20,11 +38,15 @@ Matrix floats(const TensorView& matrix, bool transposed) {
   Matrix made;
   made.numbers.resize(rows * stride * size / sizeof(uint32_t));
   auto* const out = reinterpret_cast<std::byte*>(made.numbers.data());
-  for (size_t m = 0; m < rows; ++m) {
-    for (size_t k = 0; k < inner; ++k) {
-      const size_t from = transposed ? m * inner + k : k * rows + m;
-      std::memcpy(out + (m * stride + k) * size, matrix.bytes.data() + from * size, size);
+  const std::byte* const from = matrix.bytes.data();
+  if (transposed) {
+    for (size_t m = 0; m < rows; ++m) {
+      std::memcpy(out + m * stride * size, from + m * inner * size, inner * size);
     }
+  } else if (size == sizeof(uint32_t)) {
+    turn<uint32_t>(from, out, rows, inner, stride);
+  } else {
+    turn<uint16_t>(from, out, rows, inner, stride);
   }
   return made;
 }
