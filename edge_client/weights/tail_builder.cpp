@@ -44,14 +44,14 @@ std::unique_ptr<Device> TailBuilder::new_device() const {
   const bool named = options_.device.device != DeviceOptions().device;
   if (named || !device->waits_long() || !token_time_) return device;
   if (!choice_.knows_model() || choice_.config().encodes()) return device;
-  auto cpu = make_cpu_device(options_.device.threads);
   if (faster_ == Faster::kUnknown) {
+    const auto cpu = make_cpu_device(options_.device.threads);
     const double ms = token_time_(*device), cpu_ms = token_time_(*cpu);
     faster_ = cpu_ms < ms ? Faster::kCpu : Faster::kGpu;
     choice_.note(cat("a token takes ", fixed(ms, 1), " ms on ", device->name(), " and ",
                      fixed(cpu_ms, 1), " ms on the CPU: the faster one computes"));
   }
-  return faster_ == Faster::kCpu ? std::move(cpu) : std::move(device);
+  return faster_ == Faster::kCpu ? make_cpu_device(options_.device.threads) : std::move(device);
 }
 
 void TailBuilder::expect_flags() {

@@ -11,6 +11,7 @@ extern "C" {
 // Those with a key begin, and wake it at their end.
 GPU("present") int gpu_present();
 GPU("open") void gpu_open(const void* key);
+GPU("generation") int gpu_generation();
 GPU("software") int gpu_software();
 GPU("name") size_t gpu_name(char* out, size_t room);
 GPU("failure") size_t gpu_failure(char* out, size_t room);
@@ -18,7 +19,7 @@ GPU("make_buffer") int gpu_make_buffer(size_t bytes);
 GPU("drop_buffer") void gpu_drop_buffer(int buffer);
 GPU("write") void gpu_write(int buffer, size_t offset, const void* from, size_t size);
 GPU("read") void gpu_read(const void* key, int buffer, size_t offset, size_t size);
-GPU("take") void gpu_take(void* out, size_t size);
+GPU("take") void gpu_take(const void* key, void* out, size_t size);
 GPU("make_program") int gpu_make_program(const char* json, size_t size);
 GPU("drop_program") void gpu_drop_program(int program);
 GPU("settled") int gpu_settled();
@@ -35,19 +36,21 @@ std::string text_of(size_t (*get)(char* out, size_t room)) {
   return text;
 }
 
-// Begins `work`, which wakes the key, and waits for that.
+// Begins `work`, which wakes the key, waits for that, and takes its result, if it has one.
 template <typename Work>
-void wait(const Work& work) {
+void wait(const Work& work, std::span<std::byte> out = {}) {
   const char key = 0;
   work(&key);
   fibres::block(&key);
   check();
+  if (!out.empty()) gpu_take(&key, out.data(), out.size());
 }
 
 }  // namespace
 
 bool present() { return gpu_present() != 0; }
 void open() { wait(gpu_open); }
+int generation() { return gpu_generation(); }
 bool software() { return gpu_software() != 0; }
 std::string name() { return text_of(gpu_name); }
 void check() {
@@ -64,8 +67,7 @@ void Buffer::write(size_t offset, Bytes bytes) {
 void Buffer::read(size_t offset, std::span<std::byte> out) const {
   CHECK(offset <= size_ && out.size() <= size_ - offset);
   if (out.empty()) return;
-  wait([&](const void* key) { gpu_read(key, id_, offset, out.size()); });
-  gpu_take(out.data(), out.size());
+  wait([&](const void* key) { gpu_read(key, id_, offset, out.size()); }, out);
 }
 
 Id make_program(std::string_view json) { return gpu_make_program(json.data(), json.size()); }
@@ -74,10 +76,11 @@ bool settled() { return gpu_settled() != 0; }
 void settle() { wait(gpu_settle); }
 void run(std::span<const Id> programs, uint32_t rows, uint32_t out_rows, Id result, size_t offset,
          std::span<std::byte> out) {
-  wait([&](const void* key) {
-    gpu_run(key, programs.data(), programs.size(), rows, out_rows, result, offset, out.size());
-  });
-  if (!out.empty()) gpu_take(out.data(), out.size());
+  wait(
+      [&](const void* key) {
+        gpu_run(key, programs.data(), programs.size(), rows, out_rows, result, offset, out.size());
+      },
+      out);
 }
 
 }  // namespace split::webgpu::gpu

@@ -20,6 +20,7 @@ bool present();
 // Takes an adapter and a device, and waits for them. What was made of an earlier device is gone.
 // Throws Error(kDevice).
 void open();
+int generation();  // number of the present device; 0: there is none, or it failed
 std::string name();
 bool software();  // whether it computes on the processor
 // Throws Error(kDevice) if something failed since open(), or the device was lost.

@@ -13,9 +13,11 @@ constexpr std::string_view kVersion = "webgpu 1 ";
 
 WebGpuBuffer& own(Buffer& buffer) { return static_cast<WebGpuBuffer&>(buffer); }
 
+// All share the page's one device. When that is lost, the first that begins again opens another,
+// and what the others had made is gone too.
 class WebGpuDevice final : public Device {
  public:
-  WebGpuDevice() { gpu::open(); }
+  WebGpuDevice() { take(); }
 
   std::string name() const override {
     return cat("webgpu (", gpu::name(), gpu::software() ? ", software)" : ")");
@@ -29,7 +31,7 @@ class WebGpuDevice final : public Device {
   bool can_be_lost() const override { return true; }
   bool host_copy_is_slow() const override { return true; }
   bool waits_long() const override { return true; }
-  void restart() override { gpu::open(); }
+  void restart() override { take(); }
   FuseRules fuse_rules() const override { return {.kv_store = false}; }
   bool supports(const Program& program, const Step& step) const override {
     return WebGpuExecutable::supports(program, step);
@@ -74,12 +76,12 @@ class WebGpuDevice final : public Device {
     check_supported(*this, program);
     auto made = std::make_unique<WebGpuExecutable>(
         program, static_cast<WebGpuWorkspace&>(workspace), bindings);
-    gpu::check();
+    expect_present();
     return made;
   }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
-    gpu::check();
+    expect_present();
     if (!gpu::settled()) gpu::settle();
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
     static_cast<WebGpuWorkspace&>(workspace).write(batch);
@@ -96,6 +98,17 @@ class WebGpuDevice final : public Device {
   }
 
  private:
+  void take() {
+    if (gpu::generation() == 0) gpu::open();
+    generation_ = gpu::generation();
+  }
+  void expect_present() const {
+    gpu::check();
+    if (gpu::generation() == generation_) return;
+    throw Error(ErrorKind::kDevice, "[webgpu] the device was lost");
+  }
+
+  int generation_ = 0;
   std::vector<gpu::Id> ids_;  // programs of the present step
 };
 

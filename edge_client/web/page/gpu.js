@@ -41,8 +41,10 @@ export class Gpu {
   #pipelines = new Map();  // by text, overrides and accesses
   #layouts = new Map();    // by accesses
   #making = 0;             // pipelines that are being made
-  #staging = null;
-  #read = null;  // bytes of the last result
+  #spare = [];          // buffers that results are read through
+  #read = new Map();    // key -> bytes of its result
+  #generation = 0;      // of devices
+  #opening = null;      // while a device is asked for
   #last = 0;
 
   // `gpu`: navigator.gpu.
@@ -55,7 +57,11 @@ export class Gpu {
   get imports() {
     return {
       present: () => (this.#gpu ? 1 : 0),
-      open: (key) => { this.#open().catch((error) => this.#fail(error)).finally(() => this.#wake(key)); },
+      open: (key) => {
+        this.#opening ??= this.#open().catch((error) => this.#fail(error)).finally(() => { this.#opening = null; });
+        this.#opening.then(() => this.#wake(key));
+      },
+      generation: () => (this.#state === kReady ? this.#generation : 0),
       software: () => (this.#software ? 1 : 0),
       name: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#name)),
       failure: (out, room) => this.#memory.put(out, room, new TextEncoder().encode(this.#failure)),
@@ -64,14 +70,19 @@ export class Gpu {
         this.#buffers.get(id)?.destroy();
         this.#buffers.delete(id);
       },
-      write: (id, offset, from, size) => this.#guard(() => this.#device.queue.writeBuffer(this.#buffers.get(id), offset >>> 0, this.#memory.bytes(from, size))),
-      read: (key, id, offset, size) => this.#wait(key, () => this.#get(this.#device.createCommandEncoder(), id, offset, size)),
-      take: (out, size) => this.#memory.bytes(out, size).set(this.#read.subarray(0, size >>> 0)),
+      // Those of a device that was lost are gone.
+      write: (id, offset, from, size) => this.#buffers.has(id) && this.#guard(() => this.#device.queue.writeBuffer(this.#buffers.get(id), offset >>> 0, this.#memory.bytes(from, size))),
+      read: (key, id, offset, size) => this.#wait(key, () => this.#get(key, this.#device.createCommandEncoder(), id, offset, size)),
+      take: (key, out, size) => {
+        const bytes = this.#read.get(key);
+        this.#read.delete(key);
+        if (bytes) this.#memory.put(out, size, bytes);
+      },
       make_program: (json, size) => this.#number(this.#programs, this.#guard(() => JSON.parse(this.#memory.text(json, size)).map((one) => this.#dispatch(one)))),
       drop_program: (id) => this.#programs.delete(id),
       settle: (key) => this.#wait(key, () => this.#settled()),
       settled: () => (this.#making === 0 ? 1 : 0),
-      run: (key, programs, count, rows, outRows, result, offset, size) => this.#wait(key, () => this.#run(
+      run: (key, programs, count, rows, outRows, result, offset, size) => this.#wait(key, () => this.#run(key,
         [...new Int32Array(this.#memory.bytes(programs, 4 * count).slice().buffer)].map((id) => this.#programs.get(id)), rows, outRows, result, offset, size)),
     };
   }
@@ -101,7 +112,7 @@ export class Gpu {
   async #open() {
     this.#device?.destroy();
     for (const map of [this.#buffers, this.#programs, this.#pipelines, this.#layouts]) map.clear();
-    [this.#state, this.#failure, this.#device, this.#staging] = [0, '', null, null];
+    [this.#state, this.#failure, this.#device, this.#spare] = [0, '', null, []];
     const adapter = await this.#gpu?.requestAdapter({powerPreference: 'high-performance'});
     if (!adapter) throw new Error('this browser gives no adapter');
     const {vendor, architecture, description} = adapter.info ?? {};
@@ -111,6 +122,7 @@ export class Gpu {
     this.#device = device;
     device.lost.then(({message}) => { if (this.#device === device) this.#fail(`the device was lost: ${message || 'no reason given'}`); });
     device.onuncapturederror = ({error}) => { if (this.#device === device) this.#fail(error); };
+    ++this.#generation;
     this.#state = kReady;
   }
 
@@ -151,7 +163,7 @@ export class Gpu {
     await this.#device.popErrorScope();
   }
 
-  #run(programs, rows, outRows, result, offset, size) {
+  #run(key, programs, rows, outRows, result, offset, size) {
     const encoder = this.#device.createCommandEncoder(), pass = encoder.beginComputePass();
     for (const program of programs) {
       for (const {pipeline, group, by, per, x, y, from, to} of program) {
@@ -164,23 +176,24 @@ export class Gpu {
       }
     }
     pass.end();
-    return this.#get(encoder, result, offset, size);
+    return this.#get(key, encoder, result, offset, size);
   }
   // Submits, with a copy of `size` bytes of a buffer, and resolves once they are here.
-  async #get(encoder, id, offset, size) {
+  async #get(key, encoder, id, offset, size) {
     if (size === 0) {
       this.#device.queue.submit([encoder.finish()]);
       return;
     }
-    if (!this.#staging || this.#staging.size < size) {
-      this.#staging?.destroy();
-      this.#staging = this.#device.createBuffer({size, usage: COPY_DST | MAP_READ});
+    let staging = this.#spare.pop();
+    if (!staging || staging.size < size) {
+      staging?.destroy();
+      staging = this.#device.createBuffer({size, usage: COPY_DST | MAP_READ});
     }
-    const staging = this.#staging;
     encoder.copyBufferToBuffer(this.#buffers.get(id), offset >>> 0, staging, 0, size);
     this.#device.queue.submit([encoder.finish()]);
     await staging.mapAsync(1, 0, size);
-    this.#read = new Uint8Array(staging.getMappedRange(0, size).slice(0));
+    this.#read.set(key, new Uint8Array(staging.getMappedRange(0, size).slice(0)));
     staging.unmap();
+    this.#spare.push(staging);
   }
 }
