@@ -1,6 +1,7 @@
 // print_kernels FOLDER: writes attention, the storing of keys and values, rotation and the largest
 // of a row in WGSL, inputs, and what double precision makes of them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -11,13 +12,19 @@
 namespace split::test {
 namespace {
 
-constexpr uint32_t kRows = 5, kPages = 6, kSequences = 2, kPageRows = 16;
+constexpr uint32_t kRows = 5, kPages = 20, kSequences = 2, kPageRows = 16;
 
 // Rows of two sequences, whose pages lie in no order.
 struct Rows {
-  uint32_t positions[kRows] = {70, 71, 0, 31, 90};
+  uint32_t positions[kRows] = {270, 271, 0, 31, 310};
   uint32_t sequences[kRows] = {0, 0, 1, 1, 0};
-  uint32_t tables[kSequences][kPages] = {{3, 11, 0, 7, 5, 9}, {4, 1, 8, 2, 10, 6}};
+  uint32_t tables[kSequences][kPages];
+
+  Rows() {
+    for (uint32_t i = 0; i < kSequences * kPages; ++i) {
+      tables[i / kPages][i % kPages] = (i * 7 + 3) % (kSequences * kPages);
+    }
+  }
 
   size_t place(uint32_t row, uint32_t key) const {
     return tables[sequences[row]][key / kPageRows] * kPageRows + key % kPageRows;
@@ -129,6 +136,7 @@ void add_attention(Cases& cases, const AttentionCase& of) {
          {"HEADS", of.heads},
          {"KV_HEADS", of.kv_heads},
          {"D", of.d},
+         {"WIDE", std::bit_ceil((of.d + 3) / 4)},
          {"Q_STRIDE", stride},
          {"Q_FIRST", 0},
          {"WINDOW", of.window},
@@ -260,6 +268,8 @@ void print(Cases& cases) {
   add_attention(cases, {"a window and a cap", 4, 2, 128, 20, false, false, false, 3});
   add_attention(cases, {"both ways, by places", 12, 12, 16, 24, true, true});
   add_attention(cases, {"wide heads", 2, 1, 256});
+  add_attention(cases, {"heads of 11", 4, 2, 11});
+  add_attention(cases, {"heads of 10, in halves", 6, 2, 10, 0, false, false, true});
   for (const bool halves : {false, true}) add_kv_store(cases, halves);
   for (const bool normed : {false, true}) add_rotate(cases, normed);
   add_topk(cases, 8192, 64);

@@ -20,6 +20,14 @@ constexpr std::pair<const char*, std::string_view> kKernels[] = {
 #include "device/webgpu/shaders/product.wgsl"
     },
     {
+        "dense",
+#include "device/webgpu/shaders/dense.wgsl"
+    },
+    {
+        "blocks",
+#include "device/webgpu/shaders/blocks.wgsl"
+    },
+    {
         "rows1",
 #include "device/webgpu/shaders/rows1.wgsl"
     },
@@ -54,22 +62,25 @@ constexpr std::pair<const char*, std::string_view> kKernels[] = {
 };
 
 // fn start_<op>(), and fn tree_<op>(value, lane): a reduction over the lanes of a workgroup, the
-// same value in all.
+// same value in all: kStride sums of every kStride-th lane, then these in order.
 std::string reduction(Op op) {
+  constexpr uint32_t kStride = 16;
   const std::string combine = function_name(op);
   return cat("fn start_", op_info(op).name, "() -> f32 { return ", wgsl_of(op_info(op).start),
              "; }\nfn tree_", op_info(op).name,
              "(value: f32, lane: u32) -> f32 {\n"
              "  exchange[lane] = value;\n"
              "  workgroupBarrier();\n"
-             "  for (var apart = ",
-             kLanes / 2,
-             "u; apart > 0u; apart >>= 1u) {\n"
-             "    if (lane < apart) { exchange[lane] = ",
-             combine,
-             "(exchange[lane], exchange[lane + apart]); }\n"
-             "    workgroupBarrier();\n  }\n"
-             "  let all = exchange[0];\n"
+             "  if (lane < ",
+             kStride, "u) {\n    var part = value;\n    for (var i = lane + ", kStride, "u; i < ",
+             kLanes, "u; i += ", kStride, "u) { part = ", combine,
+             "(part, exchange[i]); }\n"
+             "    exchange[lane] = part;\n  }\n"
+             "  workgroupBarrier();\n"
+             "  var all = exchange[0];\n"
+             "  for (var i = 1u; i < ",
+             kStride, "u; i++) { all = ", combine,
+             "(all, exchange[i]); }\n"
              "  workgroupBarrier();\n"
              "  return all;\n}\n");
 }

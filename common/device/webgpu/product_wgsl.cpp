@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kGroupsOfLanes = 2;
 
 uint32_t columns_of_lane(DType matrix, uint32_t block) {
-  return block == 1 ? 1 : is_quantised(matrix) ? 2 : 4;
+  return block == 1 || is_quantised(matrix) ? 2 : 4;
 }
 const Slot& slot_of(const Program& program, const Step& step, size_t input) {
   return program.slots[static_cast<size_t>(step.in(input))];
@@ -25,14 +25,16 @@ uint32_t product_columns(DType matrix, uint32_t block) {
 std::vector<std::string> product_bases(const Program& program, const Step& step) {
   const bool whole =
       step.inner % 8 == 0 && slot_of(program, step, inputs::matmul::x).dims[1] % 4 == 0;
-  return {whole ? "rows4" : "rows1", "product"};
+  return {whole ? "rows4" : "rows1",
+          is_quantised(slot_of(program, step, inputs::matmul::w).dtype) ? "blocks" : "dense",
+          "product"};
 }
 
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block) {
   const Slot& w = slot_of(program, step, inputs::matmul::w);
   TapeKernel kernel = epilogue(program, step.tape, 4);
   kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(w.dtype, block),
-                    "u;\nconst VECTORS = ", is_quantised(w.dtype) ? 8 : 2, "u;\n", kernel.text);
+                    "u;\n", kernel.text);
   CHECK(step.inputs[inputs::matmul::x].access.first == 0);
   kernel.overrides.emplace_back("K", step.inner);
   kernel.overrides.emplace_back("X_STRIDE", slot_of(program, step, inputs::matmul::x).dims[1]);

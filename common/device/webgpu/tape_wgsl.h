@@ -4,7 +4,7 @@
 //
 // Binding 0 is the step's symbols; `binds` has the bindings from 1 on. symbols.wgsl, and the
 // functions of kernels.js that a text calls, stand before it. One row a workgroup; sums go over
-// lanes strided over the row, then over lanes in halves.
+// lanes strided over the row, then over lanes.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace split::webgpu {
 
-inline constexpr uint32_t kLanes = 64;  // in a workgroup
+inline constexpr uint32_t kLanes = 256;  // in a workgroup
 
 // Numbers from a row of a table to the next one, as weights.h packs it.
 constexpr int64_t row_stride(int64_t columns) { return (columns + 7) / 8 * 8; }

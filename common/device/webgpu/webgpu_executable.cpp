@@ -1,6 +1,7 @@
 #include "device/webgpu/webgpu_executable.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -328,6 +329,7 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
       {{"HEADS", heads.count},
        {"KV_HEADS", heads.kv},
        {"D", heads.dim},
+       {"WIDE", std::bit_ceil((heads.dim + 3) / 4)},
        {"Q_STRIDE", stride(inputs::attention::q)},
        {"Q_FIRST", first(inputs::attention::q)},
        {"WINDOW", heads.window},

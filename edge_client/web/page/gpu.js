@@ -1,6 +1,6 @@
 // The tab's GPU (common/device/webgpu/gpu.h). A program is a list of dispatches whose pipelines and bind groups are made once; a
-// step replays the lists of its programs in one submission and waits once, for its result. Whatever goes wrong is kept as a
-// line, which the module asks for after each wait.
+// step replays the lists of its programs in one submission and waits once, for its result; while it waits, the commands of the next
+// step are made. Whatever goes wrong is kept as a line, which the module asks for after each wait.
 import {functions, kernels} from './kernels.js';
 
 const kLost = 1, kReady = 2;
@@ -11,9 +11,17 @@ const kCompute = 4;  // GPUShaderStage.COMPUTE
 const known = new Map((kernels.symbols + functions).split(/^(?=fn |const |override |@group)/m)
   .map((text) => [/^(?:fn|const|override|@group.*>) ?(\w+)/.exec(text)?.[1], text]).filter(([name]) => name));
 
+// Writes loops out: "#each i N", lines, "#end" gives the lines N times, with 0, 1, ... for $i; N is a number or a constant.
+function written_out(code) {
+  const count = (name) => +name || +new RegExp(`const ${name} = (\\d+)u`).exec(code)[1];
+  const once = (text) => text.replace(/^#each (\w) (\w+)\n((?:(?!#each).*\n)*?)#end\n/gm,
+    (_, index, name, lines) => Array.from({length: count(name)}, (_, i) => lines.replaceAll(`$${index}`, i)).join(''));
+  while (/^#each/m.test(code)) code = once(code);
+  return code;
+}
 // The text of a kernel, behind all that it calls. `bases`: names of kernels whose texts stand behind it.
 export function assembled({text = '', bases = []}) {
-  const own = text + bases.map((name) => kernels[name]).join(''), wanted = new Set();
+  const own = written_out(text + bases.map((name) => kernels[name]).join('')), wanted = new Set();
   const add = (part) => {
     for (const [word] of part.matchAll(/\b[A-Za-z_]\w*/g)) {
       if (!known.has(word) || wanted.has(word) || new RegExp(`(override|const|fn) ${word}\\b`).test(own)) continue;
@@ -43,6 +51,7 @@ export class Gpu {
   #making = 0;             // pipelines that are being made
   #spare = [];          // buffers that results are read through
   #read = new Map();    // key -> bytes of its result
+  #next = null;         // the commands of the next step, if that is like the last one
   #generation = 0;      // of devices
   #opening = null;      // while a device is asked for
   #last = 0;
@@ -72,7 +81,7 @@ export class Gpu {
       },
       // Those of a device that was lost are gone.
       write: (id, offset, from, size) => this.#buffers.has(id) && this.#guard(() => this.#device.queue.writeBuffer(this.#buffers.get(id), offset >>> 0, this.#memory.bytes(from, size))),
-      read: (key, id, offset, size) => this.#wait(key, () => this.#get(key, this.#device.createCommandEncoder(), id, offset, size)),
+      read: (key, id, offset, size) => this.#wait(key, () => this.#get(key, this.#ended(this.#device.createCommandEncoder(), id, offset, size), size)),
       take: (key, out, size) => {
         const bytes = this.#read.get(key);
         this.#read.delete(key);
@@ -83,7 +92,7 @@ export class Gpu {
       settle: (key) => this.#wait(key, () => this.#settled()),
       settled: () => (this.#making === 0 ? 1 : 0),
       run: (key, programs, count, rows, outRows, result, offset, size) => this.#wait(key, () => this.#run(key,
-        [...new Int32Array(this.#memory.bytes(programs, 4 * count).slice().buffer)].map((id) => this.#programs.get(id)), rows, outRows, result, offset, size)),
+        [...new Int32Array(this.#memory.bytes(programs, 4 * count).slice().buffer)], rows, outRows, result, offset, size)),
     };
   }
 
@@ -112,7 +121,7 @@ export class Gpu {
   async #open() {
     this.#device?.destroy();
     for (const map of [this.#buffers, this.#programs, this.#pipelines, this.#layouts]) map.clear();
-    [this.#state, this.#failure, this.#device, this.#spare] = [0, '', null, []];
+    [this.#state, this.#failure, this.#device, this.#spare, this.#next] = [0, '', null, [], null];
     const adapter = await this.#gpu?.requestAdapter({powerPreference: 'high-performance'});
     if (!adapter) throw new Error('this browser gives no adapter');
     const {vendor, architecture, description} = adapter.info ?? {};
@@ -164,34 +173,50 @@ export class Gpu {
   }
 
   #run(key, programs, rows, outRows, result, offset, size) {
-    const encoder = this.#device.createCommandEncoder(), pass = encoder.beginComputePass();
-    for (const program of programs) {
-      for (const {pipeline, group, by, per, x, y, from, to} of program) {
-        const count = by === 'out' ? outRows : rows;
-        if (count < from || count > to) continue;
-        const groups = Math.ceil(count / per);
-        pass.setPipeline(pipeline);
-        pass.setBindGroup(0, group);
-        if (x) pass.dispatchWorkgroups(x, groups); else pass.dispatchWorkgroups(groups, y);
-      }
+    const as = [...programs, rows, outRows, result, offset, size].join();
+    const encode = () => {
+      const encoder = this.#device.createCommandEncoder(), pass = encoder.beginComputePass();
+      for (const id of programs) this.#replay(pass, this.#programs.get(id), rows, outRows);
+      pass.end();
+      return {as, ...this.#ended(encoder, result, offset, size)};
+    };
+    let step = this.#next;
+    this.#next = null;
+    if (step?.as !== as) {
+      if (step) this.#spare.push(step.staging);
+      step = encode();
     }
-    pass.end();
-    return this.#get(key, encoder, result, offset, size);
+    return this.#get(key, step, size, () => { this.#next = encode(); });
   }
-  // Submits, with a copy of `size` bytes of a buffer, and resolves once they are here.
-  async #get(key, encoder, id, offset, size) {
-    if (size === 0) {
-      this.#device.queue.submit([encoder.finish()]);
-      return;
+  #replay(pass, program, rows, outRows) {
+    for (const {pipeline, group, by, per, x, y, from, to} of program) {
+      const count = by === 'out' ? outRows : rows;
+      if (count < from || count > to) continue;
+      const groups = Math.ceil(count / per);
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, group);
+      if (x) pass.dispatchWorkgroups(x, groups); else pass.dispatchWorkgroups(groups, y);
     }
+  }
+  // Ends commands with a copy of `size` bytes of a buffer, to be read.
+  #ended(encoder, id, offset, size) {
+    if (size === 0) return {commands: encoder.finish()};
     let staging = this.#spare.pop();
     if (!staging || staging.size < size) {
       staging?.destroy();
       staging = this.#device.createBuffer({size, usage: COPY_DST | MAP_READ});
     }
     encoder.copyBufferToBuffer(this.#buffers.get(id), offset >>> 0, staging, 0, size);
-    this.#device.queue.submit([encoder.finish()]);
-    await staging.mapAsync(1, 0, size);
+    return {commands: encoder.finish(), staging};
+  }
+  // Submits, and resolves once the bytes are here. Calls `meanwhile` once the commands have left.
+  async #get(key, {commands, staging}, size, meanwhile) {
+    this.#device.queue.submit([commands]);
+    if (size === 0) return;
+    const mapped = staging.mapAsync(1, 0, size);
+    await null;
+    meanwhile?.();
+    await mapped;
     this.#read.set(key, new Uint8Array(staging.getMappedRange(0, size).slice(0)));
     staging.unmap();
     this.#spare.push(staging);

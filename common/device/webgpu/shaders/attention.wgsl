@@ -1,10 +1,12 @@
 R"wgsl(
 // Attention of a row's head over the keys that the row sees, which lie in pages of 16 positions: page
 // p of a cache has rows [16 p, 16 p + 16) of KV_WIDTH channels, F32 or pairs of halves. A workgroup
-// takes 64 keys at a time, one a lane, then 64 channels, one a lane, in the order of the keys.
+// takes 256 keys at a time: one a lane for the scores, then lane (g, c) adds 4 channels of every
+// (256 / WIDE)th of their values. The order of sums depends on the keys and D alone.
 override HEADS: u32;
 override KV_HEADS: u32;
-override D: u32;  // channels of a head, at most kMostChannels
+override D: u32;  // channels of a head, at most 256
+override WIDE: u32;  // the power of two that is at least D / 4
 override Q_STRIDE: u32;
 override Q_FIRST: u32;
 override WINDOW: u32;
@@ -15,27 +17,54 @@ override SCALE: f32;
 override CAP: f32;  // 0: none
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
-@group(0) @binding(3) var<storage, read> k_cache: array<u32>;
-@group(0) @binding(4) var<storage, read> v_cache: array<u32>;
+@group(0) @binding(3) var<storage, read> k_cache: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read> v_cache: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
-const kKeys = 64u;
-const kMostChannels = 256u;
-var<workgroup> query: array<f32, kMostChannels>;
+const kKeys = 256u;
+var<workgroup> query: array<vec4<f32>, 64>;
+var<workgroup> exchange: array<f32, kKeys>;
 var<workgroup> weights: array<f32, kKeys>;
+var<workgroup> places: array<u32, kKeys>;  // of a key's first channel
+var<workgroup> parts: array<vec4<f32>, kKeys>;
 
-fn number_of(word: u32, at: u32) -> f32 {
-  if (KV_TYPE == 0u) { return bitcast<f32>(word); }
-  let both = unpack2x16float(word);
-  return select(both.x, both.y, (at & 1u) == 1u);
+fn four_of(low: vec2<u32>, high: vec2<u32>) -> vec4<f32> {
+  if (KV_TYPE == 0u) { return bitcast<vec4<f32>>(vec4<u32>(low, high)); }
+  return vec4<f32>(unpack2x16float(low.x), unpack2x16float(low.y));
 }
-fn k_at(at: u32) -> f32 { return number_of(k_cache[select(at, at >> 1u, KV_TYPE == 1u)], at); }
-fn v_at(at: u32) -> f32 { return number_of(v_cache[select(at, at >> 1u, KV_TYPE == 1u)], at); }
+fn one_of(pair: vec2<u32>, at: u32) -> f32 {
+  if (KV_TYPE == 0u) { return bitcast<f32>(pair[at & 1u]); }
+  return unpack2x16float(pair[(at >> 1u) & 1u])[at & 1u];
+}
+// Channels [4 c, 4 c + 4) of the head whose first is at `at`, 0 past its end.
+fn k_at(at: u32, c: u32) -> vec4<f32> {
+  if (D % 4u == 0u) {
+    let first = (at + 4u * c) / select(2u, 4u, KV_TYPE == 1u);
+    return four_of(k_cache[first], k_cache[first + 1u - KV_TYPE]);
+  }
+  var four = vec4<f32>();
+  for (var j = 0u; j < min(4u, D - 4u * c); j++) {
+    let one = at + 4u * c + j;
+    four[j] = one_of(k_cache[one / select(2u, 4u, KV_TYPE == 1u)], one);
+  }
+  return four;
+}
+fn v_at(at: u32, c: u32) -> vec4<f32> {
+  if (D % 4u == 0u) {
+    let first = (at + 4u * c) / select(2u, 4u, KV_TYPE == 1u);
+    return four_of(v_cache[first], v_cache[first + 1u - KV_TYPE]);
+  }
+  var four = vec4<f32>();
+  for (var j = 0u; j < min(4u, D - 4u * c); j++) {
+    let one = at + 4u * c + j;
+    four[j] = one_of(v_cache[one / select(2u, 4u, KV_TYPE == 1u)], one);
+  }
+  return four;
+}
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x;
   let head = group.y;
-  let kv_width = KV_HEADS * D;
   let channel0 = head / (HEADS / KV_HEADS) * D;
   let own = symbol(POSITIONS, row);
   var first = symbol(SEEN_FIRST, row);
@@ -46,48 +75,62 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   } else if (WINDOW > 0u) {
     first = max(first, end - min(end, WINDOW));
   }
-  for (var d = lane; d < D; d += 64u) { query[d] = q[row * Q_STRIDE + Q_FIRST + head * D + d]; }
+  let vectors = (D + 3u) / 4u;
+  if (lane < vectors) {
+    var four = vec4<f32>();
+    for (var j = 0u; j < min(4u, D - 4u * lane); j++) {
+      four[j] = q[row * Q_STRIDE + Q_FIRST + head * D + 4u * lane + j];
+    }
+    query[lane] = four;
+  }
   workgroupBarrier();
+  let c = lane % WIDE;
+  let groups = kKeys / WIDE;
   let bias_stride = (HEADS + 7u) / 8u * 8u;
   var most = -3.4e38f;
   var sum = 0.0f;
-  var made: array<f32, kMostChannels / 64u>;
+  var made = vec4<f32>();
   for (var base = first; base < end; base += kKeys) {
     let key = base + lane;
     var score = -3.4e38f;
     if (key < end) {
-      let at = (page_of(row, key) * 16u + key % 16u) * kv_width + channel0;
-      score = 0.0;
-      for (var d = 0u; d < D; d++) { score = fma(query[d], k_at(at + d), score); }
-      score = score * SCALE;
+      let at = (page_of(row, key) * 16u + key % 16u) * (KV_HEADS * D) + channel0;
+      places[lane] = at;
+      var four = vec4<f32>();
+      for (var i = 0u; i < vectors; i++) { four = fma(query[i], k_at(at, i), four); }
+      score = ((four.x + four.y) + (four.z + four.w)) * SCALE;
       if (CAP > 0.0) { score = CAP * tanh_f(score / CAP); }
       if (BIASED) {
         score += bias[u32(relative_bucket(i32(key) - i32(own))) * bias_stride + head];
       }
     }
-    weights[lane] = score;
-    workgroupBarrier();
-    var largest = most;
-    for (var i = 0u; i < kKeys; i++) { largest = max(largest, weights[i]); }
+    let largest = max(most, tree_max(score, lane));
     let before = exp_f(most - largest);
     most = largest;
-    workgroupBarrier();
     weights[lane] = select(0.0, exp_f(score - most), key < end);
     workgroupBarrier();
     sum *= before;
-    for (var i = 0u; i < kMostChannels / 64u; i++) { made[i] *= before; }
-    for (var j = 0u; j < min(kKeys, end - base); j++) {
-      let weight = weights[j];
-      let at = (page_of(row, base + j) * 16u + (base + j) % 16u) * kv_width + channel0;
-      sum += weight;
-      for (var i = 0u; i * 64u + lane < D; i++) {
-        made[i] = fma(weight, v_at(at + i * 64u + lane), made[i]);
+    made *= before;
+    if (c < vectors) {
+      for (var j = lane / WIDE; j < min(kKeys, end - base); j += groups) {
+        sum += weights[j];
+        made = fma(vec4<f32>(weights[j]), v_at(places[j], c), made);
       }
     }
     workgroupBarrier();
   }
-  for (var i = 0u; i * 64u + lane < D; i++) {
-    result[(row * HEADS + head) * D + i * 64u + lane] = made[i] / sum;
+  exchange[lane] = sum;
+  parts[lane] = made;
+  workgroupBarrier();
+  if (lane < vectors) {
+    for (var other = lane + WIDE; other < kKeys; other += WIDE) {
+      sum += exchange[other];
+      made += parts[other];
+    }
+    made /= sum;
+    for (var j = 0u; j < min(4u, D - 4u * lane); j++) {
+      result[(row * HEADS + head) * D + 4u * lane + j] = made[j];
+    }
   }
 }
 )wgsl"
