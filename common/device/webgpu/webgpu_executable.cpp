@@ -389,12 +389,6 @@ bool WebGpuExecutable::supports(const Program& program, const Step& step) {
     return heads.dim <= kMostHeadDim && heads.kv_width() % 2 == 0 &&
            float_rows(step.in(inputs::attention::bias));
   }
-  for (const auto& value : step.tape.values) {
-    const bool gathers = value.loads() && value.load.access.kind == Access::kGather;
-    if (gathers && is_quantised(program.slots[static_cast<size_t>(value.load.slot)].dtype)) {
-      return false;
-    }
-  }
   return true;
 }
 
