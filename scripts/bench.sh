@@ -13,6 +13,8 @@
 #   web [--only LIST]        the edge in a tab of Chromium: its page, its steps beside a native edge's and beside wllama's and
 #                            ONNX Runtime Web's (by npm), same weights; LIST of page, native, peers,
 #                            qwen (0.5 B beside wllama), words (each one's first at 20 Mbit/s)
+#   webgpu [--device vulkan:N] [--sizes LIST] [--formats LIST]  the edge of a tab on WebGPU (npm's Dawn under Node) beside
+#                            Vulkan on the same GPU, same weights, in turn
 #   agent [--cut K] [--model DIR] [--prompt-cache on|off]  an agent's session of 20 turns: rows computed,
 #                            rows from the cache, first tokens
 #   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (with the libraries that npm
@@ -25,9 +27,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | split | store | train | pair | web | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,25s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, agent or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | split | store | train | pair | web | webgpu | agent | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,27s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, webgpu, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then
   "$root/scripts/build.sh" cloud_server edge_client >&2
@@ -36,6 +38,10 @@ fi
 if [ "$area" = train ]; then
   "$root/scripts/build.sh" bench_train >&2
   exec python3 "$root/scripts/bench_train.py" "$@"
+fi
+if [ "$area" = webgpu ]; then
+  "$root/scripts/build.sh" cloud_server edge_client kernels_js >&2
+  exec "$root/tests/webgpu/run.sh" "$root/build/bin" "$root/build/bench-webgpu" bench "$@"
 fi
 if [ "$area" = peers ] || [ "$area" = web ]; then
   folder=$root/build/bench-$area

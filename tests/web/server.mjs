@@ -10,6 +10,15 @@ import {gunzipSync} from 'node:zlib';
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const types = {js: 'text/javascript', html: 'text/html', css: 'text/css', wasm: 'application/wasm', svg: 'image/svg+xml'};
 
+// Behind gpu.js: the device of the tab is lost when the page says so.
+const kLosing = `
+const make = globalThis.GPUAdapter?.prototype.requestDevice;
+if (make) GPUAdapter.prototype.requestDevice = async function (...wanted) {
+  const device = await make.apply(this, wanted);
+  new BroadcastChannel('lose').onmessage = () => device.destroy();
+  return device;
+};`;
+
 // `built`: build-web; `own`: whether /app/ is the tab's files, bare, or the cloud's. Resolves to {url, report: the next one that
 // comes, cloud: set it to where the cloud is, close}. /weights says how many bytes of weights it has given.
 export async function serve(built, own = true) {
@@ -33,6 +42,7 @@ export async function serve(built, own = true) {
     if (path === '/weights') return String(weights);
     if (path === '/app/edge.wasm') return wasm('edge');
     if (path === '/app/edge-plain.wasm') return wasm('edge-plain');
+    if (path === '/app/gpu.js' && folders['/app/']) return readFileSync(here('../../edge_client/web/page/gpu.js')) + kLosing;
     if (path === '/app/kernels.js') return process.env.KERNELS_JS && readFileSync(process.env.KERNELS_JS);
     if (path === '/app/events.js') return readFileSync(here('../../edge_client/server/page/events.js'));
     if (path === '/test/web_tests.wasm') return readFileSync(join(built, 'bin/web_tests.wasm'));

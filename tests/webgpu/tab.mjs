@@ -1,22 +1,25 @@
 // tab.mjs JSON: the edge of a browser's tab under Node, with WebGPU by npm's Dawn: the page's own worker.js, with doubles of what
 // only a browser has. Prints {lines, answers} in JSON. Members of the argument:
 //   options  edge_client's long flags
-//   asks     [[method, path, body]], one after the other; an answer is {status, events}
+//   asks     [[method, path, body]], one after the other, or a list of them at once; an answer is {status, events}. Without: each
+//            line of stdin is one, and its answer a line
 //   adapter  null: the browser has none; {isFallbackAdapter}: what its info says beside its name
 //   spoil    [from, to]: a text in all shaders, and what stands in its place
+//   short    the device has memory for so many buffers
 //   lose     after so many steps the device is lost; a second number: how often
 // Environment: MODULES (npm's packages), PAGE (the page's files and kernels.js), WASM (folder of edge.wasm).
 import {readFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {join} from 'node:path';
+import {createInterface} from 'node:readline';
 import {pathToFileURL} from 'node:url';
 
 const {MODULES, PAGE, WASM} = process.env;
-const {options, asks, adapter = {}, spoil, lose = [0, 0]} = JSON.parse(process.argv[2]);
+const {options, asks, adapter = {}, spoil, short = Infinity, lose = [0, 0]} = JSON.parse(process.argv[2]);
 const {create, globals} = createRequire(`${MODULES}/`)('webgpu');
 Object.assign(globalThis, globals);
 const dawn = create([]), lines = [], answers = [];
-let steps = 0, losses = 0;
+let steps = 0, losses = 0, buffers = 0;
 
 const gpu = {
   async requestAdapter(wanted) {
@@ -24,7 +27,14 @@ const gpu = {
     return found && {
       info: {description: 'test adapter', ...adapter},
       async requestDevice(description) {
+        // Dawn gives a device the limits that every adapter has, and holds kernels to them.
+        if (description?.requiredFeatures || description?.requiredLimits) throw new Error('asks for more than every adapter has');
         const device = await found.requestDevice(description);
+        const allot = device.createBuffer.bind(device);
+        device.createBuffer = (wanted) => {
+          if (++buffers > short) queueMicrotask(() => device.onuncapturederror({error: new Error('out of memory')}));
+          return allot(wanted);
+        };
         const make = device.createShaderModule.bind(device);
         if (spoil) device.createShaderModule = ({code}) => make({code: code.replaceAll(...spoil)});
         const encode = device.createCommandEncoder.bind(device);
@@ -80,5 +90,9 @@ function ask(method, path, body = '') {
 await import(pathToFileURL(join(PAGE, 'worker.js')));
 self.onmessage({data: {open: {modules: ['http://tab/edge.wasm', 'http://tab/edge-plain.wasm'], options}}});
 await opening;
-for (const one of asks) answers.push(await ask(...one));
+if (!asks) {
+  for await (const line of createInterface({input: process.stdin})) process.stdout.write(`${JSON.stringify(await ask(...JSON.parse(line)))}\n`);
+  process.exit(0);
+}
+for (const one of asks) answers.push(...Array.isArray(one[0]) ? await Promise.all(one.map((each) => ask(...each))) : [await ask(...one)]);
 process.stdout.write(JSON.stringify({lines, answers}), () => process.exit(0));

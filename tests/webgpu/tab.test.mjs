@@ -97,6 +97,20 @@ describe('bad days', () => {
     assert.deepEqual(tokens_of(got.events[0]), await expected(), lines.join('\n'));
     assert.equal(lines.filter((line) => /the CPU takes its place/.test(line)).length, 1, lines.join('\n'));
   });
+  test('one that is lost while a layer moves here leaves the text as it is', async () => {
+    const {lines, answers: [got, moved, {events: [{device, cut}]}]} = await tab({options: {...options(), cut: '1'}, adapter: kTested, lose: [9, 1],
+      asks: [[asks[0], ['PUT', '/split/cut', {cut: 0}]], status]});
+    assert.equal(moved.status, 200, JSON.stringify(moved.events));
+    assert.deepEqual(tokens_of(got.events[0]), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /was started again/.test(line)), lines.join('\n'));
+    assert.deepEqual([device.kind, cut], ['webgpu', 0]);
+  });
+  test('memory that ends while weights come leaves the text to the CPU', async () => {
+    const {lines, answers: [got, {events: [{device}]}]} = await tab({options: options(), adapter: kTested, asks, short: 20});
+    assert.deepEqual(tokens_of(got.events[0]), await expected(), lines.join('\n'));
+    assert.ok(lines.some((line) => /out of memory.*the CPU takes its place/.test(line)), lines.join('\n'));
+    assert.equal(device.kind, 'cpu');
+  });
   test('a kernel that computes wrongly is named, and the CPU computes', async () => {
     const {lines, answers: [got, {events: [{device}]}]} = await tab({options: {...options(), device: 'auto'}, asks, spoil: ['let c = cosines[table + i];', 'let c = cosines[table];']});
     assert.deepEqual(tokens_of(got.events[0]), await expected(), lines.join('\n'));

@@ -54,6 +54,7 @@ export class Gpu {
   #next = null;         // the commands of the next step, if that is like the last one
   #generation = 0;      // of devices
   #opening = null;      // while a device is asked for
+  #ended = Promise.withResolvers();  // resolves once this device is lost
   #last = 0;
 
   // `gpu`: navigator.gpu.
@@ -81,7 +82,7 @@ export class Gpu {
       },
       // Those of a device that was lost are gone.
       write: (id, offset, from, size) => this.#buffers.has(id) && this.#guard(() => this.#device.queue.writeBuffer(this.#buffers.get(id), offset >>> 0, this.#memory.bytes(from, size))),
-      read: (key, id, offset, size) => this.#wait(key, () => this.#get(key, this.#ended(this.#device.createCommandEncoder(), id, offset, size), size)),
+      read: (key, id, offset, size) => this.#wait(key, () => this.#get(key, this.#copied(this.#device.createCommandEncoder(), id, offset, size), size)),
       take: (key, out, size) => {
         const bytes = this.#read.get(key);
         this.#read.delete(key);
@@ -103,6 +104,7 @@ export class Gpu {
   #fail(error) {
     this.#failure ||= String(error?.message ?? error).split('\n')[0];
     this.#state = kLost;
+    this.#ended.resolve();
   }
   #guard(work) {
     if (this.#state !== kReady) return undefined;
@@ -131,6 +133,7 @@ export class Gpu {
     this.#device = device;
     device.lost.then(({message}) => { if (this.#device === device) this.#fail(`the device was lost: ${message || 'no reason given'}`); });
     device.onuncapturederror = ({error}) => { if (this.#device === device) this.#fail(error); };
+    this.#ended = Promise.withResolvers();
     ++this.#generation;
     this.#state = kReady;
   }
@@ -167,7 +170,8 @@ export class Gpu {
   }
   // Waits for pipelines, and for the errors of what was made before, which come in order.
   async #settled() {
-    await Promise.all(this.#pipelines.values());
+    await Promise.race([Promise.all(this.#pipelines.values()), this.#ended.promise]);
+    if (this.#state !== kReady) return;
     this.#device.pushErrorScope('validation');
     await this.#device.popErrorScope();
   }
@@ -178,7 +182,7 @@ export class Gpu {
       const encoder = this.#device.createCommandEncoder(), pass = encoder.beginComputePass();
       for (const id of programs) this.#replay(pass, this.#programs.get(id), rows, outRows);
       pass.end();
-      return {as, ...this.#ended(encoder, result, offset, size)};
+      return {as, ...this.#copied(encoder, result, offset, size)};
     };
     let step = this.#next;
     this.#next = null;
@@ -199,7 +203,7 @@ export class Gpu {
     }
   }
   // Ends commands with a copy of `size` bytes of a buffer, to be read.
-  #ended(encoder, id, offset, size) {
+  #copied(encoder, id, offset, size) {
     if (size === 0) return {commands: encoder.finish()};
     let staging = this.#spare.pop();
     if (!staging || staging.size < size) {

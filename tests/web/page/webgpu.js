@@ -1,4 +1,5 @@
-// Texts of the edge in this tab on WebGPU: all here, in part, and while the cut moves, those of the cloud alone.
+// Texts of the edge in this tab on WebGPU: all here, in part, while the cut moves, and where its device is lost, those of the cloud
+// alone.
 import {startEdge} from '/app/tab.js';
 import {events_of} from '/app/events.js';
 
@@ -27,6 +28,16 @@ export async function run({check, same, asked}) {
       if (events === 12) await move(0);
     }
     same(text, expected);
+  });
+  await check('goes on where its device is lost', async () => {
+    let text = '', events = 0;
+    for await (const {choices} of events_of(await edge.fetch('/v1/completions', init({stream: true})))) {
+      text += choices?.[0]?.text ?? '';
+      if (++events === 6) new BroadcastChannel('lose').postMessage(0);
+    }
+    same(text, expected, lines.join('\n'));
+    same(lines.filter((line) => /was started again/.test(line)).length, 1, lines.join('\n'));
+    same((await (await edge.fetch('/split/status')).json()).device.kind, 'webgpu', lines.join('\n'));
   });
   edge.close();
   return {device};
