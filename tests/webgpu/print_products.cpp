@@ -64,7 +64,7 @@ class Printer {
     }
     Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", columns}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
-    const auto outputs = static_cast<int64_t>(webgpu::product_columns(dtype, block));
+    const auto outputs = static_cast<int64_t>(webgpu::product_columns(block));
     cases_.add(
         {{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner, "] x ",
                       columns, " by ", block)},

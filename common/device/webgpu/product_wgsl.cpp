@@ -9,18 +9,14 @@ namespace {
 
 constexpr uint32_t kGroupsOfLanes = 2;
 
-uint32_t columns_of_lane(DType matrix, uint32_t block) {
-  return block == 1 || is_quantised(matrix) ? 2 : 4;
-}
+uint32_t columns_of_lane(uint32_t block) { return block == 1 ? 2 : 4; }
 const Slot& slot_of(const Program& program, const Step& step, size_t input) {
   return program.slots[static_cast<size_t>(step.in(input))];
 }
 
 }  // namespace
 
-uint32_t product_columns(DType matrix, uint32_t block) {
-  return kGroupsOfLanes * columns_of_lane(matrix, block);
-}
+uint32_t product_columns(uint32_t block) { return kGroupsOfLanes * columns_of_lane(block); }
 
 std::vector<std::string> product_bases(const Program& program, const Step& step) {
   const bool whole =
@@ -33,8 +29,8 @@ std::vector<std::string> product_bases(const Program& program, const Step& step)
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block) {
   const Slot& w = slot_of(program, step, inputs::matmul::w);
   TapeKernel kernel = epilogue(program, step.tape, 4);
-  kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(w.dtype, block),
-                    "u;\n", kernel.text);
+  kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(block), "u;\n",
+                    kernel.text);
   CHECK(step.inputs[inputs::matmul::x].access.first == 0);
   kernel.overrides.emplace_back("K", step.inner);
   kernel.overrides.emplace_back("X_STRIDE", slot_of(program, step, inputs::matmul::x).dims[1]);

@@ -12,7 +12,7 @@ namespace split::webgpu {
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block);
 // The names of the kernels that stand behind it.
 std::vector<std::string> product_bases(const Program& program, const Step& step);
-// Columns of the result that a workgroup takes, by a matrix of this type.
-uint32_t product_columns(DType matrix, uint32_t block);
+// Columns of the result that a workgroup.
+uint32_t product_columns(uint32_t block);
 
 }  // namespace split::webgpu

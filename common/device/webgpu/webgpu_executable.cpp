@@ -61,8 +61,8 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
   if (!pieces.empty()) return pieces;
   const int64_t rows = weight_.dims[as_rows ? 0 : 1], inner = weight_.dims[as_rows ? 1 : 0];
   const size_t bytes = packed_row_bytes(weight_.dtype, inner);
-  const int64_t most = std::min(static_cast<int64_t>(kMostBinding / bytes),
-                                kMostGroups * product_columns(weight_.dtype, 1));
+  const int64_t most =
+      std::min(static_cast<int64_t>(kMostBinding / bytes), kMostGroups * product_columns(1));
   if (!as_rows) {
     const Matrix all = packed(weight_, false);
     const size_t words = all.numbers.size() / static_cast<size_t>(rows);
@@ -297,7 +297,7 @@ void WebGpuExecutable::Builder::add_matmul(const Step& step) {
   for (const WebGpuBuffer::Piece& piece : bound(w).matrix(slot(w).transposed)) {
     for (const Block& block : kBlocks) {
       const TapeKernel kernel = product_kernel(program, step, block.rows);
-      const auto columns = static_cast<int64_t>(product_columns(slot(w).dtype, block.rows));
+      const auto columns = static_cast<int64_t>(product_columns(block.rows));
       Json buffers = {symbols(), rows(x), binding(*piece.numbers),
                       piece.scales ? binding(*piece.scales) : symbols()};
       add_tape(step, kernel, {{"text", kernel.text}, {"bases", product_bases(program, step)}},
