@@ -73,8 +73,8 @@ class Doctor {
 };
 
 std::string Doctor::server() {
-  choice_.emplace(options_, notes_on(world_.console, options_.quiet), world_.environment,
-                  interrupt_);
+  choice_.emplace(options_, options_.placement, notes_on(world_.console, options_.quiet),
+                  world_.environment, interrupt_);
   tails_.emplace(*choice_, progress_on(world_.console, options_.quiet));
   notice_.emplace(world_.console, choice_->remote().origin(), false);
   choice_->on_waiting([this](const RemoteError& error) { notice_->lost(error); },
@@ -96,7 +96,7 @@ std::string Doctor::versions(bool heard) {
 
 std::string Doctor::model() {
   choice_->select_model();
-  place_ = choice_->place(options_);
+  place_ = choice_->place(options_.placement);
   info_ = choice_->manifest(&*place_);
   const ModelConfig& config = choice_->config();
   return cat(info_.id, ": ", config.layers, " blocks of ", config.channels, ", vocabulary ",
@@ -120,8 +120,8 @@ std::string Doctor::devices() {
 }
 
 std::string Doctor::device() {
-  device_ = make_device(options_.device);
-  return cat("--device ", options_.device.device, " is ", device_->name());
+  device_ = make_device(options_.placement.device);
+  return cat("--device ", options_.placement.device.device, " is ", device_->name());
 }
 
 std::string Doctor::kernels() {
@@ -132,7 +132,7 @@ std::string Doctor::kernels() {
 
 std::string Doctor::training() {
   const auto start = Clock::now();
-  const std::string arguments[] = {"check", options_.device.device};
+  const std::string arguments[] = {"check", options_.placement.device.device};
   const std::string said = ask_trainer(trainer_program(), arguments);
   return cat(said, ", after ", milliseconds_since(start));
 }
@@ -222,7 +222,7 @@ std::string Doctor::link() {
 std::string Doctor::speed() {
   const Speed here =
       calibrate(*device_, choice_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
-                options_.formats, options_.profile, [&](const Shard& shard) {
+                options_.placement.formats, options_.profile, [&](const Shard& shard) {
                   bits_ = own_bits(shard, info_, tails_->weights().formats(info_));
                 });
   forecasts_->measured({}, here, {});

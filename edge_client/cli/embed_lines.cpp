@@ -182,7 +182,7 @@ void embed_lines(const Options& options, const World& world, Interrupt& interrup
 }
 
 void expect_use(const Options& options, const Sentences& sentences, const std::string& model) {
-  if (!options.embed || sentences.ranks() == options.rerank.has_value()) return;
+  if (!options.placement.embed || sentences.ranks() == options.rerank.has_value()) return;
   throw Error(ErrorKind::kInput,
               cat("the model ", shown(model),
                   options.rerank ? " has no classifier of pairs: expected a reranker"

@@ -45,12 +45,12 @@ void plan_command(const Options& options, const World& world, ModelChoice& choic
     Network network = measure_network(choice.remote(), info);
     const std::optional<CloudLoad> load = measure_steps(
         choice.remote(), info, static_cast<uint32_t>(choice.config().channels), network);
-    const std::unique_ptr<Device> device = make_tested_device(options.device);
+    const std::unique_ptr<Device> device = make_tested_device(options.placement.device);
     here = device->name();
     std::string bits;
     const Speed edge = calibrate(
         *device, choice.model(), dtype_from_format(info.format).value_or(DType::kF32),
-        options.formats, options.profile,
+        options.placement.formats, options.profile,
         [&](const Shard& shard) { bits = own_bits(shard, info, tails.weights().formats(info)); });
     report.exact = tails.is_exact_here(info, bits);
     forecasts->measured(network, edge, load);

@@ -61,7 +61,7 @@ class Run : public EngineObserver {
         interrupt_(interrupt),
         notice_(world.console, ServerAddress(options, world.environment).connect({})->origin(),
                 options.quiet),
-        engine_(options, world.environment, interrupt, *this) {}
+        engine_(options, options.placement, world.environment, interrupt, *this) {}
 
   void go(const std::string& prompt);
   void embed_each();   // embeds many texts
@@ -122,7 +122,7 @@ class Run : public EngineObserver {
 
 void Run::begins(const ModelChoice::Begin& where, const LoadedModel& model) {
   if (!options_.quiet) world_.console.err(head_line(where.place));
-  if (model.model.config().encodes() && !options_.embed) {
+  if (model.model.config().encodes() && !options_.placement.embed) {
     throw Error(ErrorKind::kInput, cat("the model ", shown(where.info.id),
                                        " is an encoder, which writes no text: expected --embed, ",
                                        "--rerank or --serve"));
@@ -132,7 +132,7 @@ void Run::begins(const ModelChoice::Begin& where, const LoadedModel& model) {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
   }
   const int most = model.model.config().context;
-  if (options_.max_tokens > most && !options_.embed && !options_.quiet && !wrote_) {
+  if (options_.max_tokens > most && !options_.placement.embed && !options_.quiet && !wrote_) {
     world_.console.err(cat("--max-tokens ", options_.max_tokens, ": the context of ", most,
                            " tokens, the prompt's among them, ends a text before that\n"));
   }
@@ -200,7 +200,7 @@ void Run::load() {
 std::vector<int32_t> Run::ids_of_prompt(const LoadedModel& model) const {
   const ModelConfig& config = model.model.config();
   std::vector<int32_t> ids;
-  if (options_.embed && model.sentences.meant()) {
+  if (options_.placement.embed && model.sentences.meant()) {
     ids =
         options_.prompt_ids
             ? model.sentences.bounded(*options_.prompt_ids, false).ids
@@ -216,8 +216,9 @@ std::vector<int32_t> Run::ids_of_prompt(const LoadedModel& model) const {
 
 // Whether the cloud may begin the text by its words at once, while this machine loads the model.
 bool Run::may_open() const {
-  const bool words = !options_.embed && !options_.prompt_ids && to_valid_utf8(said_) == said_;
-  return begins_early(options_.auto_cut, false, words);
+  const bool words =
+      !options_.placement.embed && !options_.prompt_ids && to_valid_utf8(said_) == said_;
+  return begins_early(options_.placement.auto_cut, false, words);
 }
 
 void Run::go(const std::string& prompt) {
@@ -231,7 +232,7 @@ void Run::go(const std::string& prompt) {
   }
   if (!opens_) {
     load();
-    if (options_.embed) return embed();
+    if (options_.placement.embed) return embed();
     start_clock();
   }
   print_text();
@@ -357,7 +358,8 @@ void Run::interactive() {
 }
 
 void plan(const Options& options, const World& world, Interrupt& interrupt) {
-  ModelChoice choice(options, notes_on(world.console, options.quiet), world.environment, interrupt);
+  ModelChoice choice(options, options.placement, notes_on(world.console, options.quiet),
+                     world.environment, interrupt);
   CloudNotice notice(world.console, choice.remote().origin(), options.quiet);
   choice.on_waiting([&](const RemoteError& error) { notice.lost(error); },
                     [&](bool again) { notice.found(again); });
@@ -380,7 +382,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
     serve_until_interrupted(options, world, interrupt);
   } else if (options.jsonl || options.rerank) {
     Run(options, world, interrupt).embed_each();
-  } else if (!told && !options.embed && ::isatty(world.input) == 1) {
+  } else if (!told && !options.placement.embed && ::isatty(world.input) == 1) {
     Run(options, world, interrupt).interactive();
   } else {
     const std::string prompt = read_prompt(options, world.input, interrupt);

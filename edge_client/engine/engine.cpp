@@ -22,12 +22,13 @@ void expect_running_can_move(const PlacedModel& now) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const http::Environment& environment,
-               Interrupt& interrupt, EngineObserver& observer)
+Engine::Engine(const EngineOptions& options, const PlacementRequest& request,
+               const http::Environment& environment, Interrupt& interrupt, EngineObserver& observer)
     : options_(options),
+      request_(request),
       observer_(observer),
       choice_(
-          options, [this](const std::string& line) { observer_.noted(line); }, environment,
+          options, request, [this](const std::string& line) { observer_.noted(line); }, environment,
           interrupt),
       tails_(choice_, observer.progress(), [this](Device& device) { return token_ms(device); }),
       pool_([this](auto timeout) { return choice_.server().connect(timeout); },
@@ -42,7 +43,7 @@ Engine::Engine(const EngineOptions& options, const http::Environment& environmen
 
 // Over weights in halves, as most are.
 double Engine::token_ms(Device& device) const {
-  const Speed speed = calibrate(device, choice_.model(), DType::kF16, options_.formats,
+  const Speed speed = calibrate(device, choice_.model(), DType::kF16, request_.formats,
                                 options_.profile, {}, Measured::kOneRow);
   return choice_.config().layers * speed.block_ms + speed.head_ms;
 }
@@ -57,7 +58,7 @@ void Engine::meet() {
   if (!choice_.id().empty()) return;
   choice_.select_id();
   tails_.expect_flags();
-  if (!begins_early(options_.auto_cut, choice_.recalled())) return;
+  if (!begins_early(request_.auto_cut, choice_.recalled())) return;
   const bool seen_alone = choice_.is_seen_alone();
   const std::lock_guard lock(mutex_);
   now_.seen_alone = seen_alone;
@@ -98,7 +99,7 @@ void Engine::load_first() {
     first = choice_.begin();
     known.emplace(LoadedModel{
         choice_.model(), choice_.tokenizer(first.info), choice_.sentences(first.info), {}, {}});
-    if (!options_.many_texts) return;
+    if (!request_.many_texts) return;
     known->chat = choice_.chat(first.info);
     known->format = AnswerFormat::of(known->chat ? &*known->chat : nullptr);
   };
@@ -109,16 +110,16 @@ void Engine::load_first() {
   }
   opened ? choice_.ask_begun(ask) : ask();
   if (opened && choice_.recalled())
-    first.place = choice_.place(options_);  // the cloud was lost
+    first.place = choice_.place(request_);  // the cloud was lost
                                             // since the text began
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   choice_.remember(*split);
   // Forecasts are kept in the cache, which a text on the cloud does without.
-  if (options_.many_texts || split->place.local() || choice_.has_cache()) {
+  if (request_.many_texts || split->place.local() || choice_.has_cache()) {
     forecasts_ = make_forecasts(tails_, split->info);
   }
-  if (options_.many_texts && !options_.auto_cut)
+  if (request_.many_texts && !request_.auto_cut)
     measure(split->info);  // otherwise WeightFetch
                            // measures
   {
@@ -132,7 +133,7 @@ void Engine::load_first() {
     const std::lock_guard lock(mutex_);
     now_.loaded.emplace(std::move(*known));
   }
-  options_.auto_cut && split->place.cut.is_cloud() ? follow() : fetch_rest(*split);
+  request_.auto_cut && split->place.cut.is_cloud() ? follow() : fetch_rest(*split);
 }
 
 bool Engine::settled() const {
@@ -320,7 +321,7 @@ std::shared_ptr<PlacedModel> Engine::present() const {
 
 EngineState Engine::state() const {
   EngineState state;
-  state.device_asked = options_.device.device;
+  state.device_asked = request_.device.device;
   state.origin = pool_.origin();
   const std::shared_ptr<PlacedModel> split = present();
   const Forecasts* forecasts = nullptr;
@@ -402,9 +403,7 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
     }
   }
   reserve_.reset();
-  PlacementRequest request = options_;
-  request.cut = cut;
-  const Placement wanted = choice_.place(request);
+  const Placement wanted = choice_.place(request_.at(cut));
   // A driver's compilers need a larger stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;

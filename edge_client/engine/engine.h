@@ -52,8 +52,8 @@ struct EngineState {
 class Engine : private EngineObserver {
  public:
   // The arguments outlive it. Throws Error(kInput) for a bad URL.
-  Engine(const EngineOptions& options, const http::Environment& environment, Interrupt& interrupt,
-         EngineObserver& observer);
+  Engine(const EngineOptions& options, const PlacementRequest& request,
+         const http::Environment& environment, Interrupt& interrupt, EngineObserver& observer);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -127,6 +127,7 @@ class Engine : private EngineObserver {
   void watch(Batcher& batcher);
 
   const EngineOptions& options_;
+  const PlacementRequest& request_;
   EngineObserver& observer_;
   ModelChoice choice_;  // used with loading_ held, like tails_
   TailBuilder tails_;

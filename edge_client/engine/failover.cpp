@@ -44,7 +44,7 @@ std::function<bool()> Failover::is_lost(const Split& split) {
 bool Failover::keeps_reserve(PlacedModel& split, const EngineOptions& options) const {
   const bool leaves = split.leaves_lost_cloud && !tails_.choice().recalled();
   const bool allowed = options.max_weights != 0u && !tails_.choice().config().encodes();
-  return options.many_texts &&
+  return tails_.choice().request().many_texts &&
          edge::keeps_reserve(leaves, split.place.local(), split.place.alone(), allowed) &&
          (!exact_only_ || says_exact(split));
 }

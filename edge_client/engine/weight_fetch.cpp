@@ -128,9 +128,10 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   began_ = std::chrono::steady_clock::now();
   if (forecasts_ != nullptr && !forecasts_->facts().edge) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
-    forecasts_->measured(
-        {}, calibrate(tails_.device(), choice_.model(), stored, options_.formats, options_.profile),
-        {});
+    forecasts_->measured({},
+                         calibrate(tails_.device(), choice_.model(), stored,
+                                   choice_.request().formats, options_.profile),
+                         {});
   }
   return tails_.begin_growth(info, growth, on_bytes_);
 }

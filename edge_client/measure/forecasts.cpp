@@ -136,11 +136,12 @@ PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact,
 std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelInfo& info) {
   const ModelChoice& choice = tails.choice();
   const EngineOptions& options = choice.options();
+  const PlacementRequest& request = choice.request();
   const Model& model = choice.model();
   const ShardCache cache = choice.cache();
   const StageFormats formats = tails.weights().formats(info);
-  const std::string here = cat(options.device.device, " ", options.device.threads, " ",
-                               profile_name(options.profile), " ", options.formats.text());
+  const std::string here = cat(request.device.device, " ", request.device.threads, " ",
+                               profile_name(options.profile), " ", request.formats.text());
   PlanInput shape = plan_shape(model);
   Forecasts::Missing missing;
   try {
@@ -156,7 +157,7 @@ std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelI
   shape.highest = choice.bounds().highest;
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {choice.remote().origin(), info.id, here}), std::move(shape),
-      Forecasts::Choice{options.goal, options.pace, options.auto_cut}, std::move(missing));
+      Forecasts::Choice{options.goal, options.pace, request.auto_cut}, std::move(missing));
 }
 
 }  // namespace split::edge

@@ -41,7 +41,8 @@ struct Words {
 void add_server_flags(Flags& flags, Options& options) {
   flags.group("The server");
   flags.text("server", "URL", "where cloud_server is (http://127.0.0.1:8080)", &options.server);
-  flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
+  flags.text("model", "ID", "one of the server's models (default: its first)",
+             &options.placement.model);
   flags.text("api-key", "KEY", "the server's key; better given as SPLIT_API_KEY", &options.api_key);
   flags.text("ca-cert", "FILE", "certificates to trust for https (the system's)", &options.ca_cert);
   flags.number("timeout", "SECONDS", "server timeout, in seconds (60)", &options.timeout, 1u,
@@ -102,9 +103,9 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
                "cloud (fast)",
                &words.goal);
   flags.real("pace", "X", "tokens/s that offloading keeps (10)", &options.pace, 0.1, 1e6);
-  flags.text("device", "NAME", device_names(), &options.device.device, device_words());
+  flags.text("device", "NAME", device_names(), &options.placement.device.device, device_words());
   flags.number("threads", "N", "threads of the cpu device (0: one per processor)",
-               &options.device.threads, 0u, 1024u);
+               &options.placement.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
   flags.bytes("cache-limit", "BYTES", "evict the least recently used above it (no limit)",
@@ -184,7 +185,8 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.group("Output");
   flags.number("logprobs", "N", "with --json, add log-probabilities and the N likeliest tokens",
                &options.logprobs, 0, 1000);
-  flags.toggle("embed", "print the prompt's embedding or last state alone", &options.embed);
+  flags.toggle("embed", "print the prompt's embedding or last state alone",
+               &options.placement.embed);
   flags.text("rerank", "QUERY", "rank each line of input by how well it answers", &options.rerank);
   flags.toggle("jsonl", "a JSON line for each line (--embed, --rerank)", &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
@@ -201,8 +203,8 @@ void add_output_flags(Flags& flags, Options& options, Words& words) {
 
 // Derives the engine's properties from --serve and --plan.
 void tell_engine(Options& options) {
-  options.many_texts = options.waits_for_cloud = options.serve;
-  options.keeps_turns = options.serve || !options.auto_cut;
+  options.placement.many_texts = options.waits_for_cloud = options.serve;
+  options.keeps_turns = options.serve || !options.placement.auto_cut;
   options.needs_cloud = options.plan;
 }
 
@@ -211,15 +213,16 @@ void read_prompt(const Flags& flags, const Words& words, Options& options) {
       flags.given("prompt") + flags.given("prompt-file") + flags.given("prompt-ids");
   if (prompts > 1) refuse("expected one of --prompt, --prompt-file and --prompt-ids, got more");
   const bool words_given = flags.given("prompt") || flags.given("prompt-ids");
-  if (options.rerank && (options.embed || options.json || !options.out.empty() || words_given))
+  if (options.rerank &&
+      (options.placement.embed || options.json || !options.out.empty() || words_given))
     refuse("--rerank: expected --prompt-file or stdin, and no --embed, --json or --out beside it");
-  options.embed = options.embed || options.rerank;
-  if (options.jsonl && (!options.embed || words_given))
+  options.placement.embed = options.placement.embed || options.rerank;
+  if (options.jsonl && (!options.placement.embed || words_given))
     refuse("--jsonl: expected --embed or --rerank, and --prompt-file or stdin");
   if (!options.out.empty() && !options.jsonl) refuse("--out: expected --embed --jsonl beside it");
   options.serve = flags.given("serve");
   if (options.serve) {
-    if (prompts > 0 || options.embed || options.plan)
+    if (prompts > 0 || options.placement.embed || options.plan)
       refuse("--serve: expected no prompt, --embed or --plan beside it");
     read_address(words.address, options);
   }
@@ -242,39 +245,40 @@ void read_template(Options& options) {
 // Reads the flags of placement. `cut_moves`: the cut is "auto" if none of them says what runs here.
 void read_places(const Flags& flags, const Words& words, bool cut_moves, Options& options) {
   const bool open = cut_moves && !flags.given("cut") && !flags.given("moves") &&
-                    !flags.given("head") && !options.embed && !options.plan;
+                    !flags.given("head") && !options.placement.embed && !options.plan;
   if (words.cut == "auto" || open) {
     if (flags.given("head"))
       refuse(
           "--head: expected no --cut auto beside it, which places the head "
           "too");
-    options.cut = Cut::cloud();
-    options.auto_cut = !options.embed;  // an embedding is a single step
+    options.placement.cut = Cut::cloud();
+    options.placement.auto_cut = !options.placement.embed;  // an embedding is a single step
   } else if (words.cut == "cloud") {
-    options.cut = Cut::cloud();
+    options.placement.cut = Cut::cloud();
   } else if (flags.given("cut")) {
     const auto k = parse_u64(words.cut, 0, 1024);
     if (!k)
       refuse(cat("--cut: expected a number of blocks, cloud or auto, got ", shown(words.cut)));
-    options.cut = static_cast<int>(*k);
+    options.placement.cut = static_cast<int>(*k);
   }
   if (!options.tail.empty()) {
     if (words.cut == "cloud" || words.head == "cloud")
       refuse("--tail: expected no --cut cloud or --head cloud beside it: its blocks run here");
-    if (options.cut == Cut::cloud()) options.cut.reset();  // the loader chooses
-    options.auto_cut = false;
+    if (options.placement.cut == Cut::cloud()) options.placement.cut.reset();  // the loader chooses
+    options.placement.auto_cut = false;
     if (options.any_model)
       refuse("--any-model: expected no --tail beside it, which makes two models of one");
   }
-  if (options.stay && options.auto_cut)
+  if (options.stay && options.placement.auto_cut)
     refuse(
         "--stay: expected --cut K, --cut cloud or --moves beside it, not "
         "--cut auto");
   options.drafts = drafts_of(words.draft);
-  options.head_on_cloud = words.head == "cloud";
-  options.head_given = flags.given("head");
+  if (flags.given("head"))
+    options.placement.head = words.head == "cloud" ? Head::kCloud : Head::kEdge;
   if (!flags.given("moves")) return;
-  if (options.head_on_cloud || options.cut == Cut::cloud() || options.embed)
+  if (options.placement.head == Head::kCloud || options.placement.cut == Cut::cloud() ||
+      options.placement.embed)
     refuse(
         "--moves: expected no --cut cloud or auto, --head cloud or --embed "
         "beside it");
@@ -284,8 +288,9 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
 }
 
 void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
-  options.formats = of_flag("--format", [&] { return StageFormats::parse(words.format); });
-  check_device_name(options.device.device);
+  options.placement.formats =
+      of_flag("--format", [&] { return StageFormats::parse(words.format); });
+  check_device_name(options.placement.device.device);
   options.goal = *goal_from_name(words.goal);
   options.goal_given = flags.given("goal");
   if (options.measure && !options.plan) refuse("--measure: expected --plan beside it");
@@ -294,9 +299,9 @@ void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
   if (options.exact && options.wire != DType::kF32)
     refuse(cat("--exact: expected --wire f32 beside it, got ", words.wire));
   if (rounds_to_int8(options.profile)) {
-    options.own_blocks = !flags.given("format");
-    if (options.own_blocks) options.formats = profile_formats(options.profile);
-    if (!options.formats.quantise())
+    options.placement.own_blocks = !flags.given("format");
+    if (options.placement.own_blocks) options.placement.formats = profile_formats(options.profile);
+    if (!options.placement.formats.quantise())
       refuse(cat("--profile ", words.profile, ": expected --format q8_0 or q4_0, got ",
                  shown(words.format)));
   }
@@ -371,10 +376,10 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments, const
   flags.text("cut", "0", "run the frozen blocks here too, so that nothing leaves", &cut);
   flags.group("This machine");
   flags.text("format", "FORMAT", "format of downloads: f32, f16, q8_0 or q4_0 (auto)", &format);
-  flags.text("device", "NAME", "where to train: " + device_names(), &options.device.device,
-             device_words());
-  flags.number("threads", "N", "threads of the cpu (0: one per processor)", &options.device.threads,
-               0u, 1024u);
+  flags.text("device", "NAME", "where to train: " + device_names(),
+             &options.placement.device.device, device_words());
+  flags.number("threads", "N", "threads of the cpu (0: one per processor)",
+               &options.placement.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
   flags.bytes("cache-limit", "BYTES", "evict the least recently used above it (no limit)",
@@ -388,9 +393,9 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments, const
   if (command.blocks == 0 && command.lora == 0) command.lora = kUsualRank;
   if (!cut.empty() && cut != "0")
     refuse(cat("--cut: expected 0 or no such flag, got ", shown(cut)));
-  if (!cut.empty()) options.cut = 0;
-  check_device_name(options.device.device);
-  options.formats = of_flag("--format", [&] { return StageFormats::parse(format); });
+  if (!cut.empty()) options.placement.cut = 0;
+  check_device_name(options.placement.device.device);
+  options.placement.formats = of_flag("--format", [&] { return StageFormats::parse(format); });
   options.server = of_flag("--server", [&] {
     return http::server_url(options.server.empty() ? kDefaultServer : options.server);
   });

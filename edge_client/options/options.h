@@ -12,6 +12,8 @@
 namespace split::edge {
 
 struct Options : EngineOptions {
+  PlacementRequest placement;
+
   // Exactly one of these, or text on stdin.
   std::optional<std::string> prompt, prompt_file;
   std::optional<std::vector<int32_t>> prompt_ids;

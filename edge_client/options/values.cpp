@@ -42,14 +42,15 @@ void read_moves(std::string_view text, Options& options) {
           "the cloud, or all");
     const ScheduledMove move{static_cast<uint32_t>(*at),
                              cloud ? Cut::cloud() : Cut(static_cast<int>(*cut))};
-    if (!options.moves.empty() && move.at <= options.moves.back().at) expected("rising N");
-    options.moves.push_back(move);
+    if (!options.placement.moves.empty() && move.at <= options.placement.moves.back().at)
+      expected("rising N");
+    options.placement.moves.push_back(move);
   }
-  if (options.moves.empty()) expected("N:K,... like 0:6,12:2");
-  if (options.moves[0].at > 0) return;
-  if (options.cut) expected("no 0: beside --cut");
-  options.cut = options.moves[0].cut;
-  options.moves.erase(options.moves.begin());
+  if (options.placement.moves.empty()) expected("N:K,... like 0:6,12:2");
+  if (options.placement.moves[0].at > 0) return;
+  if (options.placement.cut) expected("no 0: beside --cut");
+  options.placement.cut = options.placement.moves[0].cut;
+  options.placement.moves.erase(options.placement.moves.begin());
 }
 
 DraftOptions drafts_of(std::string_view text) {

@@ -46,7 +46,8 @@ void on_own_thread(const std::function<void()>& call) {
 
 // Refuses a head or a cut on the cloud's side of a tail, which runs here alone.
 void expect_tail_here(const PlacementChange& wanted) {
-  if (wanted.head == "cloud") wire::Fields::refuse("head", "expected \"edge\": a tail is used");
+  if (wanted.head == Head::kCloud)
+    wire::Fields::refuse("head", "expected \"edge\": a tail is used");
   if (wanted.cut == Cut::cloud()) {
     wire::Fields::refuse("cut", "expected a number or \"auto\": a tail's blocks run here alone");
   }
@@ -56,16 +57,17 @@ void expect_tail_here(const PlacementChange& wanted) {
 
 Placements::Placements(const Options& options, const Console& console,
                        const Flags::Environment& environment, Interrupt& interrupt)
-    : console_(console),
+    : options_(options),
+      console_(console),
       environment_(environment),
       interrupt_(interrupt),
-      now_(make(options)),
+      now_(make(options.placement)),
       devices_{"auto", "cpu"} {
   observe();
 }
 
-std::shared_ptr<Service> Placements::make(Options options) {
-  return std::make_shared<Service>(std::move(options), console_, environment_, interrupt_,
+std::shared_ptr<Service> Placements::make(PlacementRequest request) {
+  return std::make_shared<Service>(options_, std::move(request), console_, environment_, interrupt_,
                                    metrics_);
 }
 
@@ -98,38 +100,35 @@ std::shared_ptr<Service> Placements::present() const {
   return now_;
 }
 
-Options Placements::options_of(const PlacementChange& wanted, const Service& now) const {
-  Options options = now.options();
-  if (!options.tail.empty()) expect_tail_here(wanted);
-  options.model = wanted.model.value_or(now.id());
+PlacementRequest Placements::request_of(const PlacementChange& wanted, const Service& now) const {
+  PlacementRequest request = now.request();
+  if (!options_.tail.empty()) expect_tail_here(wanted);
+  request.model = wanted.model.value_or(now.id());
   if (wanted.head) {
-    if (*wanted.head != "edge" && *wanted.head != "cloud") {
-      wire::Fields::refuse("head", "expected \"edge\" or \"cloud\"");
-    }
-    options.head_on_cloud = *wanted.head == "cloud";
-    options.head_given = true;
-    if (options.head_on_cloud) options.moves.clear();  // such a text cannot move
+    request.head = wanted.head;
+    if (*wanted.head == Head::kCloud) request.moves.clear();  // such a text cannot move
   }
   if (wanted.format) {
-    options.formats = of_field("format", [&] { return StageFormats::parse(*wanted.format); });
-    options.own_blocks = false;
+    request.formats = of_field("format", [&] { return StageFormats::parse(*wanted.format); });
+    request.own_blocks = false;
   }
   if (wanted.device) {
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(devices_, *wanted.device) == devices_.end()) {
       wire::Fields::refuse("device", "expected one of /split/status's devices");
     }
-    options.device.device = *wanted.device;
+    request.device.device = *wanted.device;
   }
-  if (wanted.chosen && options.head_on_cloud) {
+  const bool head_on_cloud = request.head == Head::kCloud;
+  if (wanted.chosen && head_on_cloud) {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
   const bool chosen = wanted.chosen || (now.engine().follows() && !wanted.cut);
-  options.auto_cut = chosen && !options.head_on_cloud && options.tail.empty();
+  request.auto_cut = chosen && !head_on_cloud && options_.tail.empty();
   std::optional<Cut> where;  // another model has its own default
-  if (options.model == now.id()) where = now.engine().present()->place.cut;
-  options.cut = changed_cut(wanted.cut, chosen, options.auto_cut, where);
-  return options;
+  if (request.model == now.id()) where = now.engine().present()->place.cut;
+  request.cut = changed_cut(wanted.cut, chosen, request.auto_cut, where);
+  return request;
 }
 
 void Placements::place(const PlacementChange& wanted) {
@@ -141,7 +140,7 @@ void Placements::place(const PlacementChange& wanted) {
     if (wanted.cut) now->move_cut(*wanted.cut);
     return;
   }
-  const std::shared_ptr<Service> next = make(options_of(wanted, *now));
+  const std::shared_ptr<Service> next = make(request_of(wanted, *now));
   try {
     on_own_thread([&] { next->load(); });
   } catch (const Error& error) {

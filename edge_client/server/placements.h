@@ -16,7 +16,8 @@ namespace split::edge {
 
 // A requested placement; absent members keep their value.
 struct PlacementChange {
-  std::optional<std::string> model, head, format, device;
+  std::optional<std::string> model, format, device;
+  std::optional<Head> head;
   std::optional<Cut> cut;
   bool chosen = false;  // the cut is chosen as weights come
 
@@ -43,10 +44,11 @@ class Placements {
   std::string status() const;
 
  private:
-  std::shared_ptr<Service> make(Options options);
-  Options options_of(const PlacementChange& wanted, const Service& now) const;
+  std::shared_ptr<Service> make(PlacementRequest request);
+  PlacementRequest request_of(const PlacementChange& wanted, const Service& now) const;
   void observe();
 
+  const Options& options_;
   const Console& console_;
   const Flags::Environment& environment_;
   Interrupt& interrupt_;

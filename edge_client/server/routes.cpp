@@ -48,6 +48,14 @@ Response put_cut(Placements& placements, const Request& request) {
   return Response::json(200, placements.status());
 }
 
+Head read_head(wire::Fields& fields) {
+  const std::string head = fields.text("head");
+  if (head != "edge" && head != "cloud") {
+    wire::Fields::refuse("head", "expected \"edge\" or \"cloud\"");
+  }
+  return head == "cloud" ? Head::kCloud : Head::kEdge;
+}
+
 Response put_placement(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
   PlacementChange wanted;
@@ -56,11 +64,11 @@ Response put_placement(Placements& placements, const Request& request) {
     if (!wanted.chosen) wanted.cut = cut;
   }
   for (const auto& [name, text] : {std::pair{"model", &PlacementChange::model},
-                                   {"head", &PlacementChange::head},
                                    {"format", &PlacementChange::format},
                                    {"device", &PlacementChange::device}}) {
     if (fields.has(name)) wanted.*text = fields.text(name);
   }
+  if (fields.has("head")) wanted.head = read_head(fields);
   fields.finish();
   placements.place(wanted);
   return Response::json(200, placements.status());

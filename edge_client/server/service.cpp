@@ -29,9 +29,10 @@ std::shared_ptr<PlacedModel> on_cloud(const PlacedModel& split) {
 
 }  // namespace
 
-Service::Service(Options options, const Console& console, const Flags::Environment& environment,
-                 Interrupt& interrupt, EdgeMetrics& metrics)
-    : options_(std::move(options)),
+Service::Service(const Options& options, PlacementRequest request, const Console& console,
+                 const Flags::Environment& environment, Interrupt& interrupt, EdgeMetrics& metrics)
+    : options_(options),
+      request_(std::move(request)),
       console_(console),
       metrics_(metrics),
       log_{[](std::string_view) { return true; },
@@ -40,7 +41,7 @@ Service::Service(Options options, const Console& console, const Flags::Environme
            }},
       notice_(log_, ServerAddress(options_, environment).connect(kProbe)->origin(), options_.quiet),
       health_(ServerAddress(options_, environment).connect(kProbe)),
-      engine_(options_, environment, interrupt, *this) {}
+      engine_(options_, request_, environment, interrupt, *this) {}
 
 void Service::waiting(const RemoteError& error) {
   if (error.status == 0 && error.code != kFirstAsk) health_.heard(false);

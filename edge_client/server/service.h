@@ -23,14 +23,15 @@ namespace split::edge {
 class Service : public std::enable_shared_from_this<Service>, private EngineObserver {
  public:
   // The arguments outlive it. Throws Error(kInput) for a bad URL.
-  Service(Options options, const Console& console, const Flags::Environment& environment,
-          Interrupt& interrupt, EdgeMetrics& metrics);
+  Service(const Options& options, PlacementRequest request, const Console& console,
+          const Flags::Environment& environment, Interrupt& interrupt, EdgeMetrics& metrics);
 
   void load() { engine_.load(); }  // as Engine::load
   bool ready() const { return !stopping_ && engine_.loaded() != nullptr; }
   void stop() { stopping_ = true; }  // ends ready()
   const Engine& engine() const { return engine_; }
   const Options& options() const { return options_; }
+  const PlacementRequest& request() const { return request_; }
 
   // The models' ids; with a fine-tuned tail, the model with it, and the base, which runs on the
   // cloud alone. Throws HttpError 503 `loading`, as the others do.
@@ -80,7 +81,8 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
              bool first) override;
   void ended(const Receipt& receipt, std::optional<double> error) override;
 
-  const Options options_;
+  const Options& options_;
+  const PlacementRequest request_;
   const Console& console_;
   EdgeMetrics& metrics_;
   const Console log_;  // prints as lines of log

@@ -1,5 +1,5 @@
-// The options of an engine: which server and model, where a text may run, and what it may take. A
-// face makes them, of its flags or otherwise.
+// The options of an engine: its server and what it may take, which stay, and the model and its
+// place, which a server's client may change. A face makes them, of its flags or otherwise.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +27,35 @@ struct ScheduledMove {
   Cut cut;
 };
 
-// Where texts are to run.
+enum class Head : uint8_t { kEdge, kCloud };
+
+// The model, and where its texts are to run: a server's clients may ask for another.
 struct PlacementRequest {
+  std::string model;                 // empty: the server's first
   std::optional<Cut> cut;            // nullopt: default_cut()
   bool auto_cut = false;             // --cut auto: the text moves from the cloud once weights come
-  bool head_on_cloud = false;        // --head cloud
-  bool head_given = false;           // false: a large head stays on the cloud
+  std::optional<Head> head;          // nullopt: a large one stays on the cloud
   std::vector<ScheduledMove> moves;  // each text's
-  bool embed = false;                // only hidden states are needed
+  StageFormats formats;              // format of downloads
+  bool own_blocks = false;  // download the server's block formats as they are, if it has such
+  DeviceOptions device;
+  bool embed = false;  // only hidden states are needed
   // Texts come at any time, several at once: the KV cache has room for some contexts, chats and
   // embeddings are answered too, and missing weights download while no text runs.
   bool many_texts = false;
+
+  PlacementRequest at(Cut other) const {
+    PlacementRequest request = *this;
+    request.cut = other;
+    return request;
+  }
 };
 
-struct EngineOptions : PlacementRequest {
+struct EngineOptions {
   std::string server;
   std::string api_key, ca_cert;
   // Makes the way to a server (http::Connector); empty: the system's.
   std::function<std::unique_ptr<http::Transport>(const std::string& url)> connector;
-  std::string model;       // empty: the server's first
   bool any_model = false;  // every model name in a request means this one
 
   std::optional<uint64_t> max_weights;  // bytes downloaded beside a text; none: the default
@@ -54,10 +64,7 @@ struct EngineOptions : PlacementRequest {
   bool exact = false;                   // no move may change a bit
   bool stay = false;                    // texts at a named cut wait for a lost cloud
   DType wire = DType::kF32;             // format of hidden states on the wire
-  StageFormats formats;                 // format of downloads
-  bool own_blocks = false;  // download the server's block formats as they are, if it has such
   Profile profile = Profile::kF32;
-  DeviceOptions device;
   std::string cache;  // empty: the default directory
   std::optional<uint64_t> cache_limit;
   DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone; `memory` is unset

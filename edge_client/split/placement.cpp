@@ -45,43 +45,13 @@ double head_in_blocks(const Model& model) {
   return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
 }
 
-Placement place(const PlacementRequest& request, const Model& model, const CutBounds& bounds,
-                const CloudSessions& sessions, bool cloud_lost) {
-  const double size = head_in_blocks(model);
-  const InitialPlacement begin = initial_placement({.cut = request.cut,
-                                                    .fixed = default_cut(model.config().layers),
-                                                    .bounds = bounds,
-                                                    .follows = request.auto_cut,
-                                                    .head_given = request.head_given,
-                                                    .head_cloud = request.head_on_cloud,
-                                                    .embeds = request.embed,
-                                                    .scheduled = !request.moves.empty(),
-                                                    .head_blocks = size,
-                                                    .cloud_lost = cloud_lost,
-                                                    .sessions = sessions});
-  PlacementRequest chosen = request;
-  chosen.cut = begin.cut;
-  chosen.head_on_cloud = begin.head_on_cloud;
-  Placement result = place(chosen, model.config());
-  if (begin.head_is_large) result.head_blocks = size;
-  bounds.expect("--cut", result.cut);
-  for (const ScheduledMove& move : result.moves) bounds.expect("--moves", move.cut);
-  if (bounds.head_here && result.head_on_cloud) {
-    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
-  }
-  return result;
-}
+namespace {
 
-std::string head_line(const Placement& place) {
-  if (place.head_blocks == 0) return "";
-  return cat("the vocabulary's matrix is as large as ", std::lround(place.head_blocks),
-             " blocks and stays on the cloud (--head edge)\n");
-}
-
-Placement place(const PlacementRequest& request, const ModelConfig& config) {
+Placement place_at(const PlacementRequest& request, const ModelConfig& config, Cut cut,
+                   bool head_on_cloud) {
   const int layers = config.layers;
   Placement place;
-  place.cut = request.cut.value_or(default_cut(layers));
+  place.cut = cut;
   if (place.cut > layers && !place.cut.is_cloud()) {
     throw Error(ErrorKind::kInput, cat("--cut: the model has ", layers, " blocks: expected 0..",
                                        layers, " or cloud, got ", place.cut.name()));
@@ -98,16 +68,53 @@ Placement place(const PlacementRequest& request, const ModelConfig& config) {
     lowest = std::min(lowest, move.cut);
   }
   place.moves = request.moves;
-  place.head_on_cloud = request.head_on_cloud && !request.embed && !config.encodes();
+  place.head_on_cloud = head_on_cloud && !request.embed && !config.encodes();
   if (config.encodes()) {  // its last hidden states are pooled
     place.range = StageRange::from_block(lowest.blocks(), Point::pooled(layers, config.has_norm()));
     return place;
   }
-  const bool norm = ends_with_norm(request.embed, request.head_on_cloud, request.many_texts);
-  place.range = StageRange::from_block(lowest.blocks(), norm                    ? Point::norm()
-                                                        : request.head_on_cloud ? Point(layers)
-                                                                                : Point::head());
+  const bool norm = ends_with_norm(request.embed, head_on_cloud, request.many_texts);
+  place.range = StageRange::from_block(lowest.blocks(), norm            ? Point::norm()
+                                                        : head_on_cloud ? Point(layers)
+                                                                        : Point::head());
   return place;
+}
+
+}  // namespace
+
+Placement place(const PlacementRequest& request, const Model& model, const CutBounds& bounds,
+                const CloudSessions& sessions, bool cloud_lost) {
+  const double size = head_in_blocks(model);
+  const InitialPlacement begin = initial_placement({.cut = request.cut,
+                                                    .fixed = default_cut(model.config().layers),
+                                                    .bounds = bounds,
+                                                    .follows = request.auto_cut,
+                                                    .head_given = request.head.has_value(),
+                                                    .head_cloud = request.head == Head::kCloud,
+                                                    .embeds = request.embed,
+                                                    .scheduled = !request.moves.empty(),
+                                                    .head_blocks = size,
+                                                    .cloud_lost = cloud_lost,
+                                                    .sessions = sessions});
+  Placement result = place_at(request, model.config(), begin.cut, begin.head_on_cloud);
+  if (begin.head_is_large) result.head_blocks = size;
+  bounds.expect("--cut", result.cut);
+  for (const ScheduledMove& move : result.moves) bounds.expect("--moves", move.cut);
+  if (bounds.head_here && result.head_on_cloud) {
+    throw Error(ErrorKind::kInput, "--head: expected edge beside --tail, got cloud");
+  }
+  return result;
+}
+
+std::string head_line(const Placement& place) {
+  if (place.head_blocks == 0) return "";
+  return cat("the vocabulary's matrix is as large as ", std::lround(place.head_blocks),
+             " blocks and stays on the cloud (--head edge)\n");
+}
+
+Placement place(const PlacementRequest& request, const ModelConfig& config) {
+  return place_at(request, config, request.cut.value_or(default_cut(config.layers)),
+                  request.head == Head::kCloud);
 }
 
 }  // namespace split::edge

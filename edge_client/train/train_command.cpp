@@ -60,12 +60,12 @@ class Training {
       : command_(command),
         world_(world),
         interrupt_(interrupt),
-        choice_(command.options, notes_on(world.console, command.options.quiet), world.environment,
-                interrupt),
+        choice_(command.options, command.options.placement,
+                notes_on(world.console, command.options.quiet), world.environment, interrupt),
         notice_(world.console, choice_.remote().origin(), command.options.quiet),
         out_(command.out),
         part_(command.out + ".part"),
-        runtime_(command.options.device) {
+        runtime_(command.options.placement.device) {
     choice_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
                        [&](bool again) { notice_.found(again); });
   }
@@ -77,11 +77,11 @@ class Training {
     const ModelConfig& config = choice_.config();
     const int blocks = command_.blocks > 0 ? command_.blocks : std::min(2, config.layers);
     train::Tail tail(choice_.model(), {.first = config.layers - blocks, .lora = command_.lora});
-    Options options = command_.options;
-    options.cut = alone_ ? 0 : tail.shape().first;
-    alone_ = options.cut == 0;  // only the embedding is frozen if all blocks are trained
-    options.head_given = true;  // runs here
-    const Placement place = choice_.place(options);
+    PlacementRequest request;
+    request.cut = alone_ ? 0 : tail.shape().first;
+    request.head = Head::kEdge;
+    alone_ = request.cut == 0;  // only the embedding is frozen if all blocks are trained
+    const Placement place = choice_.place(request);
     const wire::ModelInfo info = choice_.manifest(&place);
     cut_texts(info);
     name_course(info, tail);
@@ -357,10 +357,10 @@ class Training {
     print(cat(of_text, arrow(best.before(), best.least()), ": better, as it was after ",
               best.steps(), " of ", course_.steps, " steps", known));
     const Options& options = command_.options;
-    world_.console.out(cat(out_.string(), " is written; this uses it:\nedge_client --server ",
-                           word_of(options.server), options.model.empty() ? "" : " --model ",
-                           word_of(options.model), " --serve --tail ", word_of(out_.string()),
-                           "\n"));
+    world_.console.out(
+        cat(out_.string(), " is written; this uses it:\nedge_client --server ",
+            word_of(options.server), options.placement.model.empty() ? "" : " --model ",
+            word_of(options.placement.model), " --serve --tail ", word_of(out_.string()), "\n"));
   }
 
   void write(array::Store& store, const train::Tail& tail, const wire::ModelInfo& info) const {
@@ -393,9 +393,9 @@ class Training {
   struct Said {
     std::string course, base;
   } said_;
-  bool alone_ = command_.options.cut == 0;  // the frozen part runs here too
-  bool open_ = false;                       // a progress line is open
-  int64_t kept_ = 0;                        // steps saved
+  bool alone_ = command_.options.placement.cut == 0;  // the frozen part runs here too
+  bool open_ = false;                                 // a progress line is open
+  int64_t kept_ = 0;                                  // steps saved
 };
 
 int train(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {

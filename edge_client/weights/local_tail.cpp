@@ -74,15 +74,16 @@ uint64_t bytes_of(std::span<const wire::BlobInfo> blobs) {
   return bytes;
 }
 
-TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info) {
+TextRoom text_room(const EngineOptions& options, const PlacementRequest& request,
+                   const wire::ModelInfo& info) {
   TextRoom room{.budget = options.kv_budget, .texts = 2};  // like TailBuilder::granted_to_weights()
   // A GPU allocates the memory before there is a text, as a tab does.
-  if (!kLazyPages || options.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;
+  if (!kLazyPages || request.device.device != "cpu") room.most = kLazyPages ? 1ull << 31 : 0;
   for (const wire::StageInfo& stage : info.stages) {
     for (const wire::BlobInfo& blob : stage.blobs)
       room.weights += blob.format == stage.format ? blob.bytes : 0;
   }
-  if (options.cut == Cut::cloud())
+  if (request.cut == Cut::cloud())
     room.weights = std::min(room.weights, options.max_weights.value_or(kMaxWeights));
   return room;
 }

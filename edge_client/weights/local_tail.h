@@ -33,7 +33,8 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
                                      const StageRange& range, const StageFormats& formats);
 uint64_t bytes_of(std::span<const wire::BlobInfo> blobs);
 // The memory for texts of the model here, whatever part of the model comes here.
-TextRoom text_room(const EngineOptions& options, const wire::ModelInfo& info);
+TextRoom text_room(const EngineOptions& options, const PlacementRequest& request,
+                   const wire::ModelInfo& info);
 
 // One thread at a time, beside grow() on another; batcher() by any.
 class LocalTail {

@@ -40,9 +40,10 @@ CloudSessions sessions_of(const wire::ModelInfo& info) {
   return {.move = info.knows("to") && info.knows("fill"), .stream = info.knows("completions")};
 }
 
-ModelChoice::ModelChoice(const EngineOptions& options, Note note,
+ModelChoice::ModelChoice(const EngineOptions& options, const PlacementRequest& request, Note note,
                          const http::Environment& environment, Interrupt& interrupt)
     : options_(options),
+      request_(request),
       note_(std::move(note)),
       interrupt_(interrupt),
       server_(options, environment),
@@ -61,16 +62,15 @@ ShardCache ModelChoice::cache() const {
 
 // The key of a model that was seen to run here alone, if the options allow that.
 std::optional<SeenModels::Key> ModelChoice::key_alone() const {
-  const bool chosen = options_.auto_cut || tail_chooses_cut();
-  if (options_.needs_cloud || !may_begin_alone(options_.cut, chosen, options_.head_on_cloud)) {
+  const bool chosen = request_.auto_cut || tail_chooses_cut();
+  if (options_.needs_cloud ||
+      !may_begin_alone(request_.cut, chosen, request_.head == Head::kCloud)) {
     return std::nullopt;
   }
-  PlacementRequest alone = options_;
-  alone.cut = 0;
   ModelConfig any;
   any.layers = 1;
-  return SeenModels::Key{remote_->origin(), options_.model,
-                         manifest_query(edge::place(alone, any), options_.formats)};
+  return SeenModels::Key{remote_->origin(), request_.model,
+                         manifest_query(edge::place(request_.at(0), any), request_.formats)};
 }
 
 void ModelChoice::ask_begun(const std::function<void()>& ask) {
@@ -129,7 +129,7 @@ void ModelChoice::remember(const wire::ModelInfo& info, const std::string& query
   const SeenModel model{info, files_, now};
   try {
     seen_models().remember({remote_->origin(), info.id, query}, model);
-    if (options_.model.empty()) seen_models().remember({remote_->origin(), "", query}, model);
+    if (request_.model.empty()) seen_models().remember({remote_->origin(), "", query}, model);
   } catch (const Error& error) {  // full, or read-only
     if (error.kind() != ErrorKind::kIo) throw;
   }
@@ -185,14 +185,14 @@ std::string ModelChoice::wanted_id() {
   if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] the server serves no models");
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
-  if (options_.model.empty() && options_.any_model && ids.size() > 1) {
+  if (request_.model.empty() && options_.any_model && ids.size() > 1) {
     throw Error(ErrorKind::kInput, cat("--any-model: expected --model beside it: the server has ",
                                        all.substr(0, 400)));
   }
-  if (options_.model.empty()) return ids[0];
-  if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
+  if (request_.model.empty()) return ids[0];
+  if (std::ranges::find(ids, request_.model) != ids.end()) return request_.model;
   throw Error(ErrorKind::kRemote,
-              cat("[server] ", remote_->origin(), " has no model ", shown(options_.model),
+              cat("[server] ", remote_->origin(), " has no model ", shown(request_.model),
                   ", it has ", all.substr(0, 400)),
               "model");
 }
@@ -243,7 +243,7 @@ CutBounds ModelChoice::bounds() const {
 // Fetches config.json before the description with its hash, which saves waiting for one request.
 void ModelChoice::expect_own_config() {
   if (seen_) return;
-  remote_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
+  remote_->set_manifest_query(wire::model_query(request_.formats.text(), {0, 0}));
   retried([&] { return described(*remote_); });
 }
 
@@ -288,7 +288,7 @@ void ModelChoice::take_context(const wire::ModelInfo& info) const {
   }
   if (options_.context || config().encodes()) return;
   std::call_once(fitted_, [&] {
-    TextRoom room = text_room(options_, info);
+    TextRoom room = text_room(options_, request_, info);
     if (room.budget == 0) room.budget = default_kv_budget(*model_, options_.profile, {}, room);
     const std::string line = fit_context(*model_, options_.profile, {}, room);
     if (!line.empty()) note(line);
@@ -302,14 +302,14 @@ wire::ModelInfo ModelChoice::manifest(const Placement* place) {
     return seen_->info;
   }
   remote_->set_manifest_query(place == nullptr ? "?ready=true"
-                                               : manifest_query(*place, options_.formats));
+                                               : manifest_query(*place, request_.formats));
   wire::ModelInfo info = manifest(*remote_, interrupt_, retry_, true);
   described_ = true;
   return info;
 }
 
 std::string ModelChoice::whole_query() const {
-  return wire::model_query(options_.formats.text(), StageRange());
+  return wire::model_query(request_.formats.text(), StageRange());
 }
 
 wire::ModelInfo ModelChoice::whole_manifest(Remote& remote, Waiter& waiter, bool patient) const {
@@ -360,15 +360,15 @@ wire::ModelInfo ModelChoice::manifest(Remote& remote, Waiter& waiter, const Retr
 
 ModelChoice::Begin ModelChoice::begin() {
   Begin begin;
-  begin.place = place(options_, {}, seen_.has_value());
+  begin.place = place(request_, {}, seen_.has_value());
   begin.info = manifest(&begin.place);
   if (tail_chooses_cut() && begin.place.cut > 0 && WeightStore(*this).whole_in_cache(begin.info)) {
-    begin.place = place(options_, {}, true);
+    begin.place = place(request_, {}, true);
     begin.info = manifest(&begin.place);
   }
-  if (!options_.auto_cut || !begin.place.cut.is_cloud()) return begin;
+  if (!request_.auto_cut || !begin.place.cut.is_cloud()) return begin;
   const CloudSessions sessions = sessions_of(begin.info);
-  begin.place = place(options_, sessions);
+  begin.place = place(request_, sessions);
   if (begin.place.cut.is_cloud()) return begin;
   note(cat("--cut auto: ", words_of(bound_of(sessions, true)), ": texts stay at cut ",
            begin.place.cut.name()));

@@ -39,8 +39,8 @@ class ModelChoice {
  public:
   using Note = std::function<void(const std::string& line)>;
   // The arguments outlive it. `note` gets lines for people; empty: nobody does.
-  ModelChoice(const EngineOptions& options, Note note, const http::Environment& environment,
-              Interrupt& interrupt);
+  ModelChoice(const EngineOptions& options, const PlacementRequest& request, Note note,
+              const http::Environment& environment, Interrupt& interrupt);
 
   // Asks for the list of models, and for the wanted one's config. If the server does not answer,
   // and this machine needs nothing from it, takes the model that remember() kept, and says so in a
@@ -92,6 +92,7 @@ class ModelChoice {
 
   // Any thread.
   const EngineOptions& options() const { return options_; }
+  const PlacementRequest& request() const { return request_; }
   const ServerAddress& server() const { return server_; }
   bool has_cache() const;  // there is a cache directory
   ShardCache cache() const;
@@ -133,7 +134,7 @@ class ModelChoice {
                                 std::string_view text);
   [[noreturn]] void refuse_file(std::string_view name, std::string_view why) const;
   bool tail_chooses_cut() const {
-    return chooses_below(!options_.tail.empty(), options_.cut.has_value(), !options_.moves.empty());
+    return chooses_below(!options_.tail.empty(), request_.cut.has_value(), !request_.moves.empty());
   }
   void take_context(const wire::ModelInfo& info) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
@@ -142,6 +143,7 @@ class ModelChoice {
   bool recall(const RemoteError& error, bool aloud);
 
   const EngineOptions& options_;
+  const PlacementRequest& request_;
   const Note note_;
   Interrupt& interrupt_;
   const ServerAddress server_;

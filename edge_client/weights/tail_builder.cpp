@@ -25,11 +25,11 @@ std::vector<wire::BlobInfo> Growth::blobs() const {
 uint64_t TailBuilder::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = kLazyPages ? 16 : 2, kMost = 1ull << 30;
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
-  if (options_.kv_budget == 0 && !options_.many_texts &&
-      (!place.moves.empty() || options_.auto_cut)) {
+  if (options_.kv_budget == 0 && !request_.many_texts &&
+      (!place.moves.empty() || request_.auto_cut)) {
     return kv_bytes_for(choice_.model(), place.range, options_.profile, 2);
   }
-  if (options_.kv_budget > 0 || !options_.many_texts) return options_.kv_budget;
+  if (options_.kv_budget > 0 || !request_.many_texts) return options_.kv_budget;
   return std::min(kMost, kv_bytes_for(choice_.model(), place.range, options_.profile, kContexts));
 }
 
@@ -39,28 +39,28 @@ Device& TailBuilder::device() {
 }
 
 std::unique_ptr<Device> TailBuilder::new_device() const {
-  std::unique_ptr<Device> device = make_tested_device(options_.device);
+  std::unique_ptr<Device> device = make_tested_device(request_.device);
   expect_profile(*device, options_.profile);
-  const bool named = options_.device.device != DeviceOptions().device;
+  const bool named = request_.device.device != DeviceOptions().device;
   if (named || !device->waits_long() || !token_time_) return device;
   if (!choice_.knows_model() || choice_.config().encodes()) return device;
   if (faster_ == Faster::kUnknown) {
-    const auto cpu = make_cpu_device(options_.device.threads);
+    const auto cpu = make_cpu_device(request_.device.threads);
     const double ms = token_time_(*device), cpu_ms = token_time_(*cpu);
     faster_ = cpu_ms < ms ? Faster::kCpu : Faster::kGpu;
     choice_.note(cat("a token takes ", fixed(ms, 1), " ms on ", device->name(), " and ",
                      fixed(cpu_ms, 1), " ms on the CPU: the faster one computes"));
   }
-  return faster_ == Faster::kCpu ? make_cpu_device(options_.device.threads) : std::move(device);
+  return faster_ == Faster::kCpu ? make_cpu_device(request_.device.threads) : std::move(device);
 }
 
 void TailBuilder::expect_flags() {
-  if (!options_.auto_cut || choice_.recalled() || std::exchange(expected_flags_, true)) return;
-  const bool named = options_.device.device != DeviceOptions().device;
+  if (!request_.auto_cut || choice_.recalled() || std::exchange(expected_flags_, true)) return;
+  const bool named = request_.device.device != DeviceOptions().device;
   if (named || options_.profile != Profile::kF32) device();
   if (device_ && device_->waits_long()) device_.reset();  // its model is to be known first
   if (!options_.cache.empty()) ShardCache(options_.cache).expect_usable();
-  if (options_.formats == StageFormats()) return;
+  if (request_.formats == StageFormats()) return;
   try {  // formats that the server is still making are fine
     weights_.blobs(choice_.whole_manifest_now(), StageRange());
   } catch (const RemoteError& error) {
@@ -90,7 +90,7 @@ std::unique_ptr<PlacedModel> TailBuilder::load(const Placement& place, const wir
                                                const OnBytes& on_bytes) {
   std::unique_ptr<PlacedModel> split = placed(info);
   split->place = place;
-  split->query = manifest_query(place, options_.formats);
+  split->query = manifest_query(place, request_.formats);
   if (!place.local()) {
     allow_moves(*split);
     return split;
@@ -158,7 +158,7 @@ void TailBuilder::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
   split.tail = std::make_shared<LocalTail>(std::move(device), choice_.model(), split.place.range,
                                            weights_.formats(split.info), options_.profile, blobs,
                                            weights_.begin_load(split.info, blobs, std::move(load)),
-                                           kv, options_.device.threads, begins, choice_.tail());
+                                           kv, request_.device.threads, begins, choice_.tail());
   split.profile = profile_name(options_.profile);
   split.personal = choice_.tail() != nullptr;
   choice_.seen_models().name_blobs(split.info, blobs);
@@ -252,10 +252,10 @@ void TailBuilder::allow_moves(PlacedModel& split) {
   const bool scheduled = !place.moves.empty();
   Cut deepest = place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
-  split.leaves_lost_cloud = leaves_lost_cloud(options_.auto_cut, options_.stay);
+  split.leaves_lost_cloud = leaves_lost_cloud(request_.auto_cut, options_.stay);
   if (place.head_on_cloud || choice_.config().encodes()) return;
   const bool streams = place.cut.is_cloud() && split.leaves_lost_cloud;
-  if (!has_moves(scheduled, options_.many_texts, options_.auto_cut, streams)) return;
+  if (!has_moves(scheduled, request_.many_texts, request_.auto_cut, streams)) return;
   const auto stay = [&](std::string_view why) {
     if (!scheduled) return;
     split.leaves_lost_cloud = false;
@@ -273,8 +273,8 @@ void TailBuilder::allow_moves(PlacedModel& split) {
     }
   }
   split.deepest =
-      deepest_cut(deepest, options_.many_texts, choice_.bounds()).blocks(choice_.config().layers);
-  if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
+      deepest_cut(deepest, request_.many_texts, choice_.bounds()).blocks(choice_.config().layers);
+  if (request_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 
 }  // namespace split::edge

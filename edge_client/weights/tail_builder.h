@@ -30,6 +30,7 @@ class TailBuilder {
   explicit TailBuilder(ModelChoice& choice, ProgressTo progress = {}, TokenTime token_time = {})
       : choice_(choice),
         options_(choice.options()),
+        request_(choice.request()),
         progress_(std::move(progress)),
         token_time_(std::move(token_time)) {}
 
@@ -76,6 +77,7 @@ class TailBuilder {
 
   ModelChoice& choice_;
   const EngineOptions& options_;
+  const PlacementRequest& request_;
   const WeightStore weights_{choice_};
   const ProgressTo progress_;
   const TokenTime token_time_;

@@ -22,8 +22,8 @@ std::string base_of(const wire::ModelInfo& info) {
 }
 
 StageFormats WeightStore::formats(const wire::ModelInfo& info) const {
-  StageFormats formats = choice_.options().formats;
-  if (!choice_.options().own_blocks) return formats;
+  StageFormats formats = choice_.request().formats;
+  if (!choice_.request().own_blocks) return formats;
   for (const wire::StageInfo& stage : info.stages) {
     const std::optional<DType> own = dtype_from_format(stage.format);
     if (!own || !is_quantised(*own)) continue;

@@ -103,13 +103,13 @@ TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
     return edge::read_command_line(flags, world).options;
   };
   for (const char* flag : {"--prompt=a", "--serve", "--seed=1", "--device=cpu", "--cut=auto"}) {
-    EXPECT_TRUE(options({flag}).auto_cut) << flag;
+    EXPECT_TRUE(options({flag}).placement.auto_cut) << flag;
   }
   for (const char* flag :
        {"--cut=1", "--cut=cloud", "--head=cloud", "--moves=1:0", "--embed", "--plan"}) {
-    EXPECT_FALSE(options({flag}).auto_cut) << flag;
+    EXPECT_FALSE(options({flag}).placement.auto_cut) << flag;
   }
-  EXPECT_FALSE(options({"--head=edge"}).cut);
+  EXPECT_FALSE(options({"--head=edge"}).placement.cut);
 }
 
 TEST(EdgeAuto, PlacesTheHeadItself) {

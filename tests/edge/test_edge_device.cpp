@@ -44,10 +44,10 @@ struct Fixture {
   std::shared_ptr<edge::PlacedModel> downloaded(std::unique_ptr<Device> device, unsigned threads) {
     const Model& model = *golden.model;
     const ModelConfig& config = model.config();
-    edge::Options options;
-    options.cut = 1;
+    edge::PlacementRequest request;
+    request.cut = 1;
     auto split = std::make_shared<edge::PlacedModel>();
-    split->place = place(options, config);
+    split->place = place(request, config);
     split->info = info;
     const auto blobs = edge::blobs_of(model, info, split->place.range, {});
     auto load = std::make_unique<edge::BlobLoad>(
@@ -63,13 +63,13 @@ struct Fixture {
   std::vector<std::vector<int32_t>> answers(const std::shared_ptr<edge::PlacedModel>& split) {
     edge::Options options;
     options.server = cloud.url();
-    options.cut = edge::Cut::cloud();
+    options.placement.cut = edge::Cut::cloud();
     options.connector = InProcess::connect;
     options.cache = cache.path.string();
     World world;
     world.environment = [](const char*) -> const char* { return nullptr; };
     edge::EngineObserver nobody;
-    edge::Engine engine(options, world.environment, interrupt, nobody);
+    edge::Engine engine(options, options.placement, world.environment, interrupt, nobody);
     engine.load();
     std::vector<std::vector<int32_t>> all(kAnswers);
     std::vector<std::thread> threads;

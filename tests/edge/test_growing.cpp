@@ -425,13 +425,14 @@ TEST_F(Grown, ByTheBuilderKeepsItsLimitAndStartsFromTheCache) {
   options.server = cloud.url();
   options.connector = InProcess::connect;
   options.cache = cache.path;
-  options.device = {"cpu", 1};
+  edge::PlacementRequest request;
+  request.device = {"cpu", 1};
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   uint64_t bytes = 0;
   const auto steps = edge::growth_steps(*golden.model, info, {});
   for (const GrowthStep& step : steps) bytes += step.bytes();
   const auto grow_by = [&](uint64_t max_weights) {
-    edge::ModelChoice choice(options, {}, nothing, interrupt);
+    edge::ModelChoice choice(options, request, {}, nothing, interrupt);
     edge::TailBuilder tails(choice);
     choice.select_model();
     notes.clear();

@@ -143,16 +143,17 @@ TEST(EngineOpens, ATextGoesOnHereFromTheIdsThatCame) {
       const json alone =
           held.alone(chat ? "/v1/chat/completions" : "/v1/completions", asked)["choices"][0];
       edge::EngineOptions options;
+      edge::PlacementRequest where;
       options.server = held.cloud.url();
       options.connector = InProcess::connect;
       options.cache = held.cache.path.string();
-      options.many_texts = options.auto_cut = true;
-      options.cut = edge::Cut::cloud();
-      options.device.device = "cpu";
+      where.many_texts = where.auto_cut = true;
+      where.cut = edge::Cut::cloud();
+      where.device.device = "cpu";
       Interrupt interrupt;
       Heard heard;
       {
-        edge::Engine engine(options, {}, interrupt, heard);
+        edge::Engine engine(options, where, {}, interrupt, heard);
         std::thread loads([&] { engine.load(); });
         while (engine.opens().empty()) std::this_thread::yield();
         {
@@ -207,15 +208,16 @@ TEST(EngineOpens, ATextThatTheCloudDoesNotBeginBeginsAnewFromItsIds) {
   HeldCloud held("demo");
   const json alone = held.alone("/v1/completions", of_prompt("The king"))["choices"][0];
   edge::EngineOptions options;
+  edge::PlacementRequest where;
   options.server = held.cloud.url();
   options.connector = InProcess::connect;
   options.cache = held.cache.path.string();
-  options.auto_cut = true;
-  options.cut = edge::Cut::cloud();
-  options.device.device = "cpu";
+  where.auto_cut = true;
+  where.cut = edge::Cut::cloud();
+  where.device.device = "cpu";
   Interrupt interrupt;
   HeardAnew heard(held);
-  edge::Engine engine(options, {}, interrupt, heard);
+  edge::Engine engine(options, where, {}, interrupt, heard);
   std::thread loads([&] { engine.load(); });
   while (engine.opens().empty()) std::this_thread::yield();
   GenerateOptions how;

@@ -62,7 +62,7 @@ struct Held {
                                  {"device", "cpu"},
                                  {"threads", 1},
                                  {"retry-for", retry_for}}))),
-        engine(options, environment, interrupt, heard) {}
+        engine(options, options.placement, environment, interrupt, heard) {}
   // Writes a text; calls `at` behind each token with how many there are.
   std::vector<int32_t> text(std::span<const int32_t> prompt, const GenerateOptions& wanted,
                             const std::function<void(int)>& at = {}) {

@@ -161,10 +161,10 @@ class SplitAlone : public testing::Test {
   }
   // A text cut there; its head here or on the cloud.
   std::vector<int32_t> text(int cut, bool head_on_cloud = false) {
-    edge::EngineOptions options;
-    options.cut = cut;
-    options.head_on_cloud = head_on_cloud;
-    return text(edge::place(options, golden.model->config()));
+    edge::PlacementRequest request;
+    request.cut = cut;
+    request.head = head_on_cloud ? edge::Head::kCloud : edge::Head::kEdge;
+    return text(edge::place(request, golden.model->config()));
   }
   std::vector<int32_t> text(const edge::Placement& place) {
     return with(place, [&](const edge::SplitContext& run) {

@@ -146,10 +146,10 @@ TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
   };
   edge::Placement there;
   there.cut = edge::Cut::cloud();
-  edge::EngineOptions options;
-  options.cut = 1;
-  options.embed = true;
-  EXPECT_EQ(states(edge::place(options, golden.model->config())), states(there));
+  edge::PlacementRequest request;
+  request.cut = 1;
+  request.embed = true;
+  EXPECT_EQ(states(edge::place(request, golden.model->config())), states(there));
 }
 
 // The vocabulary's matrix is as large as five blocks here.
@@ -159,9 +159,9 @@ TEST(Placement, AHeadOfMoreThanThreeBlocksStaysOnTheCloud) {
         "n_positions": 8, "vocab_size": )",
                           vocab, "}"));
   };
-  edge::EngineOptions options;
-  options.cut = 2;
-  const edge::Placement far = edge::place(options, *model(1000));
+  edge::PlacementRequest request;
+  request.cut = 2;
+  const edge::Placement far = edge::place(request, *model(1000));
   EXPECT_TRUE(far.head_on_cloud);
   EXPECT_EQ(far.range, (StageRange{2, 4}));
   EXPECT_EQ(edge::head_line(far),
@@ -171,12 +171,12 @@ TEST(Placement, AHeadOfMoreThanThreeBlocksStaysOnTheCloud) {
     EXPECT_FALSE(place.head_on_cloud);
     EXPECT_EQ(edge::head_line(place), "");
   };
-  here(edge::place(options, *model(500)));
-  options.head_given = true;
-  here(edge::place(options, *model(1000)));
-  options.head_given = false;
-  options.cut = 0;
-  here(edge::place(options, *model(1000)));
+  here(edge::place(request, *model(500)));
+  request.head = edge::Head::kEdge;
+  here(edge::place(request, *model(1000)));
+  request.head.reset();
+  request.cut = 0;
+  here(edge::place(request, *model(1000)));
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ class SharedRowsGoneBad : public SplitAlone {
   void at_cuts(const std::function<void(const edge::SplitContext&, PrefixCache&)>& call) {
     for (int cut = 0; cut < layers(); ++cut) {
       SCOPED_TRACE(cat("cut ", cut));
-      edge::EngineOptions options;
-      options.cut = cut;
+      edge::PlacementRequest request;
+      request.cut = cut;
       memory().pages.clear();
-      with(edge::place(options, golden.model->config()), [&](const edge::SplitContext& run) {
+      with(edge::place(request, golden.model->config()), [&](const edge::SplitContext& run) {
         run.tail->keep_prefixes();
         call(run, *run.tail->prefixes());
       });

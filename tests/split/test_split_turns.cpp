@@ -43,10 +43,10 @@ class SplitTurns : public SplitAlone {
     return ids;
   }
   edge::Placement cut_at(int cut, bool head_on_cloud = false) {
-    edge::EngineOptions options;
-    options.cut = cut;
-    options.head_on_cloud = head_on_cloud;
-    return edge::place(options, golden.model->config());
+    edge::PlacementRequest request;
+    request.cut = cut;
+    request.head = head_on_cloud ? edge::Head::kCloud : edge::Head::kEdge;
+    return edge::place(request, golden.model->config());
   }
 
   edge::SessionCache turns{[this](const std::string& session) {
@@ -137,7 +137,7 @@ TEST_F(SplitTurns, GoOnWhereTheLastTextEndedAfterItsMoves) {
   std::mutex mutex;
   Way way(cloud, mutex);
   const edge::RetryOptions retry;
-  edge::EngineOptions whole_there;
+  edge::PlacementRequest whole_there;
   whole_there.cut = edge::Cut::cloud();
   const edge::Placement there = edge::place(whole_there, model.config()), here = cut_at(0);
   edge::Moving moving;

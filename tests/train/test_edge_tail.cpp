@@ -321,7 +321,7 @@ TEST(EdgeTail, ItsHeadIsHereHoweverLargeItIs) {
 TEST(EdgeTail, IsAnOptionOfTheLibraryToo) {
   const edge::Options options = edge::read_engine_options({{"tail", "t"}});
   EXPECT_EQ(options.tail, "t");
-  EXPECT_FALSE(options.auto_cut || options.cut);
+  EXPECT_FALSE(options.placement.auto_cut || options.placement.cut);
   EXPECT_THROW(edge::read_engine_options({{"tail", "t"}, {"cut", "cloud"}}), Error);
 }
 

@@ -167,7 +167,7 @@ TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
     Interrupt interrupt;
     const auto look = [&] {
       edge::ModelChoice choice(
-          options, {}, [](const char*) { return nullptr; }, interrupt);
+          options, options.placement, {}, [](const char*) { return nullptr; }, interrupt);
       choice.select_model();
       read(choice, choice.manifest(nullptr));
     };
