@@ -14,10 +14,6 @@ namespace {
 constexpr std::array<std::pair<Goal, std::string_view>, 2> kGoals = {
     {{Goal::kFast, "fast"}, {Goal::kOffload, "offload"}}};
 
-std::string figure(const std::optional<double>& value, int digits = 3) {
-  return value ? fixed(*value, digits) : "null";
-}
-
 std::string speed_json(const std::optional<Speed>& speed) {
   if (!speed) return "null";
   return cat("{\"block_ms\":", fixed(speed->block_ms, 4),
@@ -30,16 +26,20 @@ std::string speed_json(const std::optional<Speed>& speed) {
 
 std::string place_json(const Place& place, const PlanInput& input) {
   return cat("{\"cut\":", place.cut.json(), ",\"fits\":", place.fits ? "true" : "false",
-             ",\"first_token_ms\":", figure(place.first_token_ms),
-             ",\"token_ms\":", figure(place.token_ms), ",\"cloud_ms\":", figure(place.cloud_ms),
+             ",\"first_token_ms\":", or_null(place.first_token_ms),
+             ",\"token_ms\":", or_null(place.token_ms), ",\"cloud_ms\":", or_null(place.cloud_ms),
              ",\"cloud_percent\":", cloud_percent(place, input).value_or(0),
              ",\"download_bytes\":", place.download_bytes,
              ",\"missing_bytes\":", place.missing_bytes,
              ",\"bytes_per_token\":", place.bytes_per_token,
-             ",\"dollars_per_million\":", figure(place.dollars_per_million, 6), "}");
+             ",\"dollars_per_million\":", or_null(place.dollars_per_million, 6), "}");
 }
 
 }  // namespace
+
+std::string or_null(const std::optional<double>& value, int digits) {
+  return value ? fixed(*value, digits) : "null";
+}
 
 std::string_view goal_name(Goal goal) { return kGoals[static_cast<size_t>(goal)].second; }
 
@@ -61,8 +61,8 @@ std::string to_json(const PlanReport& report) {
   const char* const exact = !report.exact ? "null" : *report.exact ? "true" : "false";
   std::string out =
       cat("{\"model\":", json_quote(report.model), ",\"goal\":\"", goal_name(report.goal),
-          "\",\"rtt_ms\":", figure(of_network(&Network::rtt_ms)),
-          ",\"down_mbit\":", figure(of_network(&Network::down_mbit)),
+          "\",\"rtt_ms\":", or_null(of_network(&Network::rtt_ms)),
+          ",\"down_mbit\":", or_null(of_network(&Network::down_mbit)),
           ",\"edge\":", speed_json(input.edge), ",\"cloud\":", speed_json(input.cloud),
           ",\"exact\":", exact, ",\"cuts\":[");
   for (const Place& place : places) {

@@ -18,6 +18,8 @@ struct PlanReport {
 std::string_view goal_name(Goal goal);
 std::optional<Goal> goal_from_name(std::string_view name);
 
+// A number in JSON, or null.
+std::string or_null(const std::optional<double>& value, int digits = 3);
 // {"model","goal","rtt_ms","down_mbit","edge","cloud","exact","cuts":[{"cut","fits",
 // "first_token_ms","token_ms","cloud_ms","cloud_percent","download_bytes","missing_bytes","bytes_per_token",
 // "dollars_per_million"}],"pick":{"cut","why","reason"}}, and a line's end.

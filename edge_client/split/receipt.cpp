@@ -242,10 +242,6 @@ std::string moves_json(std::span<const Move> moves) {
   return out + "]";
 }
 
-std::string or_null(const std::optional<double>& value, int digits = 3) {
-  return value ? fixed(*value, digits) : "null";
-}
-
 std::string costs_json(const TokenCosts& costs) {
   return cat("{\"first_token_ms\":", or_null(costs.first_token_ms),
              ",\"token_ms\":", or_null(costs.token_ms), ",\"cloud_ms\":", or_null(costs.cloud_ms),

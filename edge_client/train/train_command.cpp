@@ -159,7 +159,7 @@ class Training {
     said_.course = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
                        command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
                        alone_ ? "0" : "cloud", " format ", formats_name(info), " text ", ids,
-                       runtime_.name() == "cpu" ? "" : " on " + runtime_.name());
+                       runtime_.gpu == nullptr ? "" : " on " + runtime_.name());
   }
   std::string formats_name(const wire::ModelInfo& info) const {
     std::string name;

@@ -7,11 +7,6 @@
 namespace split {
 namespace {
 
-// Whether products of bf16 have an order of their own.
-bool multiplies_pairs(const CpuKernels& kernels) {
-  return std::string_view(kernels.name) == "avx512bf16";
-}
-
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(unsigned threads)
@@ -25,7 +20,7 @@ class CpuDevice : public Device {
   std::string arithmetic(bool in_bf16) const override {
     // WebAssembly without relaxed-simd has no product and sum that are rounded once.
     if (kernels_.rounds_products) return "cpu 1 rounding products";
-    return in_bf16 && multiplies_pairs(kernels_) ? "cpu 1 by pairs of bf16" : "cpu 1";
+    return in_bf16 && kernels_.by_pairs ? "cpu 1 by pairs of bf16" : "cpu 1";
   }
   FuseRules fuse_rules() const override { return {}; }
   bool supports(const Program& /*program*/, const Step& step) const override {

@@ -27,10 +27,11 @@ namespace {
 #ifdef SPLIT_X86_KERNELS
 
 // A set that differs from AVX-512's in its kernels of rounded rows.
-CpuKernels with_rounded(const char* name, const RoundedKernels& rounded) {
+CpuKernels with_rounded(const char* name, const RoundedKernels& rounded, bool by_pairs) {
   CpuKernels set = kKernelsAvx512;
   static_cast<RoundedKernels&>(set) = rounded;
   set.name = name;
+  set.by_pairs = by_pairs;
   return set;
 }
 
@@ -79,9 +80,9 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   const bool pairs = vnni && __builtin_cpu_supports("avx512bf16");
   static const bool tiles = pairs && tiles_granted();
-  static const CpuKernels amx_kernels = with_rounded("amx", kRoundedAmx);
+  static const CpuKernels amx_kernels = with_rounded("amx", kRoundedAmx, false);
   if (tiles && allowed("amx")) return amx_kernels;
-  static const CpuKernels pairs_kernels = with_rounded("avx512bf16", kRoundedAvx512bf16);
+  static const CpuKernels pairs_kernels = with_rounded("avx512bf16", kRoundedAvx512bf16, true);
   if (pairs && allowed("avx512bf16")) return pairs_kernels;
   static const CpuKernels vnni_kernels = with_int8(kKernelsAvx512, "vnni", kInt8Vnni);
   if (vnni && allowed("vnni")) return vnni_kernels;

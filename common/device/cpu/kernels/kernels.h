@@ -237,6 +237,7 @@ struct RoundedKernels {
 struct CpuKernels : RoundedKernels {
   const char* name;
   bool rounds_products;  // a product is rounded before it is added
+  bool by_pairs;         // products of bf16 are summed by pairs: an order of their own
   using Unary = void (*)(const float* x, float* y, size_t n);
   using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
   using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
