@@ -1,4 +1,4 @@
-#include "edge_client/weights/blobs/blob_download.h"
+#include "edge_client/weights/blobs/blob_worker.h"
 
 #include <algorithm>
 #include <iterator>
@@ -15,24 +15,73 @@ constexpr uint64_t kSends = 64 << 10;
 
 }  // namespace
 
-BlobLoad::Turn::Turn(BlobLoad& load, const Item& item, size_t chunk) : load_(load) {
-  const std::lock_guard lock(load_.mutex_);
-  at_ = load_.asking_.emplace(item.order, chunk);
-}
+// A chunk's claim to a connection while it is fetched: with too few connections, chunks of the
+// first blobs come first.
+class BlobLoad::Turn {
+ public:
+  Turn(BlobLoad& load, const Item& item, size_t chunk) : load_(load) {
+    const std::lock_guard lock(load_.mutex_);
+    at_ = load_.asking_.emplace(item.order, chunk);
+  }
+  ~Turn() {
+    const std::lock_guard lock(load_.mutex_);
+    load_.asking_.erase(at_);
+    load_.changed_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
 
-BlobLoad::Turn::~Turn() {
-  const std::lock_guard lock(load_.mutex_);
-  load_.asking_.erase(at_);
-  load_.changed_.notify_all();
-}
+  // Waits until it has a connection.
+  void wait() {
+    Mutex::Lock lock(load_.mutex_);
+    load_.changed_.wait(lock, [&] {
+      const auto before = std::distance(load_.asking_.begin(), at_);
+      return load_.stopped_ || before < static_cast<std::ptrdiff_t>(load_.pace_.connections());
+    });
+  }
 
-void BlobLoad::Turn::wait() {
-  Mutex::Lock lock(load_.mutex_);
-  load_.changed_.wait(lock, [&] {
-    const auto before = std::distance(load_.asking_.begin(), at_);
-    return load_.stopped_ || before < static_cast<std::ptrdiff_t>(load_.pace_.connections());
-  });
-}
+ private:
+  BlobLoad& load_;
+  std::multiset<std::pair<size_t, size_t>>::iterator at_;
+};
+
+// Fetches one chunk, or every missing chunk if the server has no ranges.
+class BlobLoad::Download {
+ public:
+  Download(BlobLoad& load, Item& item, size_t chunk, Worker& worker)
+      : load_(load), item_(item), wanted_(chunk), worker_(worker) {}
+  ~Download();
+  // Returns when the chunk is good and written, or left to another worker.
+  void run();
+
+ private:
+  // Bytes of the next request, of those left of a chunk.
+  uint64_t range(uint64_t left);
+  bool take(uint64_t at, Bytes bytes, bool ranges);
+  void measure();
+  // Whether to collect the chunk of the byte at `at`.
+  bool begin(uint64_t at, size_t chunk);
+  // Returns false if the wanted chunk is wrong, or nothing else is missing.
+  bool complete();
+  bool any_left();
+  // Drops the collected bytes of a chunk. Call with the lock held.
+  void drop();
+
+  BlobLoad& load_;
+  Item& item_;
+  const size_t wanted_;
+  Worker& worker_;
+  std::optional<size_t> collecting_;
+  uint64_t have_ = 0, came_ = 0;  // bytes: of the collected chunk; over the wire
+  struct {
+    uint64_t bytes = 0, first_bytes = 0;
+    Clock::time_point first_came, last_came;
+  } answer_;  // the present one
+  bool done_ = false, streams_ = false;
+  bool with_text_ = false;  // a text ran when the range was requested
+  bool cut_short_ = false;  // the rest of the range is requested again
+  std::string wrong_;
+};
 
 BlobLoad::Download::~Download() {
   const std::lock_guard lock(load_.mutex_);
@@ -50,7 +99,7 @@ void BlobLoad::Download::run() {
     BlobClient& client = worker_.connection();
     const uint64_t size = wire::chunk_size(item_.info.bytes, wanted_), before = have_;
     wrong_.clear();
-    answer_ = 0;
+    answer_ = {};
     turn.wait();
     const uint64_t count = range(size - before);
     try {
@@ -89,14 +138,14 @@ uint64_t BlobLoad::Download::range(uint64_t left) {
 }
 
 bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
-  last_came_ = Clock::now();
-  if (answer_ == 0) {
-    first_came_ = last_came_;
-    first_bytes_ = bytes.size();
+  answer_.last_came = Clock::now();
+  if (answer_.bytes == 0) {
+    answer_.first_came = answer_.last_came;
+    answer_.first_bytes = bytes.size();
   }
   came_ += bytes.size();
-  answer_ += bytes.size();
-  if (answer_ >= kSends) worker_.retry.succeeded();  // the budget is for silence
+  answer_.bytes += bytes.size();
+  if (answer_.bytes >= kSends) worker_.retry.succeeded();  // the budget is for silence
   if (!ranges && !streams_ && item_.chunks.size() > 1) {
     const std::lock_guard lock(load_.mutex_);
     if (item_.streaming) {  // another worker streams the whole blob
@@ -127,7 +176,8 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
 // Measures how fast an answer's bytes came after the first ones.
 void BlobLoad::Download::measure() {
   const std::lock_guard lock(load_.mutex_);
-  if (answer_ > 0) load_.pace_.came(answer_ - first_bytes_, last_came_ - first_came_);
+  if (answer_.bytes == 0) return;
+  load_.pace_.came(answer_.bytes - answer_.first_bytes, answer_.last_came - answer_.first_came);
 }
 
 bool BlobLoad::Download::begin(uint64_t at, size_t chunk) {
@@ -173,6 +223,10 @@ void BlobLoad::Download::drop() {
   if (collecting_ && *collecting_ != wanted_) item_.chunks[*collecting_] = Chunk::kTodo;
   collecting_.reset();
   have_ = 0;
+}
+
+void BlobLoad::download(Item& item, size_t chunk, Worker& worker) {
+  Download(*this, item, chunk, worker).run();
 }
 
 }  // namespace split::edge

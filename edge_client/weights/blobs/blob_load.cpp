@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/resources/fibres.h"
 #include "base/resources/threads.h"
-#include "edge_client/weights/blobs/blob_download.h"
+#include "edge_client/weights/blobs/blob_worker.h"
 
 namespace split::edge {
 
@@ -21,6 +21,12 @@ namespace {
 constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
+
+struct BlobLoad::Task {
+  enum class Step : uint8_t { kOpen, kChunk, kClose } step;
+  Item* item;
+  size_t chunk = 0;
+};
 
 BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
                    const std::vector<wire::BlobInfo>& blobs, const LoadOptions& options,
@@ -121,12 +127,12 @@ void BlobLoad::work() {
       Clock::time_point again = Clock::time_point::max();
       const std::optional<Task> task = next(again);
       if (task) {
-        chunks_ += task->step == Step::kChunk ? 1 : 0;
+        chunks_ += task->step == Task::Step::kChunk ? 1 : 0;
         lock.unlock();
         beside_texts_ ? run_alone(*task, worker) : run(*task, worker);
         fibres::yield();  // after a chunk was checked or read
         lock.lock();
-        chunks_ -= task->step == Step::kChunk ? 1 : 0;
+        chunks_ -= task->step == Task::Step::kChunk ? 1 : 0;
         if (pace_.text_runs()) changed_.notify_all();  // another connection's turn
       } else if (std::ranges::all_of(items_, [](const Item& item) {
                    return item.state == State::kKept || item.state == State::kBroken;
@@ -157,13 +163,13 @@ std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
     if (item.state == State::kBusy) again = std::min(again, item.again);
     if (item.state != State::kNew) continue;
     item.state = State::kOpening;
-    return Task{Step::kOpen, &item};
+    return Task{Task::Step::kOpen, &item};
   }
   if (const auto chunk = next_chunk()) return chunk;
   for (Item& item : items_) {
     if (item.state != State::kFull) continue;
     item.state = State::kClosing;
-    return Task{Step::kClose, &item};
+    return Task{Task::Step::kClose, &item};
   }
   return std::nullopt;
 }
@@ -178,7 +184,7 @@ std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
       const auto at = std::find(item.chunks.begin(), end, Chunk::kTodo);
       if (at == end) continue;
       *at = Chunk::kTaken;
-      return Task{Step::kChunk, &item, static_cast<size_t>(at - item.chunks.begin())};
+      return Task{Task::Step::kChunk, &item, static_cast<size_t>(at - item.chunks.begin())};
     }
   }
   return std::nullopt;
@@ -236,9 +242,9 @@ FetchCounts BlobLoad::counts() const {
 }
 
 void BlobLoad::run(const Task& task, Worker& worker) {
-  if (task.step == Step::kOpen) {
+  if (task.step == Task::Step::kOpen) {
     open(*task.item);
-  } else if (task.step == Step::kClose) {
+  } else if (task.step == Task::Step::kClose) {
     close(*task.item);
   } else if (task.item->part) {
     fill(*task.item, task.chunk, worker);
@@ -369,7 +375,7 @@ void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
       return filled(item, chunk);
     }
   }
-  Download(*this, item, chunk, worker).run();
+  download(item, chunk, worker);
 }
 
 void BlobLoad::filled(Item& item, size_t chunk) {

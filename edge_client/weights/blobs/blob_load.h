@@ -89,7 +89,6 @@ class BlobLoad {
  private:
   enum class Chunk : uint8_t { kTodo, kTaken, kDone };
   enum class State : uint8_t { kNew, kBusy, kOpening, kOpen, kFull, kClosing, kKept, kBroken };
-  enum class Step : uint8_t { kOpen, kChunk, kClose };
 
   struct Item {
     wire::BlobInfo info;
@@ -112,11 +111,7 @@ class BlobLoad {
     std::exception_ptr error;  // kBroken
     bool keep_part = true;     // kBroken
   };
-  struct Task {
-    Step step;
-    Item* item;
-    size_t chunk = 0;
-  };
+  struct Task;
   struct Worker;
   class Turn;
   class Download;
@@ -135,6 +130,7 @@ class BlobLoad {
   static Bytes read_chunk(const Fd& file, const Item& item, size_t chunk, Worker& worker);
   void check(Item& item, size_t chunk, Worker& worker);
   void fill(Item& item, size_t chunk, Worker& worker);
+  void download(Item& item, size_t chunk, Worker& worker);
   void checked(Item& item, size_t chunk, bool good);
   void filled(Item& item, size_t chunk);
   void start_pass(Item& item);
