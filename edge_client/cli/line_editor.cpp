@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,44 +26,35 @@ size_t length(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// Keys come one by one and without echo while it lives.
-class RawMode {
- public:
-  explicit RawMode(int fd) : fd_(fd), good_(::tcgetattr(fd, &before_) == 0) {
-    if (!good_) return;
-    termios raw = before_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
-    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    ::tcsetattr(fd, TCSADRAIN, &raw);
-  }
-  ~RawMode() {
-    if (good_) ::tcsetattr(fd_, TCSADRAIN, &before_);
-  }
-  RawMode(const RawMode&) = delete;
-  RawMode& operator=(const RawMode&) = delete;
+// Changes the terminal's mode until the result goes.
+std::shared_ptr<void> with_mode(int fd, const std::function<void(termios&)>& change) {
+  termios before{};
+  if (::tcgetattr(fd, &before) != 0) return nullptr;
+  termios mode = before;
+  change(mode);
+  ::tcsetattr(fd, TCSADRAIN, &mode);
+  return {nullptr, [fd, before](void*) { ::tcsetattr(fd, TCSADRAIN, &before); }};
+}
 
- private:
-  const int fd_;
-  termios before_{};
-  const bool good_;
-};
+std::shared_ptr<void> without_echo(int fd) {
+  return with_mode(fd, [](termios& mode) { mode.c_lflag &= ~static_cast<tcflag_t>(ECHO); });
+}
+
+// Keys come one by one and without echo.
+std::shared_ptr<void> raw_mode(int fd) {
+  return with_mode(fd, [](termios& mode) {
+    mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
+    mode.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON);
+    mode.c_cc[VMIN] = 1;
+    mode.c_cc[VTIME] = 0;
+  });
+}
 
 Fd new_wake() { return expect_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "an event"); }
 
 }  // namespace
 
-NoEcho::NoEcho(int fd) : fd_(fd), good_(::tcgetattr(fd, &before_) == 0) {
-  if (!good_) return;
-  termios quiet = before_;
-  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-  ::tcsetattr(fd, TCSADRAIN, &quiet);
-}
-
-NoEcho::~NoEcho() {
-  if (good_) ::tcsetattr(fd_, TCSADRAIN, &before_);
-}
+enum class LineEditor::Came { kKeys, kLines, kNothing };
 
 size_t Line::before(size_t at) const {
   while (at > 0 && (text_[--at] & 0xc0) == 0x80) continue;
@@ -173,7 +165,7 @@ LineEditor::LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem
       say_(std::move(say)),
       interrupt_(interrupt),
       file_(std::move(history)),
-      no_echo_(input),
+      no_echo_(without_echo(input)),
       told_wake_(new_wake()) {
   if (file_.empty()) return;
   std::ifstream in(file_);
@@ -232,7 +224,7 @@ LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_colu
                                      std::string& line) {
   const Fd wake = new_wake();
   const Interrupt::Hook hook(interrupt_, [&] { wake_reader(wake); });
-  const RawMode raw(input_);
+  const std::shared_ptr<void> raw = raw_mode(input_);
   Line typed;
   const auto draw = [&] {
     const size_t columns = terminal_columns(input_);

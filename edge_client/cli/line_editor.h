@@ -3,10 +3,9 @@
 // lines.
 #pragma once
 
-#include <termios.h>
-
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,20 +42,6 @@ class Line {
   std::string escape_;        // an unfinished escape sequence
 };
 
-// Hides typed keys while it lives; the editor draws them.
-class NoEcho {
- public:
-  explicit NoEcho(int fd);
-  ~NoEcho();
-  NoEcho(const NoEcho&) = delete;
-  NoEcho& operator=(const NoEcho&) = delete;
-
- private:
-  const int fd_;
-  termios before_{};
-  const bool good_;
-};
-
 class LineEditor {
  public:
   using Say = std::function<void(std::string_view)>;
@@ -71,7 +56,7 @@ class LineEditor {
   void tell(std::string_view lines);
 
  private:
-  enum class Came { kKeys, kLines, kNothing };
+  enum class Came;
   Came fill(int wake);
   void say_told();
   void remember(const std::string& line);
@@ -81,8 +66,8 @@ class LineEditor {
   Interrupt& interrupt_;
   const std::filesystem::path file_;
   std::vector<std::string> history_;
-  std::string typed_ahead_;  // keys after the last line
-  const NoEcho no_echo_;
+  std::string typed_ahead_;              // keys after the last line
+  const std::shared_ptr<void> no_echo_;  // hides typed keys, which the editor draws
   const Fd told_wake_;
   Mutex telling_{LockOrder::kEditor};  // guards told_
   std::string told_;

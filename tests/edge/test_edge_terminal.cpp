@@ -2,6 +2,7 @@
 // about a machine.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <termios.h>
 
 #include <cstdlib>
 
