@@ -22,12 +22,10 @@ constexpr int kUsualRank = 8;  // a LoRA's
 constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
     "  edge_client --prompt \"Once upon a time\"      go on with a text\n"
-    "  edge_client                                  ask for texts, one after "
-    "another\n"
+    "  edge_client                                  ask for texts, one after another\n"
     "  edge_client --serve                          answer OpenAI's clients\n"
     "  edge_client doctor                           what works, in ten lines\n"
-    "  edge_client cache ls|verify|prune            the weights on this "
-    "machine\n"
+    "  edge_client cache ls|verify|prune            the weights on this machine\n"
     "  edge_client train                            fine-tune its last blocks\n";
 
 // Flag values as typed, before they are read.
@@ -66,8 +64,7 @@ void add_prompt_flags(Flags& flags, Options& options, Words& words) {
 void add_split_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The split");
   flags.text("cut", "K|cloud|auto",
-             "how many blocks the server runs, or all of them; auto: the text "
-             "begins there, and "
+             "how many blocks the server runs, or all of them; auto: the text begins there, and "
              "comes here with the weights where that serves --goal (auto)",
              &words.cut);
   flags.bytes("max-weights", "BYTES", "most weights to download (1G; 0: none)",
@@ -77,12 +74,10 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
   flags.toggle("stay", "at a named cut, wait for a lost cloud", &options.stay);
   flags.choice("wire", {"f32", "f16", "q8_0"},
                "format of rows on the wire; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 "
-               "values' largest; a text "
-               "is not exact then (f32)",
+               "values' largest; a text is not exact then (f32)",
                &words.wire);
   flags.choice("head", {"edge", "cloud"},
-               "which side holds the vocabulary's matrix; cloud downloads "
-               "less, sends more "
+               "which side holds the vocabulary's matrix; cloud downloads less, sends more "
                "(edge; at a numbered cut cloud, if over three blocks)",
                &words.head);
   flags.number("context", "N",
@@ -90,16 +85,14 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
                "where there is room)",
                &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
-             "format of downloads: f32, f16, q8_0, q4_0 or "
-             "head=q8_0,block=q4_0 (auto)",
+             "format of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)",
              &words.format);
   flags.choice("profile", {"f32", "int8", "int8_decode"},
                "int8: in eight bits on the CPU, with weights in "
                "blocks; int8_decode: in new tokens alone (f32)",
                &words.profile);
   flags.choice("goal", {"fast", "offload"},
-               "what --cut auto and plans look for: the fastest text, or the "
-               "least work for the "
+               "what --cut auto and plans look for: the fastest text, or the least work for the "
                "cloud (fast)",
                &words.goal);
   flags.real("pace", "X", "tokens/s that offloading keeps (10)", &options.pace, 0.1, 1e6);
@@ -149,8 +142,7 @@ void add_listening_flags(Flags& flags, Options& options, Words& words) {
                       kDefaultAddress, &words.address);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.texts("allowed-host", "NAME",
-              "a name that the server answers to, besides localhost; repeat it "
-              "for more. With this "
+              "a name that the server answers to, besides localhost; repeat it for more. With this "
               "flag, or on this machine alone, it answers no other name",
               &options.allowed_hosts);
   flags.texts("cors-origin", "ORIGIN",
@@ -173,8 +165,7 @@ void add_answering_flags(Flags& flags, Options& options) {
   flags.toggle("any-model", "accept any model name, and answer with this model",
                &options.any_model);
   flags.bytes("memory-budget", "BYTES",
-              "most that requests may hold at once; past it they get 503 (what "
-              "the system grants)",
+              "most that requests may hold at once; past it they get 503 (what the system grants)",
               &options.memory_budget, 1 << 20);
   flags.bytes("kv-budget", "BYTES",
               "most for keys and values of all answers (16 whole contexts, up to 1G)",
@@ -248,9 +239,7 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
                     !flags.given("head") && !options.placement.embed && !options.plan;
   if (words.cut == "auto" || open) {
     if (flags.given("head"))
-      refuse(
-          "--head: expected no --cut auto beside it, which places the head "
-          "too");
+      refuse("--head: expected no --cut auto beside it, which places the head too");
     options.placement.cut = Cut::cloud();
     options.placement.auto_cut = !options.placement.embed;  // an embedding is a single step
   } else if (words.cut == "cloud") {
@@ -270,18 +259,14 @@ void read_places(const Flags& flags, const Words& words, bool cut_moves, Options
       refuse("--any-model: expected no --tail beside it, which makes two models of one");
   }
   if (options.stay && options.placement.auto_cut)
-    refuse(
-        "--stay: expected --cut K, --cut cloud or --moves beside it, not "
-        "--cut auto");
+    refuse("--stay: expected --cut K, --cut cloud or --moves beside it, not --cut auto");
   options.drafts = drafts_of(words.draft);
   if (flags.given("head"))
     options.placement.head = words.head == "cloud" ? Head::kCloud : Head::kEdge;
   if (!flags.given("moves")) return;
   if (options.placement.head == Head::kCloud || options.placement.cut == Cut::cloud() ||
       options.placement.embed)
-    refuse(
-        "--moves: expected no --cut cloud or auto, --head cloud or --embed "
-        "beside it");
+    refuse("--moves: expected no --cut cloud or auto, --head cloud or --embed beside it");
   read_moves(words.moves, options);
   if (!options.tail.empty() && words.moves.find("cloud") != words.moves.npos)
     refuse("--moves: expected numbers of blocks beside --tail, whose blocks run here, got cloud");

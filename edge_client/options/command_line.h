@@ -22,10 +22,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments, const W
                               bool cut_moves = true);
 
 // edge_client train: a text, the output file, and how the last blocks are trained.
-struct TrainCommand {
-  Flags::Asked asked = Flags::Asked::kNothing;
-  Options options;
-  std::string help;
+struct TrainCommand : CommandLine {
   std::string text, out, known;
   int blocks = 0, lora = 0;  // 0: none; with --lora alone, the last two blocks
   int64_t steps = 0;         // 0: by the text's length

@@ -37,9 +37,7 @@ void read_moves(std::string_view text, Options& options) {
     const bool cloud = place == "cloud";
     const auto cut = cloud ? 0 : parse_u64(place, 0, 1024);
     if (!at || !cut || ends_in_comma)
-      expected(
-          "N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on "
-          "the cloud, or all");
+      expected("N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on the cloud, or all");
     const ScheduledMove move{static_cast<uint32_t>(*at),
                              cloud ? Cut::cloud() : Cut(static_cast<int>(*cut))};
     if (!options.placement.moves.empty() && move.at <= options.placement.moves.back().at)
