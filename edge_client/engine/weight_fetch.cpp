@@ -105,16 +105,15 @@ wire::ModelInfo WeightFetch::ask() {
 // Announces the weights and begins to fetch them, if that is possible; null if not.
 std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  const uint64_t most = options_.max_weights.value_or(kMaxWeights);
+  const uint64_t most = choice_.options().max_weights.value_or(kMaxWeights);
   growth = tails_.coming(info, most);
   const FetchPlan& chosen = growth.chosen;
   coming_ = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
-    const bool memory = chosen.limit == Limit::kMemory;
     if (most > 0) {
       say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
-              memory ? "the memory that is free, " : "--max-weights ", human_bytes(chosen.most),
-              ": texts stay on the cloud"));
+              chosen.by_memory ? "the memory that is free, " : "--max-weights ",
+              human_bytes(chosen.most), ": texts stay on the cloud"));
     }
     return nullptr;
   }
@@ -130,7 +129,7 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
     forecasts_->measured({},
                          calibrate(tails_.device(), choice_.model(), stored,
-                                   choice_.request().formats, options_.profile),
+                                   choice_.request().formats, choice_.options().profile),
                          {});
   }
   return tails_.begin_growth(info, growth, on_bytes_);
@@ -215,7 +214,7 @@ std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
 void WeightFetch::look(const PlacedModel& placed, int cut) {
   last_ = cut;
   std::optional<bool> exact;
-  const bool begins = begins_there(options_.goal, cut);
+  const bool begins = begins_there(choice_.options().goal, cut);
   if (!begins) {
     const Lock lock(mutex_);
     exact = exact_;

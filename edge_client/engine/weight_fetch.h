@@ -50,7 +50,6 @@ class WeightFetch {
 
   TailBuilder& tails_;
   ModelChoice& choice_{tails_.choice()};
-  const EngineOptions& options_{choice_.options()};
   const wire::ModelInfo info_;
   Forecasts* const forecasts_;
   const OnBytes on_bytes_;

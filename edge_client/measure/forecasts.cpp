@@ -156,7 +156,7 @@ std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelI
   shape.wire = tails.wire_of(info);
   shape.highest = choice.bounds().highest;
   return std::make_unique<Forecasts>(
-      PlanMemory(cache, {choice.remote().origin(), info.id, here}), std::move(shape),
+      PlanMemory(cache, choice.remote().origin(), info.id, here), std::move(shape),
       Forecasts::Choice{options.goal, options.pace, request.auto_cut}, std::move(missing));
 }
 

@@ -83,7 +83,7 @@ std::optional<Part> read_if(const Json& json, const Walk& walk) {
 }  // namespace
 
 fs::path PlanMemory::path() const {
-  return folder_ / Sha256::hex_of(as_bytes_of(cat(key_.server, "\n", key_.model, "\n", key_.here)));
+  return folder_ / Sha256::hex_of(as_bytes_of(cat(server_, "\n", model_, "\n", here_)));
 }
 
 PlanFacts PlanMemory::recall() const {
@@ -91,8 +91,8 @@ PlanFacts PlanMemory::recall() const {
     const std::optional<std::string> text = read_kept(path(), kMostPlans);
     if (!text) return {};
     const Json json = parse_json(*text, 4, "the record of a plan");
-    if (json.at("server").text() != key_.server || json.at("model").text() != key_.model ||
-        json.at("here").text() != key_.here) {
+    if (json.at("server").text() != server_ || json.at("model").text() != model_ ||
+        json.at("here").text() != here_) {
       return {};
     }
     PlanFacts facts = read<PlanFacts>(json.at("learnt"), kLearnt);
@@ -107,7 +107,7 @@ PlanFacts PlanMemory::recall() const {
 }
 
 void PlanMemory::remember(const PlanFacts& facts) const {
-  Json json = {{"server", key_.server}, {"model", key_.model}, {"here", key_.here}};
+  Json json = {{"server", server_}, {"model", model_}, {"here", here_}};
   json["network"] = written_if(facts.network, kNetwork);
   json["edge"] = written_if(facts.edge, kSpeed);
   json["cloud"] = written_if(facts.cloud, kSpeed);

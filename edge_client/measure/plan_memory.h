@@ -15,12 +15,12 @@ class PlanMemory {
  public:
   static constexpr size_t kMost = 256;  // records; the oldest make room
 
-  struct Key {
-    std::string server, model;
-    std::string here;  // this machine's device, threads, profile and formats, as requested
-  };
-  PlanMemory(const ShardCache& cache, Key key)
-      : folder_(cache.root() / "plans"), key_(std::move(key)) {}
+  // `here`: this machine's device, threads, profile and formats, as requested.
+  PlanMemory(const ShardCache& cache, std::string server, std::string model, std::string here)
+      : folder_(cache.root() / "plans"),
+        server_(std::move(server)),
+        model_(std::move(model)),
+        here_(std::move(here)) {}
 
   PlanFacts recall() const;
   // Does nothing if the file cannot be written.
@@ -31,7 +31,7 @@ class PlanMemory {
   void make_room() const;
 
   const std::filesystem::path folder_;
-  const Key key_;
+  const std::string server_, model_, here_;
 };
 
 }  // namespace split::edge

@@ -63,7 +63,7 @@ InitialPlacement initial_placement(const BeginInput& in) {
 
 FetchPlan fetch_plan(const ComingInput& in) {
   FetchPlan coming;
-  coming.limit = in.granted < in.max_weights ? Limit::kMemory : Limit::kMaxWeights;
+  coming.by_memory = in.granted < in.max_weights;
   coming.most = std::min(in.granted, in.max_weights);
   coming.steps = count_within(in.steps, coming.most);
   coming.whole = coming.steps == in.steps.size();

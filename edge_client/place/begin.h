@@ -112,15 +112,13 @@ struct ComingInput {
   uint64_t granted = 0;
 };
 
-enum class Limit : uint8_t { kMaxWeights, kMemory };
-
 struct FetchPlan {
-  size_t steps = 0;                  // number of first steps that come
-  bool head = true;                  // the steps are `steps`, not `headless`
-  bool whole = false;                // every step comes
-  uint64_t bytes = 0, all = 0;       // bytes of these steps, and of the whole model
-  Limit limit = Limit::kMaxWeights;  // the lower limit, and its bytes
-  uint64_t most = 0;
+  size_t steps = 0;             // number of first steps that come
+  bool head = true;             // the steps are `steps`, not `headless`
+  bool whole = false;           // every step comes
+  uint64_t bytes = 0, all = 0;  // bytes of these steps, and of the whole model
+  bool by_memory = false;       // the memory is the lower limit, not --max-weights
+  uint64_t most = 0;            // bytes of the lower limit
 };
 
 // Fetches as much as fits: the whole model, else without the head if the cloud computes that

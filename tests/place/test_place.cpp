@@ -434,7 +434,7 @@ TEST(Place, AsMuchComesAsFits) {
     size_t steps;
     bool head;
     uint64_t bytes;
-    Limit limit = Limit::kMaxWeights;
+    bool by_memory = false;
   };
   for (const Came& row : {
            Came{"all", kNoLimit, kNoLimit, 5, 4, true, kAll},
@@ -446,7 +446,7 @@ TEST(Place, AsMuchComesAsFits) {
            {"not even that", 79, kNoLimit, 1, 0, true, 0},
            {"the norm alone is nothing", 20, kNoLimit, 5, 0, false, 0},
            {"nothing by wish", 0, 0, 1, 0, true, 0},
-           {"the memory is the lower limit", 110, 99, 1, 1, true, 80, Limit::kMemory},
+           {"the memory is the lower limit", 110, 99, 1, 1, true, 80, true},
            {"the wish is", 99, 110, 1, 1, true, 80},
        }) {
     const FetchPlan got = fetch_plan({.steps = {80, 20, 20, 40},
@@ -459,7 +459,7 @@ TEST(Place, AsMuchComesAsFits) {
     EXPECT_EQ(got.bytes, row.bytes) << row.rule;
     EXPECT_EQ(got.whole, row.bytes == kAll) << row.rule;
     EXPECT_EQ(got.all, kAll) << row.rule;
-    EXPECT_EQ(got.limit, row.limit) << row.rule;
+    EXPECT_EQ(got.by_memory, row.by_memory) << row.rule;
     EXPECT_EQ(got.most, std::min(row.max_weights, row.granted)) << row.rule;
   }
 }

@@ -213,14 +213,14 @@ TEST(Forecast, CountsTheMoneyOfAnAnswer) {
 TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {
   const test::TemporaryFolder folder;
   const ShardCache cache(folder.path);
-  const PlanMemory memory(cache, {"http://a", "m", "cpu"});
+  const PlanMemory memory(cache, "http://a", "m", "cpu");
   EXPECT_FALSE(memory.recall().edge);
   PlanFacts kept = facts();
   kept.prices = Prices{1, 2};
   kept.correction.wire = {1.25, -0.5};
   kept.split = {4, 2.5};
   memory.remember(kept);
-  const PlanFacts got = PlanMemory(cache, {"http://a", "m", "cpu"}).recall();
+  const PlanFacts got = PlanMemory(cache, "http://a", "m", "cpu").recall();
   EXPECT_EQ(got.network->rtt_ms, 10);
   EXPECT_EQ(got.edge->head_row_ms, 1);
   EXPECT_EQ(got.cloud->block_ms, 1);
@@ -228,13 +228,13 @@ TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {
   EXPECT_EQ(got.correction.wire.factor, 1.25);
   EXPECT_EQ(got.correction.wire.extra_ms, -0.5);
   EXPECT_EQ(got.split.tokens, 2.5);
-  EXPECT_FALSE(PlanMemory(cache, {"http://b", "m", "cpu"}).recall().edge);
-  EXPECT_FALSE(PlanMemory(cache, {"http://a", "m", "vulkan"}).recall().edge);
+  EXPECT_FALSE(PlanMemory(cache, "http://b", "m", "cpu").recall().edge);
+  EXPECT_FALSE(PlanMemory(cache, "http://a", "m", "vulkan").recall().edge);
 }
 
 TEST(PlanMemory, TakesADamagedRecordForNone) {
   const test::TemporaryFolder folder;
-  const PlanMemory memory(ShardCache(folder.path), {"http://a", "m", "cpu"});
+  const PlanMemory memory(ShardCache(folder.path), "http://a", "m", "cpu");
   memory.remember(facts());
   const auto path = std::filesystem::directory_iterator(folder.path / "plans")->path();
   for (const char* text : {"", "{", "{\"server\":1}", "[]",
@@ -250,7 +250,7 @@ TEST(PlanMemory, TakesADamagedRecordForNone) {
 
 TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
   const test::TemporaryFolder folder;
-  const PlanMemory memory(ShardCache(folder.path), {"http://a", "m", "cpu"});
+  const PlanMemory memory(ShardCache(folder.path), "http://a", "m", "cpu");
   Receipt receipt;
   receipt.cut = 2;
   receipt.prompt_tokens = 3;
@@ -284,8 +284,7 @@ TEST(Forecasts, PlanMissesNoWeightsThatAreLoaded) {
   PlanInput input = shape();
   input.missing_bytes = input.download_bytes = {50, 40, 30, 20, 10};
   input.layers = 4;
-  const Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), input,
-                            {});
+  const Forecasts forecasts(PlanMemory(ShardCache(folder.path), "http://a", "m", "cpu"), input, {});
   EXPECT_EQ(forecasts.plan("m", true).input.missing_bytes, input.missing_bytes);
   EXPECT_EQ(forecasts.plan("m", true, 2).input.missing_bytes,
             (std::vector<uint64_t>{50, 40, 0, 0, 0}));
@@ -294,7 +293,7 @@ TEST(Forecasts, PlanMissesNoWeightsThatAreLoaded) {
 
 TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   const test::TemporaryFolder folder;
-  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), "http://a", "m", "cpu"), shape(),
                       {.goal = Goal::kFast, .pace = 10, .chosen = true});
   Receipt receipt;
   receipt.cut = Cut::cloud();
@@ -330,7 +329,7 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
 // The weights came meanwhile.
 TEST(Forecasts, SayWhyATextStayedOnACloudThatWasForeseenToBeSlower) {
   const test::TemporaryFolder folder;
-  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), "http://a", "m", "cpu"), shape(),
                       {.goal = Goal::kFast, .pace = 10, .chosen = true});
   Receipt receipt;
   receipt.cut = Cut::cloud();
@@ -391,7 +390,7 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
 
 TEST(Forecasts, ChargesAnAnswerForNewWeightsAlone) {
   const test::TemporaryFolder folder;
-  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(), {});
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), "http://a", "m", "cpu"), shape(), {});
   forecasts.measured({}, {}, CloudLoad{facts().cloud, Prices{0, 1}, {}});
   Receipt receipt;
   receipt.cut = 2;
