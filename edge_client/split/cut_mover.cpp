@@ -421,7 +421,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
   slice.wanted = Wanted::kNone;
   Job job{side->sequence(), slice, nullptr, sides_.requester};
   job.fill = fill;
-  const SplitState::Hold hold(sides_);
+  const auto hold = sides_.hold();
   co_await Compute{&side->batcher(), &job, &flying_.edge_ms};
   settled_.edge_ms += std::exchange(flying_.edge_ms, 0);
 }

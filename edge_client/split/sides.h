@@ -121,20 +121,14 @@ struct SplitState {
     return rows;
   }
 
-  // Marks the tail's sequence as in a job: only one at a time.
-  class Hold {
-   public:
-    explicit Hold(SplitState& sides) : sides_(sides) { sides_.held_ = true; }
-    ~Hold() {
-      sides_.held_ = false;
-      ++sides_.version;
-    }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-
-   private:
-    SplitState& sides_;
-  };
+  // Marks the tail's sequence as in a job until the result goes: only one at a time.
+  [[nodiscard]] std::shared_ptr<void> hold() {
+    held_ = true;
+    return {nullptr, [this](void*) {
+              held_ = false;
+              ++version;
+            }};
+  }
   bool held() const { return held_; }
 
  private:

@@ -384,7 +384,7 @@ Task<void> TextSession::run_here(SequenceRows rows, float* out, SequenceId seque
     if (!keeps_rows) tail.pages().cut_back(sequence, 0);
     try {
       while (sides_.held()) co_await Wait{};
-      const SplitState::Hold hold(sides_);
+      const auto hold = sides_.hold();
       co_await Compute{&tail.batcher(), &job, &counts_.edge_ms};
       co_return;
     } catch (const SequenceLost&) {
