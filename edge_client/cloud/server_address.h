@@ -19,6 +19,7 @@ class ServerAddress {
 
   // Throws Error(kInput) for a bad URL.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
+  const EngineOptions& options() const { return options_; }
   const http::Environment& environment() const { return environment_; }
   // Whether the server responds within two seconds, or did a moment ago.
   bool responds() const;

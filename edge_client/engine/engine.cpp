@@ -1,8 +1,6 @@
 #include "edge_client/engine/engine.h"
 
-#include <thread>
-
-#include "base/resources/threads.h"
+#include "edge_client/engine/large_stack.h"
 #include "edge_client/measure/calibrate.h"
 #include "edge_client/measure/measure.h"
 #include "edge_client/weights/exactness.h"
@@ -24,9 +22,7 @@ void expect_running_can_move(const PlacedModel& now) {
 
 Engine::Engine(const EngineOptions& options, const PlacementRequest& request,
                const http::Environment& environment, Interrupt& interrupt, EngineObserver& observer)
-    : options_(options),
-      request_(request),
-      observer_(observer),
+    : observer_(observer),
       choice_(
           options, request, [this](const std::string& line) { observer_.noted(line); }, environment,
           interrupt),
@@ -43,8 +39,8 @@ Engine::Engine(const EngineOptions& options, const PlacementRequest& request,
 
 // Over weights in halves, as most are.
 double Engine::token_ms(Device& device) const {
-  const Speed speed = calibrate(device, choice_.model(), DType::kF16, request_.formats,
-                                options_.profile, {}, Measured::kOneRow);
+  const Speed speed = calibrate(device, choice_.model(), DType::kF16, choice_.request().formats,
+                                options().profile, {}, Measured::kOneRow);
   return choice_.config().layers * speed.block_ms + speed.head_ms;
 }
 
@@ -58,7 +54,7 @@ void Engine::meet() {
   if (!choice_.id().empty()) return;
   choice_.select_id();
   tails_.expect_flags();
-  if (!begins_early(request_.auto_cut, choice_.recalled())) return;
+  if (!begins_early(choice_.request().auto_cut, choice_.recalled())) return;
   const bool seen_alone = choice_.is_seen_alone();
   const std::lock_guard lock(mutex_);
   now_.seen_alone = seen_alone;
@@ -99,7 +95,7 @@ void Engine::load_first() {
     first = choice_.begin();
     known.emplace(LoadedModel{
         choice_.model(), choice_.tokenizer(first.info), choice_.sentences(first.info), {}, {}});
-    if (!request_.many_texts) return;
+    if (!choice_.request().many_texts) return;
     known->chat = choice_.chat(first.info);
     known->format = AnswerFormat::of(known->chat ? &*known->chat : nullptr);
   };
@@ -110,16 +106,16 @@ void Engine::load_first() {
   }
   opened ? choice_.ask_begun(ask) : ask();
   if (opened && choice_.recalled())
-    first.place = choice_.place(request_);  // the cloud was lost
-                                            // since the text began
+    first.place = choice_.place(choice_.request());  // the cloud was lost
+                                                     // since the text began
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   choice_.remember(*split);
   // Forecasts are kept in the cache, which a text on the cloud does without.
-  if (request_.many_texts || split->place.local() || choice_.has_cache()) {
+  if (choice_.request().many_texts || split->place.local() || choice_.has_cache()) {
     forecasts_ = make_forecasts(tails_, split->info);
   }
-  if (request_.many_texts && !request_.auto_cut)
+  if (choice_.request().many_texts && !choice_.request().auto_cut)
     measure(split->info);  // otherwise WeightFetch
                            // measures
   {
@@ -133,7 +129,7 @@ void Engine::load_first() {
     const std::lock_guard lock(mutex_);
     now_.loaded.emplace(std::move(*known));
   }
-  request_.auto_cut && split->place.cut.is_cloud() ? follow() : fetch_rest(*split);
+  choice_.request().auto_cut && split->place.cut.is_cloud() ? follow() : fetch_rest(*split);
 }
 
 bool Engine::settled() const {
@@ -215,8 +211,8 @@ void Engine::landed(const AvailableCut& place, bool goes_on) {
 // Fetches the rest of the model for texts at a named cut, which may lose the cloud. Call with
 // loading_ held.
 void Engine::fetch_rest(PlacedModel& split) {
-  if (fetch_ || reserve_ || !failover_.keeps_reserve(split, options_)) return;
-  reserve_.emplace(choice_, options_, answers_, observer_);
+  if (fetch_ || reserve_ || !failover_.keeps_reserve(split)) return;
+  reserve_.emplace(choice_, answers_, observer_);
 }
 
 // Begins to fetch the weights beside the answers. Call with loading_ held.
@@ -321,7 +317,7 @@ std::shared_ptr<PlacedModel> Engine::present() const {
 
 EngineState Engine::state() const {
   EngineState state;
-  state.device_asked = request_.device.device;
+  state.device_asked = choice_.request().device.device;
   state.origin = pool_.origin();
   const std::shared_ptr<PlacedModel> split = present();
   const Forecasts* forecasts = nullptr;
@@ -343,9 +339,9 @@ EngineState Engine::state() const {
   }
   state.begins = split ? !state.config->encodes() : !opens().empty();
   state.progress = progress_.counts(std::chrono::steady_clock::now());
-  state.answers = answers_.list();
+  state.answers = answers_.places();
   state.grown = answers_.grown();
-  state.goal = options_.goal;
+  state.goal = options().goal;
   state.exact = answers_.exact();
   if (!state.exact && split) state.exact = split->exact;
   if (split && split->rounds()) state.exact = false;
@@ -403,21 +399,11 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
     }
   }
   reserve_.reset();
-  const Placement wanted = choice_.place(request_.at(cut));
-  // A driver's compilers need a larger stack than a request's thread has.
+  const Placement wanted = choice_.place(choice_.request().at(cut));
   std::shared_ptr<PlacedModel> split;
-  std::exception_ptr error;
-  std::thread loads = started([&] {
-    try {
-      split = load_split(wanted, choice_.manifest(&wanted));
-    } catch (...) {
-      error = std::current_exception();
-    }
-  });
-  loads.join();
   bool same = true;
   try {
-    if (error) std::rethrow_exception(error);
+    on_large_stack([&] { split = load_split(wanted, choice_.manifest(&wanted)); });
     same = same_model(split->info, now->info);
   } catch (const RemoteError& refused) {
     if (refused.code != wire::codes::kModelMismatch) throw;
@@ -437,7 +423,7 @@ void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   const bool exact = !split->rounds() && (tail == nullptr || is_exact(choice_.remote(), split->info,
                                                                       *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
-  if (!may_move(exact, options_.exact, false)) {
+  if (!may_move(exact, options().exact, false)) {
     throw Refused("not_exact",
                   "a move could change a running answer: this machine's bits are not the cloud's "
                   "(--exact)");

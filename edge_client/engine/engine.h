@@ -40,11 +40,11 @@ struct EngineState {
   const ModelConfig* config = nullptr;       // split's or coming's
   FetchCounts fetched;                       // the split's, and what came beside answers
   std::map<std::string, StageProgress::Count> progress;
-  std::optional<PlanReport> plan;  // the next answer's, once known
-  std::vector<RunningTexts::Answer> answers;
-  std::optional<bool> exact;  // moves change no bit; nullopt: not compared
-  Goal goal = Goal::kFast;    // applies to automatic choices
-  StageFormats formats;       // format of downloads
+  std::optional<PlanReport> plan;                   // the next answer's, once known
+  std::map<uint64_t, SplitForward::Place> answers;  // by their numbers
+  std::optional<bool> exact;                        // moves change no bit; nullopt: not compared
+  Goal goal = Goal::kFast;                          // applies to automatic choices
+  StageFormats formats;                             // format of downloads
   std::string device_asked;
 };
 
@@ -94,16 +94,16 @@ class Engine : private EngineObserver {
   WeightStore::Kept forget() const { return tails_.weights().forget(); }
 
   // The parts that texts share.
-  const EngineOptions& options() const { return options_; }
+  const EngineOptions& options() const { return choice_.options(); }
   EngineObserver& observer() { return observer_; }
   const RetryOptions& retry() const { return choice_.retry(); }
   RemotePool& pool() { return pool_; }
   // Null for an interactive text with --cut auto: its KV budget holds one sequence.
-  SessionCache* session_cache() { return options_.keeps_turns ? &session_cache_ : nullptr; }
+  SessionCache* session_cache() { return options().keeps_turns ? &session_cache_ : nullptr; }
   RunningTexts& answers() { return answers_; }
   Failover& failover() { return failover_; }
   Forecasts* forecasts() const { return forecasts_.get(); }  // once it is loaded
-  DraftOptions drafts() { return {options_.drafts.most, options_.drafts.always, &draft_memory_}; }
+  DraftOptions drafts() { return {options().drafts.most, options().drafts.always, &draft_memory_}; }
   void count_growth();  // reports the bytes that came beside texts since the last call
 
  private:
@@ -126,8 +126,6 @@ class Engine : private EngineObserver {
   void watch_once(const AvailableCut& place);
   void watch(Batcher& batcher);
 
-  const EngineOptions& options_;
-  const PlacementRequest& request_;
   EngineObserver& observer_;
   ModelChoice choice_;  // used with loading_ held, like tails_
   TailBuilder tails_;

@@ -1,11 +1,10 @@
 #include "edge_client/engine/failover.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
 #include "base/plain_words.h"
-#include "base/resources/threads.h"
+#include "edge_client/engine/large_stack.h"
 #include "edge_client/weights/exactness.h"
 
 namespace split::edge {
@@ -41,10 +40,11 @@ std::function<bool()> Failover::is_lost(const Split& split) {
   };
 }
 
-bool Failover::keeps_reserve(PlacedModel& split, const EngineOptions& options) const {
-  const bool leaves = split.leaves_lost_cloud && !tails_.choice().recalled();
-  const bool allowed = options.max_weights != 0u && !tails_.choice().config().encodes();
-  return tails_.choice().request().many_texts &&
+bool Failover::keeps_reserve(PlacedModel& split) const {
+  const ModelChoice& choice = tails_.choice();
+  const bool leaves = split.leaves_lost_cloud && !choice.recalled();
+  const bool allowed = choice.options().max_weights != 0u && !choice.config().encodes();
+  return choice.request().many_texts &&
          edge::keeps_reserve(leaves, split.place.local(), split.place.alone(), allowed) &&
          (!exact_only_ || says_exact(split));
 }
@@ -80,16 +80,11 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   }
   std::shared_ptr<PlacedModel> all = arrived(split);
   if (!all) {
-    const auto load = [&] {
-      try {
-        all = tails_.load_from_cache(split);
-      } catch (const std::exception& error) {
-        log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
-      }
-    };
-    // A driver's compilers need a larger stack than a request's thread has.
-    std::thread loads;
-    if (try_start(loads, load)) loads.join();
+    try {
+      on_large_stack([&] { all = tails_.load_from_cache(split); });
+    } catch (const std::exception& error) {
+      log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
+    }
   }
   if (!all) return nullptr;
   all = std::make_shared<PlacedModel>(all->at(0));

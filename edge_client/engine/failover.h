@@ -26,7 +26,7 @@ class Failover {
   // Returns http::Client::on_silence for such a text's connection.
   std::function<bool()> is_lost(const Split& split);
   // Whether the rest of the model comes for texts that begin on `split` (place/decision.h).
-  bool keeps_reserve(PlacedModel& split, const EngineOptions& options) const;
+  bool keeps_reserve(PlacedModel& split) const;
   // Sets the fetch whose weights texts wait for, which outlives them; null: none.
   void comes_by(WeightFetch* fetch);
   // Drops the loaded model; texts that use it keep it alive.

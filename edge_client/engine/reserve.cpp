@@ -10,9 +10,8 @@
 
 namespace split::edge {
 
-Reserve::Reserve(const ModelChoice& choice, const EngineOptions& options, RunningTexts& answers,
-                 EngineObserver& observer)
-    : choice_(choice), options_(options), answers_(answers), observer_(observer) {
+Reserve::Reserve(const ModelChoice& choice, RunningTexts& answers, EngineObserver& observer)
+    : choice_(choice), answers_(answers), observer_(observer) {
   answers_.on_busy([this](bool busy) { text_runs(busy); });
   try_start(thread_, [this] { run(); });  // without a thread, texts wait for a lost cloud
 }
@@ -57,7 +56,8 @@ void Reserve::run() {
 // Says why the weights are not fetched; empty: they are.
 std::string Reserve::over() const {
   const uint64_t all = bytes_of(weights_.blobs(*whole_, StageRange()));
-  const uint64_t most = options_.max_weights.value_or(kMaxWeights), granted = granted_memory();
+  const uint64_t most = choice_.options().max_weights.value_or(kMaxWeights),
+                 granted = granted_memory();
   std::string limit = weights_.over_cache_limit(all).empty() ? "" : "--cache-limit";
   if (all > most) limit = cat("--max-weights ", human_bytes(most));
   if (all > granted) limit = cat("this machine's memory, ", human_bytes(granted));
@@ -68,7 +68,7 @@ std::string Reserve::over() const {
 void Reserve::bring() {
   if (!whole_) {
     const auto remote =
-        ended_by(ends_, choice_.server().connect(std::chrono::seconds(options_.timeout)));
+        ended_by(ends_, choice_.server().connect(std::chrono::seconds(choice_.options().timeout)));
     whole_ = choice_.whole_manifest(*remote, ends_, false);
   }
   if (const std::string why = over(); !why.empty()) {

@@ -18,8 +18,7 @@ class Reserve {
  public:
   // Begins, unless the weights exceed --max-weights or the memory. The arguments outlive it; nobody
   // else downloads weights or calls answers.on_busy() meanwhile.
-  Reserve(const ModelChoice& choice, const EngineOptions& options, RunningTexts& answers,
-          EngineObserver& observer);
+  Reserve(const ModelChoice& choice, RunningTexts& answers, EngineObserver& observer);
   ~Reserve();  // cancels the download
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
@@ -32,7 +31,6 @@ class Reserve {
 
   const ModelChoice& choice_;
   const WeightStore weights_{choice_};
-  const EngineOptions& options_;
   RunningTexts& answers_;
   EngineObserver& observer_;
   Interrupt ends_;

@@ -17,10 +17,10 @@ RunningTexts::Entry::~Entry() {
   if (answers_.entries_.empty() && answers_.told_) answers_.told_(false);
 }
 
-std::vector<RunningTexts::Answer> RunningTexts::list() const {
+std::map<uint64_t, SplitForward::Place> RunningTexts::places() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Answer> all;
-  for (const Entry* entry : entries_) all.push_back({entry->id_, entry->text_.place()});
+  std::map<uint64_t, SplitForward::Place> all;
+  for (const Entry* entry : entries_) all[entry->id_] = entry->text_.place();
   return all;
 }
 
@@ -69,13 +69,12 @@ std::shared_ptr<PlacedModel> RunningTexts::next() const {
 void RunningTexts::go_on_at(const std::optional<AvailableCut>& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
-  if (!place) {
+  if (place) {
+    exact_ = place->exact;
+    offered_ = place;
+  } else {
     forecasts_ = nullptr;
-    for (Entry* entry : entries_) offer_to(*entry);
-    return;
   }
-  exact_ = place->exact;
-  offered_ = place;
   for (Entry* entry : entries_) offer_to(*entry);
 }
 

@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/engine/weight_fetch.h"
@@ -44,11 +44,7 @@ class RunningTexts {
     const bool repeats_;
     uint64_t id_ = 0;
   };
-  struct Answer {
-    uint64_t id = 0;
-    SplitForward::Place place;
-  };
-  std::vector<Answer> list() const;
+  std::map<uint64_t, SplitForward::Place> places() const;  // by the texts' numbers
 
   // Moves each text that can as soon as its mover has brought the rows: to this model, unless it
   // has the stages already; or to the cloud.

@@ -97,7 +97,8 @@ void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, doubl
   }
 }
 
-void EdgeMetrics::ended(const Receipt& receipt) {
+void EdgeMetrics::ended(const Receipt& receipt, std::optional<double> error) {
+  if (error) plan_error_.observe(*error);
   for (const Figure& figure : figures(receipt)) {
     const auto counter = of_figures_.find(figure.name);
     if (counter != of_figures_.end() && figure.value)
@@ -106,8 +107,6 @@ void EdgeMetrics::ended(const Receipt& receipt) {
   prompt_.add(receipt.prompt_tokens);
   generated_.add(receipt.tokens);
 }
-
-void EdgeMetrics::foreseen(double error) { plan_error_.observe(error); }
 
 void EdgeMetrics::loaded(const FetchCounts& fetched) {
   from_cache_.add(fetched.from_cache);

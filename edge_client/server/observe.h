@@ -19,10 +19,8 @@ class EdgeMetrics {
   // Counts a token of a text, with the costs before and after it; with the first one the prompt's
   // step too.
   void token(const SplitCounts& before, const SplitCounts& now, double seconds, bool first);
-  // Counts an answer that has ended or was cancelled.
-  void ended(const Receipt& receipt);
-  // Counts the error of an answer's forecast (Forecast::error).
-  void foreseen(double error);
+  // Counts an answer that has ended or was cancelled, and its Forecast::error if there is one.
+  void ended(const Receipt& receipt, std::optional<double> error);
   // Counts the bytes of a loaded cut.
   void loaded(const FetchCounts& fetched);
   // Counts a request to the cloud that is retried.

@@ -1,9 +1,8 @@
 #include "edge_client/server/placements.h"
 
 #include <algorithm>
-#include <thread>
 
-#include "base/resources/threads.h"
+#include "edge_client/engine/large_stack.h"
 #include "http/message.h"
 #include "wire/codes.h"
 #include "wire/fields.h"
@@ -28,20 +27,6 @@ auto of_field(const char* field, const Call& call) {
   } catch (const Error& error) {
     wire::Fields::refuse(field, error.what());
   }
-}
-
-// A driver's compilers need a larger stack than a request's thread has.
-void on_own_thread(const std::function<void()>& call) {
-  std::exception_ptr error;
-  std::thread thread = started([&] {
-    try {
-      call();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  });
-  thread.join();
-  if (error) std::rethrow_exception(error);
 }
 
 // Refuses a head or a cut on the cloud's side of a tail, which runs here alone.
@@ -136,13 +121,12 @@ void Placements::place(const PlacementChange& wanted) {
   const std::shared_ptr<Service> now = present();
   if (!now->ready()) now->find("");  // throws
   if (wanted.moves_only()) {
-    if (wanted.chosen) now->choose_cut();
-    if (wanted.cut) now->move_cut(*wanted.cut);
+    if (wanted.chosen || wanted.cut) now->place(wanted.cut);
     return;
   }
   const std::shared_ptr<Service> next = make(request_of(wanted, *now));
   try {
-    on_own_thread([&] { next->load(); });
+    on_large_stack([&] { next->load(); });
   } catch (const Error& error) {
     throw_as_answer(error);
   }

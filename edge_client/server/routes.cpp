@@ -21,11 +21,11 @@ using http::Response;
 // An upper bound alone: the service knows how many blocks its model has.
 constexpr int kMostBlocks = 1024;
 
-// Reads a cut; sets `chosen` for "auto".
-Cut read_cut(wire::Fields& fields, bool* chosen) {
+// Reads a cut; nullopt for "auto".
+std::optional<Cut> read_cut(wire::Fields& fields) {
   const auto is = [&](const char* word) { return fields.has("cut") && fields.raw("cut") == word; };
-  *chosen = is("auto");
-  if (*chosen || is("cloud")) return Cut::cloud();
+  if (is("auto")) return std::nullopt;
+  if (is("cloud")) return Cut::cloud();
   return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
 }
 
@@ -39,12 +39,10 @@ std::string owner_of(const Request& request) {
 
 Response put_cut(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
-  bool chosen = false;
-  const Cut cut = read_cut(fields, &chosen);
+  const std::optional<Cut> cut = read_cut(fields);
   const bool running = fields.boolean_or("running", false);
   fields.finish();
-  const std::shared_ptr<Service> service = placements.present();
-  chosen ? service->choose_cut() : service->move_cut(cut, running);
+  placements.present()->place(cut, running);
   return Response::json(200, placements.status());
 }
 
@@ -60,8 +58,8 @@ Response put_placement(Placements& placements, const Request& request) {
   wire::Fields fields(request.body, request.memory.get());
   PlacementChange wanted;
   if (fields.has("cut")) {
-    const Cut cut = read_cut(fields, &wanted.chosen);
-    if (!wanted.chosen) wanted.cut = cut;
+    wanted.cut = read_cut(fields);
+    wanted.chosen = !wanted.cut;
   }
   for (const auto& [name, text] : {std::pair{"model", &PlacementChange::model},
                                    {"format", &PlacementChange::format},

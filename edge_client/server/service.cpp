@@ -71,8 +71,7 @@ void Service::token(const SplitCounts& before, const SplitCounts& now, double se
 }
 
 void Service::ended(const Receipt& receipt, std::optional<double> error) {
-  if (error) metrics_.foreseen(*error);
-  metrics_.ended(receipt);
+  metrics_.ended(receipt, error);
   const std::lock_guard lock(mutex_);
   last_receipt_ = cost_json(receipt);
 }
@@ -186,19 +185,10 @@ serve::TextModel Service::find_writer(const std::string& id, const std::string& 
   return model;
 }
 
-void Service::move_cut(Cut cut, bool running) {
+void Service::place(std::optional<Cut> cut, bool running) {
   expect_model("");
   try {
-    engine_.move_cut(cut, running);
-  } catch (const Refused& refused) {
-    throw http::HttpError(409, refused.code, refused.what());
-  }
-}
-
-void Service::choose_cut() {
-  expect_model("");
-  try {
-    engine_.choose_cut();
+    cut ? engine_.move_cut(*cut, running) : engine_.choose_cut();
   } catch (const Refused& refused) {
     throw http::HttpError(409, refused.code, refused.what());
   }

@@ -47,8 +47,9 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
                                bool opens = false);
   serve::Props props();                             // throws as find()
   std::vector<serve::OllamaModel> ollama_models();  // the models of ids(); throws as find()
-  void move_cut(Cut cut, bool running = false);     // throws as Engine's, and HttpError
-  void choose_cut();                                // throws as find(), and as Engine's
+  // Moves the cut, or without one lets it be chosen as weights come. Throws as Engine's move_cut()
+  // and choose_cut(), and HttpError.
+  void place(std::optional<Cut> cut, bool running = false);
 
   // Writes a line of log, unless quiet.
   void write_log(std::string_view line) const;

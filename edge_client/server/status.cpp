@@ -38,7 +38,7 @@ Names edge_stages(const Placement& place, const ModelConfig& config) {
 Names running_stages(const ServiceState& now) {
   const Placement& place = now.split ? now.split->place : *now.coming;
   Cut cut = place.cut;
-  if (!now.answers.empty()) cut = now.answers.back().place.cut;
+  if (!now.answers.empty()) cut = now.answers.rbegin()->second.cut;
   if (cut.is_cloud()) return {};
   Placement whole = place;
   if (place.cut.is_cloud()) whole.range.to = Point::head();
@@ -84,11 +84,9 @@ Json json_of(Cut cut) { return cut.is_cloud() ? Json(cut.name()) : Json(cut.bloc
 
 Json answers_of(const ServiceState& now) {
   Json answers = Json::array();
-  for (const RunningTexts::Answer& answer : now.answers) {
-    answers.push_back({{"id", answer.id},
-                       {"cut", json_of(answer.place.cut)},
-                       {"tokens", answer.place.tokens},
-                       {"lane", answer.place.mover}});
+  for (const auto& [id, place] : now.answers) {
+    answers.push_back(
+        {{"id", id}, {"cut", json_of(place.cut)}, {"tokens", place.tokens}, {"lane", place.mover}});
   }
   return answers;
 }

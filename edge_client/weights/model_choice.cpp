@@ -42,8 +42,7 @@ CloudSessions sessions_of(const wire::ModelInfo& info) {
 
 ModelChoice::ModelChoice(const EngineOptions& options, const PlacementRequest& request, Note note,
                          const http::Environment& environment, Interrupt& interrupt)
-    : options_(options),
-      request_(request),
+    : request_(request),
       note_(std::move(note)),
       interrupt_(interrupt),
       server_(options, environment),
@@ -53,17 +52,17 @@ ModelChoice::ModelChoice(const EngineOptions& options, const PlacementRequest& r
 }
 
 bool ModelChoice::has_cache() const {
-  return !options_.cache.empty() || cache_dir(server_.environment());
+  return !options().cache.empty() || cache_dir(server_.environment());
 }
 
 ShardCache ModelChoice::cache() const {
-  return ShardCache(cache_root(options_.cache, server_.environment()));
+  return ShardCache(cache_root(options().cache, server_.environment()));
 }
 
 // The key of a model that was seen to run here alone, if the options allow that.
 std::optional<SeenModels::Key> ModelChoice::key_alone() const {
   const bool chosen = request_.auto_cut || tail_chooses_cut();
-  if (options_.needs_cloud ||
+  if (options().needs_cloud ||
       !may_begin_alone(request_.cut, chosen, request_.head == Head::kCloud)) {
     return std::nullopt;
   }
@@ -141,7 +140,7 @@ std::string ModelChoice::wanted_id() {
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
   const auto patience =
-      options_.waits_for_cloud ? retry_.budget : std::min(kStarting, retry_.budget);
+      options().waits_for_cloud ? retry_.budget : std::min(kStarting, retry_.budget);
   // A server that accepts the request and stays silent counts as waiting. Failures to connect are
   // left to the final error, unless the engine waits for its cloud.
   if (retry_.on_lost) retry_.on_lost(RemoteError("", 0, kFirstAsk));
@@ -154,7 +153,7 @@ std::string ModelChoice::wanted_id() {
   RetryOptions start = retry_;
   bool told = false;
   start.on_lost = [&](const RemoteError& error) {
-    told = (error.status != 0 || options_.waits_for_cloud) && retry_.on_lost;
+    told = (error.status != 0 || options().waits_for_cloud) && retry_.on_lost;
     if (told) retry_.on_lost(error);
   };
   start.on_found = [&](bool again) {
@@ -185,7 +184,7 @@ std::string ModelChoice::wanted_id() {
   if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] the server serves no models");
   std::string all;
   for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
-  if (request_.model.empty() && options_.any_model && ids.size() > 1) {
+  if (request_.model.empty() && options().any_model && ids.size() > 1) {
     throw Error(ErrorKind::kInput, cat("--any-model: expected --model beside it: the server has ",
                                        all.substr(0, 400)));
   }
@@ -214,16 +213,16 @@ void ModelChoice::select_model() {
   config_json_ =
       seen_ ? seen_->info.config_json : retried([&] { return remote_->file(id_, kConfigFile); });
   try {
-    model_ = make_model(config_json_, options_.context);
+    model_ = make_model(config_json_, options().context);
   } catch (const Error& error) {
     expect_own_config();
     throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
   }
-  if (options_.tail.empty()) return;
+  if (options().tail.empty()) return;
   if (config().encodes()) {
     throw Error(ErrorKind::kInput, "--tail: expected a model that writes text, got an encoder");
   }
-  tail_ = std::make_shared<TailWeights>(options_.tail, *model_, tensor_names(config_json_));
+  tail_ = std::make_shared<TailWeights>(options().tail, *model_, tensor_names(config_json_));
 }
 
 Placement ModelChoice::place(const PlacementRequest& request, const CloudSessions& sessions,
@@ -280,17 +279,17 @@ void ModelChoice::refuse_file(std::string_view name, std::string_view why) const
 void ModelChoice::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;
   if (most > 0 && most < config().context) {
-    if (options_.context) {
+    if (options().context) {
       throw Error(ErrorKind::kInput, cat("--context: the server has ", most,
-                                         " positions of a text at most, got ", *options_.context));
+                                         " positions of a text at most, got ", *options().context));
     }
     model_->lower_context(most);
   }
-  if (options_.context || config().encodes()) return;
+  if (options().context || config().encodes()) return;
   std::call_once(fitted_, [&] {
-    TextRoom room = text_room(options_, request_, info);
-    if (room.budget == 0) room.budget = default_kv_budget(*model_, options_.profile, {}, room);
-    const std::string line = fit_context(*model_, options_.profile, {}, room);
+    TextRoom room = text_room(options(), request_, info);
+    if (room.budget == 0) room.budget = default_kv_budget(*model_, options().profile, {}, room);
+    const std::string line = fit_context(*model_, options().profile, {}, room);
     if (!line.empty()) note(line);
   });
 }
@@ -414,7 +413,7 @@ std::optional<Tokenizer> ModelChoice::tokenizer(const wire::ModelInfo& info) {
 
 std::optional<ChatTemplate> ModelChoice::chat(const wire::ModelInfo& info) {
   return read_files(info, [&](const auto& names, const auto& read) {
-    return ChatTemplate::of_files(names, read, options_.chat_template);
+    return ChatTemplate::of_files(names, read, options().chat_template);
   });
 }
 

@@ -91,7 +91,7 @@ class ModelChoice {
   std::string whole_query() const;  // the query for the whole model
 
   // Any thread.
-  const EngineOptions& options() const { return options_; }
+  const EngineOptions& options() const { return server_.options(); }
   const PlacementRequest& request() const { return request_; }
   const ServerAddress& server() const { return server_; }
   bool has_cache() const;  // there is a cache directory
@@ -134,7 +134,8 @@ class ModelChoice {
                                 std::string_view text);
   [[noreturn]] void refuse_file(std::string_view name, std::string_view why) const;
   bool tail_chooses_cut() const {
-    return chooses_below(!options_.tail.empty(), request_.cut.has_value(), !request_.moves.empty());
+    return chooses_below(!options().tail.empty(), request_.cut.has_value(),
+                         !request_.moves.empty());
   }
   void take_context(const wire::ModelInfo& info) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
@@ -142,7 +143,6 @@ class ModelChoice {
   std::optional<SeenModels::Key> key_alone() const;
   bool recall(const RemoteError& error, bool aloud);
 
-  const EngineOptions& options_;
   const PlacementRequest& request_;
   const Note note_;
   Interrupt& interrupt_;
