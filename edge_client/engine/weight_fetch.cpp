@@ -35,7 +35,7 @@ WeightFetch::WeightFetch(TailBuilder& tails, wire::ModelInfo info, Forecasts* fo
       observer_(observer) {
   if (try_start(thread_, [this] { run(); })) return;
   say("no thread is left for the weights; texts stay on the cloud");
-  begun_ = true;
+  over_ = true;
 }
 
 WeightFetch::~WeightFetch() {
@@ -59,9 +59,8 @@ std::shared_ptr<PlacedModel> WeightFetch::wait_for(int cut) {
   const Point from = StageRange::from_block(cut, Point::head()).from;
   Lock lock(mutex_);
   for (;;) {
-    const bool over = ending_ || (begun_ && (!placed_ || note_.done));
     if (placed_ && placed_->tail->floor() <= from) return placed_;
-    if (over) return nullptr;
+    if (ending_ || over_) return nullptr;
     changed_.wait(lock);
   }
 }
@@ -83,12 +82,12 @@ void WeightFetch::share_line() {
 // weights.
 wire::ModelInfo WeightFetch::ask() {
   const std::optional<wire::ModelInfo> kept = tails_.weights().whole_in_cache(info_);
-  const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
-  if (kept) remote->on_silence([this] { return !choice_.server().responds(); });
+  const std::shared_ptr<Remote> remote = ended_by(ends_, choice().connect());
+  if (kept) remote->on_silence([this] { return !choice().server().responds(); });
   const auto asked = [&](bool patient) {
-    wire::ModelInfo info = choice_.whole_manifest(*remote, ends_, patient);
+    wire::ModelInfo info = choice().whole_manifest(*remote, ends_, patient);
     if (forecasts_ != nullptr) {
-      measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts_);
+      measure_cloud(*remote, info, static_cast<uint32_t>(choice().config().channels), *forecasts_);
     }
     return info;
   };
@@ -105,10 +104,10 @@ wire::ModelInfo WeightFetch::ask() {
 // Announces the weights and begins to fetch them, if that is possible; null if not.
 std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
   const wire::ModelInfo info = ask();
-  const uint64_t most = choice_.options().max_weights.value_or(kMaxWeights);
+  const uint64_t most = choice().options().max_weights.value_or(kMaxWeights);
   growth = tails_.coming(info, most);
   const FetchPlan& chosen = growth.chosen;
-  coming_ = chosen.whole ? chosen.all : 0;
+  fetch_.coming = chosen.whole ? chosen.all : 0;
   if (chosen.steps == 0) {
     if (most > 0) {
       say(cat("the weights are ", human_bytes(chosen.all), ", more than ",
@@ -124,12 +123,12 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
     say(cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
   }
   observer_.coming(info, growth.steps);
-  began_ = std::chrono::steady_clock::now();
+  fetch_.began = std::chrono::steady_clock::now();
   if (forecasts_ != nullptr && !forecasts_->facts().edge) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
     forecasts_->measured({},
-                         calibrate(tails_.device(), choice_.model(), stored,
-                                   choice_.request().formats, choice_.options().profile),
+                         calibrate(tails_.device(), choice().model(), stored,
+                                   choice().request().formats, choice().options().profile),
                          {});
   }
   return tails_.begin_growth(info, growth, on_bytes_);
@@ -146,18 +145,19 @@ void WeightFetch::run() {
   if (placed) observer_.grows(placed);
   {
     const Lock lock(mutex_);
-    begun_ = true;
     placed_ = placed;
+    over_ = !placed;
     changed_.notify_all();
     if (!placed || ending_) return;
     share_line();
   }
-  grow(*placed->tail, growth.steps, choice_.config().layers, ends_,
+  grow(*placed->tail, growth.steps, choice().config().layers, ends_,
        [&](const GrowthNote& note) { grew(*placed, note); });
   Lock lock(mutex_);
-  while (last_ && !exact_ && !changed_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
+  while (fetch_.last && !exact_ &&
+         !changed_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
     lock.unlock();
-    look(*placed, *last_);
+    look(*placed, *fetch_.last);
     lock.lock();
   }
 }
@@ -168,19 +168,19 @@ void WeightFetch::grew(const PlacedModel& placed, const GrowthNote& note) {
   bool compared = false;
   {
     const Lock lock(mutex_);
-    note_ = note;
+    over_ = note.done;
     changed_.notify_all();
     compared = exact_.has_value();
   }
   const std::optional<int> cut = cut_of(placed, note.layers);
-  if (cut && (cut != last_ || !compared)) look(placed, *cut);
+  if (cut && (cut != fetch_.last || !compared)) look(placed, *cut);
 }
 
 // Whether the two sides compute the same bits; nullopt if one of them is lost.
 std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
   try {
-    const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
-    remote->on_silence([this] { return !choice_.server().responds(); });
+    const std::shared_ptr<Remote> remote = ended_by(ends_, choice().connect());
+    remote->on_silence([this] { return !choice().server().responds(); });
     return is_exact(*remote, placed.info, placed.tail->batcher());
   } catch (const Error&) {  // tried again later
     return std::nullopt;
@@ -191,8 +191,8 @@ std::optional<bool> WeightFetch::compare(const PlacedModel& placed) {
 void WeightFetch::measure_late(const wire::ModelInfo& info) {
   if (forecasts_ == nullptr || forecasts_->facts().cloud) return;
   try {
-    const std::shared_ptr<Remote> remote = ended_by(ends_, choice_.connect());
-    measure_cloud(*remote, info, static_cast<uint32_t>(choice_.config().channels), *forecasts_);
+    const std::shared_ptr<Remote> remote = ended_by(ends_, choice().connect());
+    measure_cloud(*remote, info, static_cast<uint32_t>(choice().config().channels), *forecasts_);
   } catch (const Error&) {  // leaves it unknown
   }
 }
@@ -202,26 +202,26 @@ std::optional<std::chrono::steady_clock::time_point> WeightFetch::whole_at(
     const PlacedModel& placed) const {
   const FetchCounts counts = placed.counts();
   const uint64_t here = counts.downloaded + counts.from_cache;
-  if (coming_ == 0 || here == 0) return std::nullopt;
+  if (fetch_.coming == 0 || here == 0) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
-  const double left = static_cast<double>(coming_ - std::min(coming_, here));
+  const double left = static_cast<double>(fetch_.coming - std::min(fetch_.coming, here));
   return now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                   (now - began_) * (left / static_cast<double>(here)));
+                   (now - fetch_.began) * (left / static_cast<double>(here)));
 }
 
 // Compares bits before the first cut, reports this one, and keeps the model for starts without a
 // server.
 void WeightFetch::look(const PlacedModel& placed, int cut) {
-  last_ = cut;
+  fetch_.last = cut;
   std::optional<bool> exact;
-  const bool begins = begins_there(choice_.options().goal, cut);
+  const bool begins = begins_there(choice().options().goal, cut);
   if (!begins) {
     const Lock lock(mutex_);
     exact = exact_;
   }
-  if (!exact && std::chrono::steady_clock::now() >= again_) {
+  if (!exact && std::chrono::steady_clock::now() >= fetch_.again) {
     exact = compare(placed);
-    if (!exact) again_ = std::chrono::steady_clock::now() + kLookAgain;
+    if (!exact) fetch_.again = std::chrono::steady_clock::now() + kLookAgain;
   }
   {
     const Lock lock(mutex_);
@@ -233,7 +233,7 @@ void WeightFetch::look(const PlacedModel& placed, int cut) {
   if (at->rounds()) exact = false;
   at->exact = exact;
   observer_.landed({at, exact, whole_at(placed)}, begins);
-  if (cut == 0) choice_.remember(*at);
+  if (cut == 0) choice().remember(*at);
 }
 
 }  // namespace split::edge

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -37,6 +35,7 @@ class WeightFetch {
 
  private:
   using Lock = Mutex::Lock;
+  ModelChoice& choice() const { return tails_.choice(); }
   void run();
   void say(const std::string& line);
   std::shared_ptr<PlacedModel> begin(Growth& growth);
@@ -49,22 +48,22 @@ class WeightFetch {
   std::optional<std::chrono::steady_clock::time_point> whole_at(const PlacedModel& placed) const;
 
   TailBuilder& tails_;
-  ModelChoice& choice_{tails_.choice()};
   const wire::ModelInfo info_;
   Forecasts* const forecasts_;
   const OnBytes on_bytes_;
   EngineObserver& observer_;
   Interrupt ends_;
-  // Used by the thread alone, after it began.
-  uint64_t coming_ = 0;                               // bytes of all weights; 0: not all come
-  std::chrono::steady_clock::time_point began_ = {};  // start of the downloads
-  std::chrono::steady_clock::time_point again_ = {};  // earliest time to compare bits again
-  std::optional<int> last_;                           // the cut that was reported last
-  mutable Mutex mutex_{LockOrder::kFetch};            // guards the members below
+  struct {
+    uint64_t coming = 0;                               // bytes of all weights; 0: not all come
+    std::chrono::steady_clock::time_point began = {};  // start of the downloads
+    std::chrono::steady_clock::time_point again = {};  // earliest time to compare bits again
+    std::optional<int> last;                           // the cut that was reported last
+  } fetch_;                                            // used by the thread alone, after it began
+  mutable Mutex mutex_{LockOrder::kFetch};             // guards the members below
   std::condition_variable changed_;
   std::shared_ptr<PlacedModel> placed_;
-  GrowthNote note_;
-  bool begun_ = false, ending_ = false, text_runs_ = true;
+  bool over_ = false;  // no more weights come
+  bool ending_ = false, text_runs_ = true;
   std::optional<bool> exact_;
   std::thread thread_;
 };
