@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/resources/clock.h"
@@ -271,15 +269,19 @@ std::string Doctor::text() {
 }
 
 int Doctor::examine() {
-  const Need server{list_.check("server", {}, [this] { return this->server(); }), "a server"};
+  const auto check = [this](const char* name, std::initializer_list<Need> needs,
+                            std::string (Doctor::*look)()) {
+    return list_.check(name, needs, [this, look] { return (this->*look)(); });
+  };
+  const Need server{check("server", {}, &Doctor::server), "a server"};
   list_.check("versions", {}, [&] { return versions(server.there); });
-  const Need model{list_.check("model", {server}, [this] { return this->model(); }), "a model"};
-  list_.check("devices", {}, [this] { return devices(); });
-  const Need device{list_.check("device", {}, [this] { return this->device(); }), "a device"};
-  list_.check("kernels", {device}, [this] { return kernels(); });
+  const Need model{check("model", {server}, &Doctor::model), "a model"};
+  check("devices", {}, &Doctor::devices);
+  const Need device{check("device", {}, &Doctor::device), "a device"};
+  check("kernels", {device}, &Doctor::kernels);
   const Need trainer{!trainer_program().empty(), "edge_train (scripts/build.sh edge_train)"};
-  list_.check("training", {device, trainer}, [this] { return training(); });
-  const Need cache{list_.check("cache", {}, [this] { return this->cache(); }), "a cache"};
+  check("training", {device, trainer}, &Doctor::training);
+  const Need cache{check("cache", {}, &Doctor::cache), "a cache"};
   const bool local = model.there && place_->local(),
              encodes = model.there && choice_->config().encodes();
   // A read-only cache can still be looked at.
@@ -287,25 +289,18 @@ int Doctor::examine() {
   const Need own_folder{folder.there || !local, "a cache"},
       own_cache{cache.there || !local, "a cache"};
   const Need own_device{device.there || !local, "a device"};
-  const Need weights{
-      list_.check("weights", {server, model, own_folder}, [this] { return this->weights(); }),
-      "weights"};
+  const Need weights{check("weights", {server, model, own_folder}, &Doctor::weights), "weights"};
   const char* const result = !encodes                  ? "one token"
                              : choice_->config().ranks ? "score"
                                                        : "embedding";
-  list_.check(result, {server, model, own_cache, own_device, weights},
-              [this] { return one_token(); });
+  check(result, {server, model, own_cache, own_device, weights}, &Doctor::one_token);
   if (!encodes) {
-    const Need link{list_.check("link", {server, model, folder}, [this] { return this->link(); }),
-                    "a link"};
-    const Need speed{list_.check("speed", {server, model, folder, device, link},
-                                 [this] { return this->speed(); }),
+    const Need link{check("link", {server, model, folder}, &Doctor::link), "a link"};
+    const Need speed{check("speed", {server, model, folder, device, link}, &Doctor::speed),
                      "a speed"};
-    const Need plan{list_.check("plan", {server, model, folder, device, link, speed},
-                                [this] { return this->plan(); }),
+    const Need plan{check("plan", {server, model, folder, device, link, speed}, &Doctor::plan),
                     "a plan"};
-    list_.check("text", {server, model, folder, device, link, speed, plan},
-                [this] { return text(); });
+    check("text", {server, model, folder, device, link, speed, plan}, &Doctor::text);
   }
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
