@@ -276,15 +276,15 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
   }
 }
 
-void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
+void open_on_cloud(Remote& remote, const std::string& model, const Json& words,
+                   GenerateOptions options, const std::function<bool()>& ready,
                    const OnText& on_text, EarlyText& opened, SplitCounts& counts) {
-  const Json body = request_of(model, opening.words, opening.options);
-  GenerateOptions options = opening.options;
+  const Json body = request_of(model, words, options);
   if (options.max_tokens < 0) options.max_tokens = kMostUnasked;
   const std::string path = session_path(model, opened.session);
   const OnText until_ready = [&](std::string_view text, const ScoredToken* token) {
     opened.text_bytes += text.size();
-    return on_text(TextPiece(text), token) && !opening.ready();
+    return on_text(TextPiece(text), token) && !ready();
   };
   CompletionStream stream(nullptr, options, until_ready, counts.traffic, counts.steps, &opened);
   ++counts.trips;

@@ -22,13 +22,9 @@ Generated complete_on_cloud(Remote& remote, const wire::ModelInfo& model,
 // Begins a text on a session with the prompt's own words, a completion's "prompt" or a chat's
 // "messages" with their options, which the server tokenises: the model is not known here yet. Ends
 // with the stream, or when `ready` returns true; then the text goes on as any other. Tries once.
-// Throws RemoteError.
-struct Opening {
-  Json words;
-  GenerateOptions options;  // max_tokens below 0: the server's maximum
-  std::function<bool()> ready;
-};
-void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
+// max_tokens below 0: the server's maximum. Throws RemoteError.
+void open_on_cloud(Remote& remote, const std::string& model, const Json& words,
+                   GenerateOptions options, const std::function<bool()>& ready,
                    const OnText& on_text, EarlyText& opened, SplitCounts& counts);
 
 // Streams as CloudLink::stream does.

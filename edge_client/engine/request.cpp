@@ -3,7 +3,6 @@
 #include <csignal>
 
 #include "base/log.h"
-#include "text/utf8.h"
 
 namespace split::edge {
 
@@ -268,7 +267,7 @@ class EngineRequest::OpenedText : public Text {
     alone.cache_salt.clear();
     if (work_.owner_) alone.cache_prompt = false;
     try {
-      open_on_cloud(one_->opens_over(), engine.opens(), {words_, alone, ready}, put, opened_,
+      open_on_cloud(one_->opens_over(), engine.opens(), words_, alone, ready, put, opened_,
                     one_->counts);
     } catch (const RemoteError& error) {
       if (work_.cancelled() || opened_.tokens.empty()) throw;
