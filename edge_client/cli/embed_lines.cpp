@@ -106,10 +106,11 @@ class Bulk {
       if (one.ids.empty()) {
         throw Error(ErrorKind::kInput, cat("line ", index + 1, ": expected at least one token"));
       }
-      if (texts_.size() == kTextsAtOnce || waiting_ + one.ids.size() > kTokensAtOnce) flush();
-      if (texts_.empty()) first_ = index;
-      waiting_ += one.ids.size();
-      texts_.push_back(std::move(one.ids));
+      if (batch_.texts.size() == kTextsAtOnce || batch_.tokens + one.ids.size() > kTokensAtOnce)
+        flush();
+      if (batch_.texts.empty()) batch_.first = index;
+      batch_.tokens += one.ids.size();
+      batch_.texts.push_back(std::move(one.ids));
     }
     flush();
     say_end();
@@ -117,22 +118,22 @@ class Bulk {
 
  private:
   void flush() {
-    if (texts_.empty() || interrupt_.signal() != 0) return;
-    std::vector<float> values = embed_(texts_, {});
+    if (batch_.texts.empty() || interrupt_.signal() != 0) return;
+    std::vector<float> values = embed_(batch_.texts, {});
     const size_t width = sentences_.dimensions();
     std::string lines;
-    for (size_t i = 0; i < texts_.size(); ++i) {
+    for (size_t i = 0; i < batch_.texts.size(); ++i) {
       const auto embedding = std::span(values).subspan(i * width, width);
       if (sentences_.normalizes()) to_unit_length(embedding);
-      lines += cat("{\"index\":", first_ + i, ",\"tokens\":", texts_[i].size(), ",\"embedding\":");
+      lines += cat("{\"index\":", batch_.first + i, ",\"tokens\":", batch_.texts[i].size(),
+                   ",\"embedding\":");
       wire::append_floats(lines, embedding);
       lines += "}\n";
     }
     going_ = out_.write(lines);
-    done_ += texts_.size();
-    tokens_ += waiting_;
-    texts_.clear();
-    waiting_ = 0;
+    done_ += batch_.texts.size();
+    tokens_ += batch_.tokens;
+    batch_ = {};
     draw();
   }
 
@@ -166,9 +167,11 @@ class Bulk {
   PromptLines lines_;
   Output out_;
   bool going_ = true;
-  std::vector<std::vector<int32_t>> texts_;
-  size_t waiting_ = 0;  // tokens of the waiting texts
-  uint64_t first_ = 0;  // index of the first of them
+  struct {
+    std::vector<std::vector<int32_t>> texts;
+    size_t tokens = 0;
+    uint64_t first = 0;  // index of the first text
+  } batch_;              // waits to be embedded
   uint64_t done_ = 0, tokens_ = 0, truncated_ = 0;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_;

@@ -2,14 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "base/bytes.h"
-#include "base/figures.h"
 #include "base/json.h"
 #include "base/resources/clock.h"
 #include "base/resources/threads.h"
@@ -79,7 +77,7 @@ class Run : public EngineObserver {
   ProgressTo progress() const override { return progress_on(world_.console, options_.quiet); }
   void said(const std::string& line) override { lines_.tell(line); }
   void begins_anew() override {
-    met_ms_ = 0;
+    clock_.met_ms = 0;
     start_clock();
   }
   void grew(const GrowthNote& note) override { say_beside(note.line()); }
@@ -114,9 +112,11 @@ class Run : public EngineObserver {
   RunningText row_{world_.console.text_columns()};
   std::atomic<bool> wrote_ = false;
   Receipt told_;  // parts of the receipt that an engine does not know
-  Clock::time_point start_ = Clock::now();
-  double waited_before_ = 0;  // time waited for the cloud so far
-  double met_ms_ = 0;         // time to list its models, for a text that begins early
+  struct {
+    Clock::time_point start = Clock::now();
+    double waited_before = 0;  // time waited for the cloud so far
+    double met_ms = 0;         // time to list its models, for a text that begins early
+  } clock_;
   Engine engine_;
 };
 
@@ -140,7 +140,7 @@ void Run::begins(const ModelChoice::Begin& where, const LoadedModel& model) {
 }
 
 void Run::begun(const PlacedModel&) {
-  told_.load_ms = ms_since(start_);
+  told_.load_ms = ms_since(clock_.start);
   told_.load_peak_bytes = peak_memory();
   if (!options_.json) lines_.tell(engine_.plan());
 }
@@ -156,8 +156,8 @@ void Run::moved(const Move& move, const std::string& words) {
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (interrupt_.signal() != 0) return false;
   if (token != nullptr && told_.tokens++ == 0) {
-    told_.first_token_ms = ms_since(start_);
-    told_.first_waited_ms = notice_.waited_ms() - waited_before_;
+    told_.first_token_ms = ms_since(clock_.start);
+    told_.first_waited_ms = notice_.waited_ms() - clock_.waited_before;
   }
   if (options_.json || text.empty()) return true;
   return (before_.empty() || write(std::exchange(before_, {}))) && write(text);
@@ -182,8 +182,8 @@ GenerateOptions Run::generate_options() {
 }
 
 void Run::start_clock() {
-  start_ = Clock::now();
-  waited_before_ = notice_.waited_ms();
+  clock_.start = Clock::now();
+  clock_.waited_before = notice_.waited_ms();
 }
 
 void Run::load() {
@@ -227,7 +227,7 @@ void Run::go(const std::string& prompt) {
   if (may_open()) {
     start_clock();
     engine_.meet();
-    met_ms_ = ms_since(start_);
+    clock_.met_ms = ms_since(clock_.start);
     opens_ = !engine_.opens().empty();
   }
   if (!opens_) {
@@ -280,13 +280,13 @@ Receipt Run::receipt_of(const EngineRequest& work) const {
   receipt.load_peak_bytes = told_.load_peak_bytes;
   receipt.first_token_ms = told_.first_token_ms;
   receipt.first_waited_ms = told_.first_waited_ms;
-  receipt.waited_ms = notice_.waited_ms() - waited_before_;
+  receipt.waited_ms = notice_.waited_ms() - clock_.waited_before;
   receipt.tokens = told_.tokens;
   receipt.max_tokens = told_.max_tokens;
   receipt.seed = told_.seed;
   for (SplitCounts* const counts : {&receipt.counts, &receipt.first}) {
-    counts->ms += met_ms_;
-    counts->traffic.stream_ms += met_ms_;
+    counts->ms += clock_.met_ms;
+    counts->traffic.stream_ms += clock_.met_ms;
   }
   return receipt;
 }

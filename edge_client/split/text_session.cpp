@@ -80,8 +80,8 @@ Flow& TextSession::meet(uint32_t past) {
 Flow& TextSession::stream(std::span<const int32_t> ids, size_t prompt,
                           const GenerateOptions& options) {
   CHECK(sides_.cut.is_cloud());
-  ids_.assign(ids.begin(), ids.end());
-  finish_reason_ = FinishReason::kNone;
+  streamed_.ids.assign(ids.begin(), ids.end());
+  streamed_.finish_reason = FinishReason::kNone;
   flow_.start(run_stream(prompt, options));
   return flow_;
 }
@@ -174,11 +174,11 @@ void TextSession::forget_guesses(uint32_t past) {
 
 // Notes a move, whose cost lasts until the next token is there.
 void TextSession::note(Move move) {
-  if (moves_.empty()) {
-    moved_ = flow_.now();
-    bytes_before_ = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
+  if (unsettled_.moves.empty()) {
+    unsettled_.since = flow_.now();
+    unsettled_.bytes_before = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
   }
-  moves_.push_back(move);
+  unsettled_.moves.push_back(move);
 }
 
 void TextSession::leave_cloud(uint32_t rows) {
@@ -202,12 +202,12 @@ void TextSession::end(uint32_t rows) {
 
 void TextSession::settle_moves() {
   counts_ += mover_->take_counts();
-  if (moves_.empty()) return count_saved(sides_.sure_rows());
-  Move& last = moves_.back();
-  last.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - bytes_before_;
-  last.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - moved_).count();
-  counts_.moves.insert(counts_.moves.end(), moves_.begin(), moves_.end());
-  moves_.clear();
+  if (unsettled_.moves.empty()) return count_saved(sides_.sure_rows());
+  Move& last = unsettled_.moves.back();
+  last.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - unsettled_.bytes_before;
+  last.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - unsettled_.since).count();
+  counts_.moves.insert(counts_.moves.end(), unsettled_.moves.begin(), unsettled_.moves.end());
+  unsettled_.moves.clear();
   count_saved(sides_.sure_rows());
 }
 
@@ -225,17 +225,17 @@ Task<void> TextSession::meet_mover() {
 
 // Takes the cloud's tokens until the text ends or goes on elsewhere.
 Task<void> TextSession::run_stream(size_t prompt, GenerateOptions options) {
-  const size_t end = ids_.size() + static_cast<size_t>(options.max_tokens);
-  if (ids_.size() > prompt) {
-    const auto past = static_cast<uint32_t>(ids_.size()) - 1;
+  const size_t end = streamed_.ids.size() + static_cast<size_t>(options.max_tokens);
+  if (streamed_.ids.size() > prompt) {
+    const auto past = static_cast<uint32_t>(streamed_.ids.size()) - 1;
     forget_guesses(past);
     while (sides_.held()) co_await Wait{};
     forget_tail(past);
   }
   cloud_.is_asked();
   for (Backoff backoff(retry_);;) {
-    options.generated = ids_.size() - prompt;
-    options.max_tokens = static_cast<int>(end - ids_.size());
+    options.generated = streamed_.ids.size() - prompt;
+    options.max_tokens = static_cast<int>(end - streamed_.ids.size());
     std::optional<RemoteError> error;
     try {
       co_await stream_tokens(prompt, options, backoff);
@@ -259,8 +259,8 @@ bool TextSession::to_switch() const {
 
 Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
   ++counts_.trips;
-  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, cloud_.can(),
-                     cloud_.is_again()};
+  const Stream asked{sides_.cloud.session, streamed_.ids,    std::move(options), &counts_,
+                     cloud_.can(),         cloud_.is_again()};
   sides_.cloud.open = true;  // possibly, from now on
   StreamEvent event = co_await asked;
   for (; event.token; event = co_await NextToken{}) {
@@ -269,7 +269,7 @@ Task<void> TextSession::stream_tokens(size_t prompt, GenerateOptions options, Ba
     streamed(*event.token, prompt);
     if (to_switch()) co_return;
   }
-  finish_reason_ = event.finish_reason;
+  streamed_.finish_reason = event.finish_reason;
 }
 
 // Notes that the session has the rows that led to the token.
@@ -277,7 +277,7 @@ void TextSession::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.steps;
   SequenceHistory& history = sides_.history;
   const uint32_t past = history.size();
-  const auto rows = std::span<const int32_t>(ids_).subspan(past);
+  const auto rows = std::span<const int32_t>(streamed_.ids).subspan(past);
   const size_t of_prompt = past < prompt ? std::min(rows.size(), prompt - past) : 0;
   lead(rows.first(of_prompt), Phase::kPrompt, sides_.layers());
   lead(rows.subspan(of_prompt), Phase::kGenerate, sides_.layers());
@@ -291,8 +291,8 @@ void TextSession::streamed(const ScoredToken& token, size_t prompt) {
     counts_.cached_rows = std::min<uint64_t>(flow_.load()->cached, prompt);
     counts_.spare(counts_.cached_rows, led_layers_);
   }
-  ids_.push_back(token.id);
-  out_ = static_cast<uint32_t>(ids_.size() - prompt);
+  streamed_.ids.push_back(token.id);
+  out_ = static_cast<uint32_t>(streamed_.ids.size() - prompt);
   ++sides_.version;
   if (!mover_) return;
   settle_moves();
@@ -311,8 +311,9 @@ uint32_t TextSession::add_lag(SequenceRows& rows) {
   if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.blocks()));
   const uint32_t lag = rows.past - past;
   if (lag == 0) return 0;
-  if (!moves_.empty()) {
-    moves_.back().cloud_layer_rows_cost += uint64_t{lag} * static_cast<uint64_t>(sides_.blocks());
+  if (!unsettled_.moves.empty()) {
+    unsettled_.moves.back().cloud_layer_rows_cost +=
+        uint64_t{lag} * static_cast<uint64_t>(sides_.blocks());
   }
   const SequenceRows before = sides_.history.piece(past, rows.past);
   with_lag_.assign(before.tokens.begin(), before.tokens.end());
@@ -366,7 +367,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
     lead(piece.tokens.subspan(skipped), piece.phase, sides_.blocks());
     if (piece.phase == Phase::kPrompt) {
       sides_.prompt_rows = sides_.history.size();
-      if (moves_.empty()) shared_.put();
+      if (unsettled_.moves.empty()) shared_.put();
     }
     ++sides_.version;
   }

@@ -67,7 +67,7 @@ class TextSession {
   // most options.max_tokens. Ends with the stream, or without a finish_reason() if the text goes on
   // otherwise. The driver sees the tokens, and drops the flow when the text ends.
   Flow& stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options);
-  FinishReason finish_reason() const { return finish_reason_; }
+  FinishReason finish_reason() const { return streamed_.finish_reason; }
   int32_t end_of_text() const { return sides_.model.config().end_of_text; }
   std::span<const float> results() const { return results_; }
 
@@ -131,11 +131,15 @@ class TextSession {
   uint32_t kept_rows_ = 0;                 // prompt rows taken from an earlier text
   std::optional<uint32_t> answer_before_;  // tokens of the chat's last answer
   uint64_t led_layers_ = 0;                // layers that ran on the cloud for its last rows
-  std::vector<Move> moves_;                // moves since the last token
-  Moment moved_{};                         // time of the first of these
-  uint64_t bytes_before_ = 0;
-  std::vector<int32_t> ids_;  // ids of a streamed text
-  FinishReason finish_reason_ = FinishReason::kNone;
+  struct {
+    std::vector<Move> moves;
+    Moment since{};  // time of the first
+    uint64_t bytes_before = 0;
+  } unsettled_;  // moves since the last token
+  struct {
+    std::vector<int32_t> ids;
+    FinishReason finish_reason = FinishReason::kNone;
+  } streamed_;
   std::vector<int32_t> with_lag_;  // tokens of a step that brings the lag, too
   std::vector<float> results_;
 };

@@ -18,7 +18,6 @@
 #include "edge_client/weights/local_tail.h"
 #include "edge_client/weights/weight_blobs.h"
 #include "edge_client/weights/weight_store.h"
-#include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "train/best.h"
 #include "train/operations_check.h"
@@ -63,8 +62,6 @@ class Training {
         choice_(command.options, command.options.placement,
                 notes_on(world.console, command.options.quiet), world.environment, interrupt),
         notice_(world.console, choice_.remote().origin(), command.options.quiet),
-        out_(command.out),
-        part_(command.out + ".part"),
         runtime_(command.options.placement.device) {
     choice_.on_waiting([&](const RemoteError& error) { notice_.lost(error); },
                        [&](bool again) { notice_.found(again); });
@@ -102,6 +99,8 @@ class Training {
   }
 
  private:
+  fs::path out() const { return command_.out; }
+  fs::path part() const { return command_.out + ".part"; }
   optim::Options options_of() const { return train::default_options(command_.lora > 0); }
   void say(const std::string& line) {
     close_line();
@@ -109,8 +108,8 @@ class Training {
   }
 
   void expect_files() const {
-    if (fs::exists(out_)) refuse(cat("--out: ", shown(command_.out), " is there already"));
-    if (!fs::exists(part_)) AtomicFile probe(part_);  // checks that it can be written
+    if (fs::exists(out())) refuse(cat("--out: ", shown(command_.out), " is there already"));
+    if (!fs::exists(part())) AtomicFile probe(part());  // checks that it can be written
   }
 
   std::vector<int32_t> ids_of(const std::string& file, const Tokenizer& tokenizer) const {
@@ -153,8 +152,7 @@ class Training {
     said_.base = base_of(info);
     std::string ids;
     for (const train::WindowSet* set : {&texts_.trained, &texts_.unseen, &known_}) {
-      const auto bytes = std::as_bytes(std::span(set->ids));
-      ids += Sha256::hex_of(bytes);
+      ids += Sha256::hex_of(std::as_bytes(std::span(set->ids)));
     }
     said_.course = cat("blocks ", tail.model().config().layers - tail.shape().first, " lora ",
                        command_.lora, " steps ", course_.steps, " seed ", course_.seed, " cut ",
@@ -208,9 +206,7 @@ class Training {
     const auto blobs = weights_.blobs(info, place.range);
     LoadOptions load;
     load.retry = choice_.retry();
-    if (!command_.options.quiet) {
-      load.progress = {world_.console.err, world_.console.err_is_terminal};
-    }
+    load.progress = progress_on(world_.console, command_.options.quiet);
     WeightBlobs weights(choice_.model(), blobs, weights_.begin_load(info, blobs, load));
     train::add_weights(store, tail, alone_ ? -1 : tail.shape().first,
                        [&](const WeightDecl& decl) { return weights.floats(decl); });
@@ -255,18 +251,18 @@ class Training {
 
   // Restores an interrupted run, or measures the loss before the first step.
   bool begin_or_go_on(train::Trainer& trainer, array::Store& store, train::Best& best) {
-    if (fs::exists(part_)) {
-      const auto known = train::read_state(part_, nullptr);
+    if (fs::exists(part())) {
+      const auto known = train::read_state(part(), nullptr);
       const auto at = [&](const char* key) {
         const auto found = known.find(key);
         return found == known.end() ? std::string() : found->second;
       };
       if (at("course") != said_.course || at("base") != said_.base) {
-        refuse(cat(part_.string(),
+        refuse(cat(part().string(),
                    " is of another text, model or flags: expected these, or remove it"));
       }
-      train::read_state(part_, &store);
-      if (!best.plausible(course_.steps)) refuse(cat(part_.string(), " is damaged: remove it"));
+      train::read_state(part(), &store);
+      if (!best.plausible(course_.steps)) refuse(cat(part().string(), " is damaged: remove it"));
       say(cat("goes on behind step ", trainer.steps(), " of ", course_.steps));
       return true;
     }
@@ -276,7 +272,7 @@ class Training {
   }
 
   void save(const array::Store& store, int64_t steps) {
-    train::write_state(part_, store, {{"course", said_.course}, {"base", said_.base}});
+    train::write_state(part(), store, {{"course", said_.course}, {"base", said_.base}});
     kept_ = steps;
   }
 
@@ -287,7 +283,7 @@ class Training {
     for (int64_t step = begun; step < course_.steps; ++step) {
       if (interrupt_.signal() != 0) {
         save(store, step);
-        say(cat(step, " of ", course_.steps, " steps are kept in ", part_.string(),
+        say(cat(step, " of ", course_.steps, " steps are kept in ", part().string(),
                 ": the same command goes on"));
         return false;
       }
@@ -317,7 +313,7 @@ class Training {
       return loss;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDevice) throw;
-      say(kept_ > 0 ? cat(kept_, " of ", course_.steps, " steps are kept in ", part_.string(),
+      say(kept_ > 0 ? cat(kept_, " of ", course_.steps, " steps are kept in ", part().string(),
                           ": the same command goes on")
                     : "no step was saved yet");
       throw;
@@ -341,7 +337,7 @@ class Training {
       world_.console.out(wrapped(line + "\n", world_.console.columns));
     };
     if (best.steps() == 0) {
-      fs::remove(part_);
+      fs::remove(part());
       return print(cat(of_text, arrow(best.before(), trainer.perplexity(texts_.unseen)),
                        ": it got no better after any pass; nothing is written"));
     }
@@ -353,14 +349,14 @@ class Training {
           cat("; of ", command_.known, " ", arrow(best.known_before(), trainer.perplexity(known_)));
     }
     write(store, tail, info);
-    fs::remove(part_);
+    fs::remove(part());
     print(cat(of_text, arrow(best.before(), best.least()), ": better, as it was after ",
               best.steps(), " of ", course_.steps, " steps", known));
     const Options& options = command_.options;
     world_.console.out(
-        cat(out_.string(), " is written; this uses it:\nedge_client --server ",
+        cat(out().string(), " is written; this uses it:\nedge_client --server ",
             word_of(options.server), options.placement.model.empty() ? "" : " --model ",
-            word_of(options.placement.model), " --serve --tail ", word_of(out_.string()), "\n"));
+            word_of(options.placement.model), " --serve --tail ", word_of(out().string()), "\n"));
   }
 
   void write(array::Store& store, const train::Tail& tail, const wire::ModelInfo& info) const {
@@ -372,9 +368,9 @@ class Training {
       metadata["lora_rank"] = std::to_string(command_.lora);
       metadata["lora_alpha"] = cat(static_cast<float>(command_.lora) * tail.shape().scale);
       const std::string text = train::adapter_config(tail, info.id);
-      write_file(out_.parent_path() / "adapter_config.json", std::as_bytes(std::span(text)));
+      write_file(out().parent_path() / "adapter_config.json", std::as_bytes(std::span(text)));
     }
-    train::write_tail(out_, tail, store, prefix, metadata);
+    train::write_tail(out(), tail, store, prefix, metadata);
   }
 
   const TrainCommand& command_;
@@ -383,7 +379,6 @@ class Training {
   ModelChoice choice_;
   const WeightStore weights_{choice_};
   CloudNotice notice_;
-  const fs::path out_, part_;
   array::Runtime runtime_;
   size_t count_ = 0;  // number of ids sent
   train::TextWindows texts_;
