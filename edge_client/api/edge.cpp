@@ -3,7 +3,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <deque>
-#include <functional>
 #include <variant>
 
 #include "base/log.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "edge_client/drive/split_embed.h"
+#include "run/sentences.h"
 #include "wire/protocol.h"
 
 namespace split::edge {

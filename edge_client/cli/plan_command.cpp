@@ -1,6 +1,5 @@
 #include "edge_client/cli/plan_command.h"
 
-#include "device/about.h"
 #include "edge_client/measure/calibrate.h"
 #include "edge_client/measure/measure.h"
 #include "edge_client/measure/plan.h"

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/file.h"
 #include "edge_client/options/command_line.h"

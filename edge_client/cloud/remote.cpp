@@ -1,12 +1,10 @@
 #include "edge_client/cloud/remote.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "base/bytes.h"
 #include "base/json.h"
-#include "base/resources/clock.h"
 #include "http/sse.h"
 #include "text/utf8.h"
 #include "wire/codes.h"

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "base/resources/waiter.h"

@@ -105,9 +105,8 @@ void Engine::load_first() {
     opened = now_.opened;
   }
   opened ? choice_.ask_begun(ask) : ask();
-  if (opened && choice_.recalled())
-    first.place = choice_.place(choice_.request());  // the cloud was lost
-                                                     // since the text began
+  // The cloud was lost since the text began.
+  if (opened && choice_.recalled()) first.place = choice_.place(choice_.request());
   observer_.begins(first, *known);
   const std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   choice_.remember(*split);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "edge_client/measure/plan.h"
 
 namespace split::edge {

@@ -1,10 +1,7 @@
 #include "edge_client/options/values.h"
 
-#include <climits>
-
 #include "base/bytes.h"
 #include "base/json.h"
-#include "edge_client/place/counts.h"
 #include "http/server/local_guard.h"
 
 namespace split::edge {

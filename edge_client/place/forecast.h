@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "edge_client/place/counts.h"
 #include "edge_client/place/planner.h"

@@ -1,8 +1,6 @@
 // Describes the server for GET /split/status.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "edge_client/engine/engine.h"

@@ -5,8 +5,6 @@
 
 #include "step/names.h"
 
-#include "edge_client/place/counts.h"
-
 namespace split::edge {
 
 std::string Placement::on_edge(const ModelConfig& config) const {

@@ -2,7 +2,6 @@
 // server and no device.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "edge_client/place/begin.h"

@@ -3,7 +3,6 @@
 // must give the same hidden states on both.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "edge_client/cloud/remote.h"

@@ -1,7 +1,6 @@
 #include "edge_client/weights/local_tail.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/json.h"
 #include "base/system/pages.h"

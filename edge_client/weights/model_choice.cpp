@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "edge_client/weights/placed_model.h"
 #include "edge_client/weights/weight_store.h"
-#include "step/names.h"
 #include "wire/codes.h"
 
 namespace split::edge {

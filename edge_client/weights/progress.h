@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <string_view>
 
 #include "base/resources/clock.h"

@@ -1,7 +1,6 @@
 #include "edge_client/weights/seen_models.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <string_view>
 
 #include "base/file.h"

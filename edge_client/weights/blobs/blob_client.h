@@ -2,7 +2,6 @@
 // range, never a key; the hash decides whether the bytes are good. Does not follow redirects.
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "edge_client/cloud/remote.h"

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
