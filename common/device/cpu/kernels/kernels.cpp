@@ -4,6 +4,7 @@
 
 #include "device/cpu/kernels/matmul_f32.h"
 #include "device/cpu/kernels/rounded.h"
+#include "device/cpu/kernels/state/delta.h"
 
 namespace split {
 namespace SPLIT_ISA {
@@ -85,6 +86,8 @@ constexpr CpuKernels table() {
   all.matmul_transposed = matmul_transposed;
   all.attend_floats = attend_floats;
   all.rotate = rotate;
+  all.conv_rows = conv_rows;
+  all.delta = delta;
   all.relative_bucket = relative_bucket;
   all.widen = widen;
   all.narrow = narrow;

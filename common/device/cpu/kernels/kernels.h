@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/cpu/kernels/state/state_tasks.h"
 #include "device/device.h"
 #include "tensor/op.h"
 #include "tensor/shape.h"
@@ -256,6 +257,8 @@ struct CpuKernels : RoundedKernels {
   }
   void (*attend_floats)(const AttendTask& task);
   void (*rotate)(const RotateTask& task);
+  void (*conv_rows)(const ConvTask& task);
+  void (*delta)(const DeltaTask& task);
   int (*relative_bucket)(int places);  // as in ops.def
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);

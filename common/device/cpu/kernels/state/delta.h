@@ -1,0 +1,257 @@
+// The two steps of gated DeltaNet that read earlier rows: the causal convolution, and the delta
+// rule, anchored at pages (state_shape.h). A row's bits depend on its position and its text alone,
+// however rows are cut into calls. For kernels.cpp only, which is compiled once for each
+// instruction set; by exact.h's rule each set has the same bits.
+//
+// Orders: a sum over taps, over channels of a key, or over rows of a page is one chain, upwards
+// from +0 or from what is named first. The sum of a head's squares is a tree: i and i + 128, then +
+// 64, down to + 1, with zeros behind the head.
+#pragma once
+
+#include "device/cpu/kernels/kernels.h"
+#include "device/cpu/kernels/state/exact.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+void conv_rows(const ConvTask& task) {
+  const StateShape& shape = task.shape;
+  const size_t width = shape.width(), ring = shape.taken_rows();
+  float* const taken = task.state + shape.taken();
+  float sums[kConvColumns];
+  for (size_t row = 0; row < task.rows; ++row) {
+    const size_t position = task.position + row;
+    const float* const x = task.x + row * task.x_stride;
+    float* const y = task.y + row * task.y_stride;
+    float* const own = taken + position % ring * width + task.first;
+    for (size_t c = 0; c < task.columns; ++c) own[c] = exact::small(x[c]);
+    for (size_t c = 0; c < task.columns; ++c) sums[c] = 0;
+    for (size_t tap = 0; tap < shape.taps; ++tap) {
+      if (position + tap + 1 < shape.taps) continue;  // zeros before the text
+      const size_t from = position + tap + 1 - shape.taps;
+      const float* const before = taken + from % ring * width + task.first;
+      const float* const w = task.w + tap * width + task.first;
+      for (size_t c = 0; c < task.columns; ++c) {
+        sums[c] = sums[c] + exact::small(w[c]) * before[c];
+      }
+    }
+    for (size_t c = 0; c < task.columns; ++c) y[c] = exact::clean(exact::silu_x(sums[c]));
+  }
+}
+
+// Sixteen columns, in the widest registers there are; the compiler's own vectors, as each lane is
+// by itself.
+#if defined(__AVX512F__)
+inline constexpr size_t kNative = 16;
+#elif defined(__AVX2__)
+inline constexpr size_t kNative = 8;
+#else
+inline constexpr size_t kNative = 4;
+#endif
+typedef float Native __attribute__((vector_size(kNative * sizeof(float))));
+typedef int NativeBits __attribute__((vector_size(kNative * sizeof(int))));
+struct Strip {
+  static constexpr size_t kParts = 16 / kNative;
+  Native v[kParts];
+
+  static Strip load(const float* from) {
+    Strip r;
+    __builtin_memcpy(r.v, from, sizeof r.v);
+    return r;
+  }
+  void store(float* to) const { __builtin_memcpy(to, v, sizeof v); }
+  // this + x y, rounded twice.
+  void add(float x, const Strip& y) {
+    for (size_t i = 0; i < kParts; ++i) v[i] = v[i] + x * y.v[i];
+  }
+  Strip times(float x) const {
+    Strip r;
+    for (size_t i = 0; i < kParts; ++i) r.v[i] = x * v[i];
+    return r;
+  }
+  Strip at_least(int bound) const {
+    Strip r;
+    for (size_t i = 0; i < kParts; ++i) {
+      const auto bits = reinterpret_cast<NativeBits>(v[i]);
+      r.v[i] = reinterpret_cast<Native>(bits & ((bits & 0x7fffffff) >= bound));
+    }
+    return r;
+  }
+  Strip small() const { return at_least(exact::kSmall); }
+  Strip clean() const { return at_least(exact::kClean); }
+};
+
+// The rows of one page that a call computes, for one key head.
+struct DeltaPage {
+  size_t first, end;  // rows of the page
+  const float* q;     // [kPageTokens][key_dim], normed
+  const float* k;
+  // Products of a row's key and query with the keys of the page's rows.
+  float key_dots[kPageTokens][kPageTokens], query_dots[kPageTokens][kPageTokens];
+};
+
+// x / sqrt(sum x^2 + 1e-6) * scale of one head.
+inline void norm_to(const float* x, size_t n, float scale, float* to) {
+  float squares[kMostStateDim] = {};
+  for (size_t i = 0; i < n; ++i) {
+    const float z = exact::small(x[i]);
+    squares[i] = z * z;
+  }
+  for (size_t half = kMostStateDim / 2; half > 0; half /= 2) {
+    if (half >= n) continue;  // adds zeros
+    for (size_t i = 0; i < half; ++i) squares[i] += squares[i + half];
+  }
+  const float factor = exact::rsqrt_x(squares[0] + 1e-6f);
+  for (size_t i = 0; i < n; ++i) {
+    to[i] = exact::small((exact::small(x[i]) * factor) * scale);
+  }
+}
+
+// Sums of columns [at, at + 16) of S times each of N vectors of key_dim numbers.
+template <size_t N>
+inline void state_sums(const float* s, size_t stride, size_t key_dim, const float* const* x,
+                       Strip* sums) {
+  Strip all[N] = {};
+  for (size_t d = 0; d < key_dim; ++d) {
+    const Strip row = Strip::load(s + d * stride).small();
+    for (size_t n = 0; n < N; ++n) all[n].add(x[n][d], row);
+  }
+  for (size_t n = 0; n < N; ++n) sums[n] = all[n].small();
+}
+
+// A value head's numbers of the rows of a page.
+struct DeltaHead {
+  float decay[kPageTokens];  // e^G
+  float beta[kPageTokens];
+  float by_key[kPageTokens][kPageTokens];  // e^(G_i - G_l) times the dots above
+  float by_query[kPageTokens][kPageTokens];
+};
+
+void weigh_rows(const DeltaTask& task, const DeltaPage& page, size_t head, size_t row, float* g,
+                DeltaHead& own) {
+  const size_t heads = task.shape.value_heads;
+  for (size_t i = page.first; i < page.end; ++i) {
+    const size_t at = (row + i - page.first) * heads + head;
+    const float step = exact::softplus_x(task.a[at] + task.dt_bias[head]);
+    g[i] = (i == 0 ? 0.0f : g[i - 1]) + exact::clean(task.decay[head] * step);
+    own.beta[i] = exact::small(exact::sigmoid_x(task.b[at]));
+    own.decay[i] = exact::small(exact::exp_x(g[i]));
+    for (size_t l = 0; l <= i; ++l) {
+      const float since = exact::small(exact::exp_x(g[i] - g[l]));
+      own.by_key[i][l] = exact::small(since * page.key_dots[i][l]);
+      own.by_query[i][l] = exact::small(since * page.query_dots[i][l]);
+    }
+  }
+}
+
+// Columns [at, at + 16) of a value head: `values` are its v, then its results, as rows of
+// value_room.
+void delta_columns(const StateShape& shape, const DeltaPage& page, const DeltaHead& own, size_t at,
+                   const float* s, float* next, const float* keys, const float* g, float* deltas,
+                   float* values) {
+  const size_t room = shape.value_room(), dim = shape.key_dim;
+  Strip sums[2 * kPageTokens];
+  const float* x[2 * kPageTokens];
+  const size_t count = 2 * (page.end - page.first);
+  for (size_t i = page.first, n = 0; i < page.end; ++i, n += 2) {
+    x[n] = page.k + i * dim, x[n + 1] = page.q + i * dim;
+  }
+  size_t n = 0;
+  for (; n + 4 <= count; n += 4) state_sums<4>(s + at, room, dim, x + n, sums + n);
+  if (n < count) state_sums<2>(s + at, room, dim, x + n, sums + n);
+  for (size_t i = page.first; i < page.end; ++i) {
+    const Strip* const own_sums = sums + 2 * (i - page.first);
+    float* const value = values + (i - page.first) * room + at;
+    Strip seen = own_sums[0].times(own.decay[i]);
+    Strip out = own_sums[1].times(own.decay[i]);
+    for (size_t l = 0; l < i; ++l) {
+      const Strip delta = Strip::load(deltas + l * room + at);
+      seen.add(own.by_key[i][l], delta);
+      out.add(own.by_query[i][l], delta);
+    }
+    Strip rest = Strip::load(value).small();
+    for (size_t part = 0; part < Strip::kParts; ++part) rest.v[part] -= seen.v[part];
+    const Strip delta = rest.small().times(own.beta[i]).small();
+    delta.store(deltas + i * room + at);
+    out.add(own.by_query[i][i], delta);
+    out.clean().store(value);
+  }
+  if (page.end < kPageTokens) return;
+  float since[kPageTokens];
+  for (size_t l = 0; l < kPageTokens; ++l) {
+    since[l] = exact::small(exact::exp_x(g[kPageTokens - 1] - g[l]));
+  }
+  const float left = own.decay[kPageTokens - 1];
+  Strip scaled[kPageTokens];
+  for (size_t l = 0; l < kPageTokens; ++l) {
+    scaled[l] = Strip::load(deltas + l * room + at).times(since[l]).small();
+  }
+  for (size_t d = 0; d < dim; ++d) {
+    Strip sum = Strip::load(s + d * room + at).small().times(left);
+    for (size_t l = 0; l < kPageTokens; ++l) sum.add(keys[d * kPageTokens + l], scaled[l]);
+    sum.clean().store(next + d * room + at);
+  }
+}
+
+void delta_page(const DeltaTask& task, size_t row, size_t rows) {
+  const StateShape& shape = task.shape;
+  const size_t position = task.position + row, half = position / kPageTokens % 2;
+  const size_t dim = shape.key_dim, values = shape.value_dim, room = shape.value_room();
+  float* const q = task.scratch;
+  float* const k = q + kPageTokens * dim;
+  float* const v = k + kPageTokens * dim;
+  float* const keys = task.state + shape.keys(half) + task.head * dim * kPageTokens;
+  DeltaPage page;
+  page.first = position % kPageTokens;
+  page.end = page.first + rows;
+  page.q = q, page.k = k;
+  for (size_t i = page.first; i < page.end; ++i) {
+    const float* const from = task.x + (row + i - page.first) * task.x_stride + task.head * dim;
+    norm_to(from, dim, task.scale, q + i * dim);
+    norm_to(from + shape.key_heads * dim, dim, 1.0f, k + i * dim);
+    for (size_t d = 0; d < dim; ++d) keys[d * kPageTokens + i] = k[i * dim + d];
+  }
+  // Lanes are rows of the page; those of rows to come have no meaning, and are not read.
+  for (size_t i = page.first; i < page.end; ++i) {
+    Strip by_key = {}, by_query = {};
+    for (size_t d = 0; d < dim; ++d) {
+      const Strip all = Strip::load(keys + d * kPageTokens);
+      by_key.add(k[i * dim + d], all);
+      by_query.add(q[i * dim + d], all);
+    }
+    by_key.small().store(page.key_dots[i]);
+    by_query.small().store(page.query_dots[i]);
+  }
+  for (size_t head = task.head * shape.group(), end = head + shape.group(); head < end; ++head) {
+    float* const g = task.state + shape.decays(half) + head * kPageTokens;
+    float* const deltas = task.state + shape.deltas(half) + head * kPageTokens * room;
+    const float* const s = task.state + shape.anchors(half) + head * dim * room;
+    float* const next = task.state + shape.anchors(1 - half) + head * dim * room;
+    DeltaHead own;
+    weigh_rows(task, page, head, row, g, own);
+    const size_t column = 2 * shape.key_heads * dim + head * values;
+    for (size_t i = 0; i < rows; ++i) {
+      const float* const from = task.x + (row + i) * task.x_stride + column;
+      for (size_t c = 0; c < room; ++c) v[i * room + c] = c < values ? from[c] : 0.0f;
+    }
+    for (size_t at = 0; at < room; at += 16) {
+      delta_columns(shape, page, own, at, s, next, keys, g, deltas, v);
+    }
+    for (size_t i = 0; i < rows; ++i) {
+      float* const to = task.y + (row + i) * task.y_stride + head * values;
+      for (size_t c = 0; c < values; ++c) to[c] = v[i * room + c];
+    }
+  }
+}
+
+void delta(const DeltaTask& task) {
+  for (size_t row = 0; row < task.rows;) {
+    const size_t left = kPageTokens - (task.position + row) % kPageTokens;
+    const size_t rows = task.rows - row < left ? task.rows - row : left;
+    delta_page(task, row, rows);
+    row += rows;
+  }
+}
+
+}  // namespace
+}  // namespace split::SPLIT_ISA

@@ -1,0 +1,48 @@
+// The memory of one sequence's state in one block of gated DeltaNet, whose recurrence is anchored
+// at pages: the state S changes only where a page ends, and the rows of the open page are kept like
+// keys and values. Position p lies in page c = p / kPageTokens; a page lies in half c % 2, so that
+// the page before the open one is there still, and rows can be cut back to it without a copy.
+//
+// All floats, one part after another, each of them for both halves but the last:
+//   anchors   [2][value_heads][key_dim][value_room]       S before a page's first row
+//   keys      [2][key_heads][key_dim][kPageTokens]        normed
+//   deltas    [2][value_heads][kPageTokens][value_room]   what a row adds to S, with its key
+//   decays    [2][value_heads][kPageTokens]               sums of g since the page's first row
+//   taken     [kPageTokens + taps][width]                 rows before the convolution, p % their
+//   number
+#pragma once
+
+#include <cstddef>
+
+#include "device/device.h"
+
+namespace split {
+
+struct StateShape {
+  size_t key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
+  size_t key_dim = 0, value_dim = 0;      // channels of a head
+  size_t taps = 0;                        // of the convolution
+
+  size_t group() const { return value_heads / key_heads; }
+  // Channels of a row before and behind the convolution: queries, keys, values.
+  size_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  // Columns of a head's values with zeros behind them: whole vectors.
+  size_t value_room() const { return (value_dim + 15) / 16 * 16; }
+  size_t taken_rows() const { return kPageTokens + taps; }
+
+  // Where a half of a part begins.
+  size_t anchors(size_t half) const { return half * value_heads * key_dim * value_room(); }
+  size_t keys(size_t half) const { return anchors(2) + half * key_heads * key_dim * kPageTokens; }
+  size_t deltas(size_t half) const {
+    return keys(2) + half * value_heads * kPageTokens * value_room();
+  }
+  size_t decays(size_t half) const { return deltas(2) + half * value_heads * kPageTokens; }
+  size_t taken() const { return decays(2); }
+  size_t floats() const { return taken() + taken_rows() * width(); }
+};
+
+// The limits that the kernels' orders of sums and scratch are made for.
+inline constexpr size_t kMostStateDim = 256;  // channels of a head
+inline constexpr size_t kLeastTaps = 2, kMostTaps = 8;
+
+}  // namespace split
