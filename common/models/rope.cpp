@@ -98,13 +98,14 @@ double yarn_attention(const ConfigReader& reader, double factor) {
 }
 
 // Reads an object with a type and its settings.
-RopeConfig read_scaling(const Json& json, const std::string& where, int max_positions,
-                        double theta) {
+RopeConfig read_scaling(const Json& json, const std::string& where, int max_positions, double theta,
+                        std::optional<double> part) {
   const ConfigReader reader(json);
   RopeConfig rope;
   rope.type = type_of(reader, where);
   rope.theta = reader.number_or("rope_theta", 1, kMost, theta);
-  if (reader.number_or("partial_rotary_factor", 0, 1, 1) != 1) {
+  rope.part = reader.number_or("partial_rotary_factor", 0, 1, part.value_or(1));
+  if (!part && rope.part != 1) {
     reader.refuse(where + ".partial_rotary_factor", "expected 1: all channels of a head turn");
   }
   if (rope.type == RopeConfig::Type::kDefault) return rope;
@@ -163,7 +164,7 @@ float llama3_frequency(const RopeConfig& rope, float frequency) {
 }  // namespace
 
 RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max_positions,
-                     double theta) {
+                     double theta, std::optional<double> part) {
   // A theta beside rope_parameters is their default.
   const double own = reader.number_or("rope_theta", 1, kMost, theta);
   if (reader.has("rope_parameters")) {
@@ -174,15 +175,16 @@ RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max
     if (kinds && (of_kind == nullptr || !of_kind->is_object())) {
       reader.refuse("rope_parameters", cat("expected an object ", layer_kind));
     }
-    return read_scaling(kinds ? *of_kind : all, "rope_parameters", max_positions, own);
+    return read_scaling(kinds ? *of_kind : all, "rope_parameters", max_positions, own, part);
   }
   if (reader.has("rope_scaling")) {
     const Json& scaling = reader["rope_scaling"];
     if (!scaling.is_object()) reader.refuse("rope_scaling", "expected an object or null");
-    return read_scaling(scaling, "rope_scaling", max_positions, own);
+    return read_scaling(scaling, "rope_scaling", max_positions, own, part);
   }
   RopeConfig rope;
   rope.theta = own;
+  rope.part = part.value_or(1);
   return rope;
 }
 

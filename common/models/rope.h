@@ -21,6 +21,7 @@ struct RopeConfig {
   };
   Type type = Type::kDefault;
   double theta = 10000;
+  double part = 1;  // of a head's channels turns, the leading ones
   double factor = 1;
   double original_positions = 0;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
@@ -34,9 +35,10 @@ struct RopeConfig {
 
 // Reads the rope of layers of one kind ("full_attention", "sliding_attention"), in either spelling:
 // rope_parameters, which may have a member for each kind, or rope_theta and rope_scaling. `theta`:
-// the default. Throws Error(kInput) for an unsupported type.
+// the default. `part`: the default where a part of a head may turn; else all of it must. Throws
+// Error(kInput) for an unsupported type.
 RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max_positions,
-                     double theta);
+                     double theta, std::optional<double> part = {});
 
 // [head_dim / 2], computed in floats like transformers.
 std::vector<float> inverse_frequencies(const RopeConfig& rope, int head_dim);

@@ -1,0 +1,120 @@
+#include "models/qwen35_config.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace split {
+namespace {
+
+constexpr int kMostDeltaDim = 256, kLeastTaps = 2, kMostTaps = 8;
+
+void check_product(const char* key, int heads, int dim) {
+  const int64_t channels = int64_t{heads} * dim;
+  if (channels <= kMaxSize) return;
+  ConfigReader::refuse(
+      key, cat("expected at most ", kMaxSize, " channels of all heads, got ", channels));
+}
+void check_divides(const char* key, int number, const char* other, int of) {
+  if (of % number == 0) return;
+  ConfigReader::refuse(key, cat("expected a divisor of ", other, " ", of, ", got ", number));
+}
+
+std::vector<bool> full_blocks(const ConfigReader& reader, int layers) {
+  std::vector<bool> full;
+  if (!reader.has("layer_types")) {
+    const int each = reader.integer_or("full_attention_interval", 1, kMaxSize, 4);
+    for (int layer = 0; layer < layers; ++layer) full.push_back((layer + 1) % each == 0);
+    return full;
+  }
+  const Json& types = reader["layer_types"];
+  if (!types.is_array() || types.size() != static_cast<size_t>(layers)) {
+    reader.refuse("layer_types", cat("expected a list of ", layers, ", got ",
+                                     types.is_array() ? cat("one of ", types.size())
+                                                      : ConfigReader::shown(types)));
+  }
+  for (const Json& type : types) {
+    full.push_back(type == Json("full_attention"));
+    if (full.back() || type == Json("linear_attention")) continue;
+    reader.refuse("layer_types", cat("expected \"full_attention\" or \"linear_attention\", got ",
+                                     ConfigReader::shown(type)));
+  }
+  return full;
+}
+
+void read_heads(const ConfigReader& reader, Qwen35Config& config) {
+  config.heads = reader.integer("num_attention_heads", 1, kMaxSize);
+  config.kv_heads = reader.integer_or("num_key_value_heads", 1, kMaxSize, config.heads);
+  check_divides("num_key_value_heads", config.kv_heads, "num_attention_heads", config.heads);
+  config.head_dim = reader.integer_or("head_dim", 2, 1 << 14, 256);
+  check_product("head_dim", config.heads, config.head_dim);
+  DeltaHeads& delta = config.delta;
+  delta.key_heads = reader.integer("linear_num_key_heads", 1, kMaxSize);
+  delta.value_heads = reader.integer("linear_num_value_heads", 1, kMaxSize);
+  check_divides("linear_num_key_heads", delta.key_heads, "linear_num_value_heads",
+                delta.value_heads);
+  delta.key_dim = reader.integer("linear_key_head_dim", 1, kMostDeltaDim);
+  delta.value_dim = reader.integer("linear_value_head_dim", 1, kMostDeltaDim);
+  check_product("linear_key_head_dim", delta.key_heads, delta.key_dim);
+  check_product("linear_value_head_dim", delta.value_heads, delta.value_dim);
+  delta.taps = reader.integer_or("linear_conv_kernel_dim", kLeastTaps, kMostTaps, 4);
+}
+
+void read_part(const ConfigReader& reader, Qwen35Config& config) {
+  config.rope = read_rope(reader, "full_attention", config.max_positions, 0,
+                          reader.number_or("partial_rotary_factor", 0, 1, 0.25));
+  if (config.rope.theta == 0) reader.refuse("rope_theta", "expected a number, got none");
+  config.turned = static_cast<int>(std::floor(config.head_dim * config.rope.part));
+  if (config.turned < 2 || config.turned % 2 != 0) {
+    reader.refuse("partial_rotary_factor",
+                  cat("expected pairs of the ", config.head_dim, " channels of a head, got ",
+                      config.turned, " channels"));
+  }
+  if (config.rope.type == RopeConfig::Type::kFactors &&
+      config.rope.factors.size() != static_cast<size_t>(config.turned) / 2) {
+    reader.refuse("rope_parameters.factors",
+                  cat("expected ", config.turned / 2, ", got ", config.rope.factors.size()));
+  }
+}
+
+}  // namespace
+
+Qwen35Config read_qwen35_config(std::string_view config_json, std::optional<int> context) {
+  const Json json = parse_json(config_json, 16, "[config.json]");
+  const Json* const inside = json.find("text_config");
+  if (inside != nullptr && !inside->is_object()) {
+    ConfigReader::refuse("text_config",
+                         cat("expected an object, got ", ConfigReader::shown(*inside)));
+  }
+  const ConfigReader whole(json), reader(inside != nullptr ? *inside : json);
+  Qwen35Config config;
+  config.model_type = whole.text_or("model_type", "");
+  config.layers = reader.integer("num_hidden_layers", 1, 1024);
+  config.channels = reader.integer("hidden_size", 1, kMaxSize);
+  config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
+  config.inner = reader.integer("intermediate_size", 1, kMaxSize);
+  config.max_positions = reader.integer("max_position_embeddings", 1, 1 << 24);
+  config.context = served_context(config.max_positions, context);
+  config.full = full_blocks(reader, config.layers);
+  read_heads(reader, config);
+  config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6));
+  if (const Op op = reader.activation_or("hidden_act", "silu"); op != Op::k_silu) {
+    reader.refuse("hidden_act", cat("expected silu, got ", op_info(op).name));
+  }
+  if (!reader.boolean_or("attn_output_gate", true)) {
+    reader.refuse("attn_output_gate", "expected true: queries have a gate each");
+  }
+  if (reader.boolean_or("attention_bias", false)) {
+    reader.refuse("attention_bias", "expected false: products have no bias");
+  }
+  read_part(reader, config);
+  // The outer one, where there are two: transformers ties by it.
+  config.tied_head =
+      whole.boolean_or("tie_word_embeddings", reader.boolean_or("tie_word_embeddings", false));
+  config.stops = reader.tokens("eos_token_id");
+  if (config.stops.empty()) config.stops = whole.tokens("eos_token_id");
+  if (!config.stops.empty()) config.end_of_text = config.stops[0];
+  return config;
+}
+
+}  // namespace split
