@@ -56,10 +56,16 @@ struct Strip {
 
   static Strip load(const float* from) {
     Strip r;
-    __builtin_memcpy(r.v, from, sizeof r.v);
+    for (size_t i = 0; i < kParts; ++i) {
+      __builtin_memcpy(&r.v[i], from + i * kNative, sizeof(Native));
+    }
     return r;
   }
-  void store(float* to) const { __builtin_memcpy(to, v, sizeof v); }
+  void store(float* to) const {
+    for (size_t i = 0; i < kParts; ++i) {
+      __builtin_memcpy(to + i * kNative, &v[i], sizeof(Native));
+    }
+  }
   // this + x y, rounded twice.
   void add(float x, const Strip& y) {
     for (size_t i = 0; i < kParts; ++i) v[i] = v[i] + x * y.v[i];
