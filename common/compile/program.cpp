@@ -20,6 +20,12 @@ int Program::find(std::string_view slot_name) const {
   return -1;
 }
 
+bool turns_whole_heads(const Program& program, const Step& rotation) {
+  const Turn turn(rotation);
+  return turn.cos >= 0 && program.slots[static_cast<size_t>(turn.cos)].dims[1] * 2 ==
+                              static_cast<int64_t>(turn.head_dim);
+}
+
 std::vector<Reader> readers(const Program& program, int slot) {
   std::vector<Reader> result;
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -166,10 +172,18 @@ class Printer {
            << slot(step.out()) << " <- " << slot(step.in(inputs::topk::x)) << "\n";
     } else if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
       const Turn turn(step);
-      out_ << "  rotate " << shape << ", " << turn.heads << " heads: " << slot(step.out()) << " <- "
+      out_ << (turn.cos >= 0 ? "  rotate " : "  norm ") << shape << ", " << turn.heads
+           << " heads: " << slot(step.out()) << " <- "
            << rows(turn.x, static_cast<size_t>(step.columns));
       if (turn.normed) out_ << " normed by " << slot(turn.weight);
-      out_ << ", " << slot(turn.cos) << ", " << slot(turn.sin) << "\n";
+      if (turn.cos >= 0) out_ << ", " << slot(turn.cos) << ", " << slot(turn.sin);
+      out_ << "\n";
+    } else if (step.op != Op::k_attention) {
+      out_ << "  " << op_info(step.op).name << " " << shape << ": " << slot(step.out());
+      for (size_t i = 0; i < step.inputs.size(); ++i) {
+        out_ << (i == 0 ? " <- " : ", ") << slot(step.in(i));
+      }
+      out_ << "\n";
     } else {
       const Heads heads(step);
       out_ << "  attention " << shape << ", " << heads.count << " heads"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compile/tape.h"
+#include "tensor/state_shape.h"
 
 namespace split {
 
@@ -143,10 +144,18 @@ struct Turn {
 
   bool normed;
   const Operand& x;
-  int weight, cos, sin;  // slots
+  int weight, cos, sin;  // slots; -1 for tables: nothing turns
   size_t heads, head_dim;
   float eps, plus;
 };
+
+// The state of a step that keeps one.
+inline StateShape state_of(const Step& step) {
+  const auto number = [&](size_t i) { return step.attribute<size_t>(i); };
+  return {number(attributes::delta::key_heads), number(attributes::delta::value_heads),
+          number(attributes::delta::key_dim), number(attributes::delta::value_dim),
+          number(attributes::delta::taps)};
+}
 
 struct Program {
   std::string name;
@@ -157,6 +166,9 @@ struct Program {
   int find(std::string_view slot_name) const;  // -1: no such slot
   bool operator==(const Program&) const = default;
 };
+
+// Whether a rotation turns all channels of its heads.
+bool turns_whole_heads(const Program& program, const Step& rotation);
 
 // A step that reads a slot, and by which input of its kernel.
 struct Reader {

@@ -22,10 +22,10 @@
 #include "compile/compile.h"
 #include "step/phase.h"
 #include "tensor/shape.h"
+#include "tensor/state_shape.h"
 
 namespace split {
 
-inline constexpr uint32_t kPageTokens = 16;
 // Attention is summed over splits at absolute multiples of this, in order.
 inline constexpr uint32_t kSplitKeys = 128;
 
@@ -48,6 +48,7 @@ struct Limits {
   uint32_t sequences = 0;  // different ones in one step
   uint32_t pages_per_sequence = 0;
   uint32_t pages = 0;          // pages in each cache; page `pages` is spare, for padding rows only
+  uint32_t states = 0;         // sequences' states in the buffer of a block that keeps them
   size_t arena_row_bytes = 0;  // the largest of the programs that run in it
   bool matrix = false;         // a profile of halves or blocks: prompt rows may use matrix units,
                                // always, and products by BF16 weights round their rows to bf16
@@ -92,6 +93,9 @@ struct RowBatch {
   // earlier one. Causal: first = 0, end = position + 1.
   std::span<const KeyRange> seen;
   std::span<const uint32_t> page_tables;  // [sequences][limits.pages_per_sequence]
+  // [programs][sequences]: the state that a program's rows of a sequence read and write; an empty
+  // one for a program that keeps none.
+  std::span<const std::span<const uint32_t>> states;
   // The rows whose result is wanted, ascending; kOutRows of the programs.
   std::span<const uint32_t> out_rows;
   // Copied into `in` before the first program, when given, and out of `out` after the last.
@@ -139,6 +143,11 @@ class Device {
   // keys by their channels. Not touched until used.
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t kv_width,
                                               DType dtype) = 0;
+  // The states that a block keeps of limits.states sequences (tensor/state_shape.h). Not touched
+  // until used: row 0 of a sequence begins with what is there, whatever it is.
+  std::unique_ptr<Buffer> alloc_states(const Limits& limits, const StateShape& shape) {
+    return alloc(limits.states * shape.floats() * sizeof(float));
+  }
   // A weight for the slot that will name it (its dims and `transposed` say how it is read). A
   // device may keep pointing into the view's bytes, which must outlive the buffer while it
   // borrows() them, or reorder a copy; it never enlarges it.

@@ -7,10 +7,8 @@
 namespace split {
 namespace {
 
-constexpr int kMostDeltaDim = 256, kLeastTaps = 2, kMostTaps = 8;
-
-void check_product(const char* key, int heads, int dim) {
-  const int64_t channels = int64_t{heads} * dim;
+void check_product(const char* key, size_t heads, size_t dim) {
+  const size_t channels = heads * dim;
   if (channels <= kMaxSize) return;
   ConfigReader::refuse(
       key, cat("expected at most ", kMaxSize, " channels of all heads, got ", channels));
@@ -47,17 +45,23 @@ void read_heads(const ConfigReader& reader, Qwen35Config& config) {
   config.kv_heads = reader.integer_or("num_key_value_heads", 1, kMaxSize, config.heads);
   check_divides("num_key_value_heads", config.kv_heads, "num_attention_heads", config.heads);
   config.head_dim = reader.integer_or("head_dim", 2, 1 << 14, 256);
-  check_product("head_dim", config.heads, config.head_dim);
-  DeltaHeads& delta = config.delta;
-  delta.key_heads = reader.integer("linear_num_key_heads", 1, kMaxSize);
-  delta.value_heads = reader.integer("linear_num_value_heads", 1, kMaxSize);
-  check_divides("linear_num_key_heads", delta.key_heads, "linear_num_value_heads",
-                delta.value_heads);
-  delta.key_dim = reader.integer("linear_key_head_dim", 1, kMostDeltaDim);
-  delta.value_dim = reader.integer("linear_value_head_dim", 1, kMostDeltaDim);
-  check_product("linear_key_head_dim", delta.key_heads, delta.key_dim);
-  check_product("linear_value_head_dim", delta.value_heads, delta.value_dim);
-  delta.taps = reader.integer_or("linear_conv_kernel_dim", kLeastTaps, kMostTaps, 4);
+  check_product("head_dim", static_cast<size_t>(config.heads),
+                static_cast<size_t>(config.head_dim));
+  const auto size = [&](const char* key, int low, int high) {
+    return static_cast<size_t>(reader.integer(key, low, high));
+  };
+  StateShape& state = config.state;
+  state.key_heads = size("linear_num_key_heads", 1, kMaxSize);
+  state.value_heads = size("linear_num_value_heads", 1, kMaxSize);
+  check_divides("linear_num_key_heads", static_cast<int>(state.key_heads), "linear_num_value_heads",
+                static_cast<int>(state.value_heads));
+  state.key_dim = size("linear_key_head_dim", 1, kMostStateDim);
+  state.value_dim = size("linear_value_head_dim", 1, kMostStateDim);
+  check_product("linear_key_head_dim", state.key_heads, state.key_dim);
+  check_product("linear_value_head_dim", state.value_heads, state.value_dim);
+  state.taps = reader.has("linear_conv_kernel_dim")
+                   ? size("linear_conv_kernel_dim", kLeastTaps, kMostTaps)
+                   : 4;
 }
 
 void read_part(const ConfigReader& reader, Qwen35Config& config) {

@@ -11,20 +11,13 @@
 
 namespace split {
 
-// What a block of gated DeltaNet keeps of a sequence.
-struct DeltaHeads {
-  int key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
-  int key_dim = 0, value_dim = 0;
-  int taps = 0;  // of the convolution, the last on the row itself
-};
-
 struct Qwen35Config : ModelConfig {
   float norm_eps = 1e-6f;
   bool tied_head = false;
   std::vector<bool> full = {};  // by block: full attention
   int turned = 0;               // leading channels of a head that the rope turns, in halves
   RopeConfig rope = {};
-  DeltaHeads delta = {};
+  StateShape state = {};  // of a block of gated DeltaNet
 };
 
 // Takes the settings of the text model in `text_config`, or flat. Throws Error(kInput) for each

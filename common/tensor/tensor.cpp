@@ -228,9 +228,10 @@ int64_t rotated_head(const Tensor& x, const Rotation& rotation, int heads) {
   }
   const int64_t size = x.dims()[1] / heads;
   for (const Tensor* table : {&rotation.cos, &rotation.sin}) {
-    if (table->dims().size() != 2 || table->dims()[1] != size / 2 ||
-        table->node()->op != Op::k_weight || table->node()->dtype != DType::kF32) {
-      refuse("rotate", cat("a table [positions, ", size / 2, "]"), table->dims());
+    if (table->dims().size() != 2 || table->dims()[1] < 1 || table->dims()[1] > size / 2 ||
+        table->dims() != rotation.cos.dims() || table->node()->op != Op::k_weight ||
+        table->node()->dtype != DType::kF32) {
+      refuse("rotate", cat("tables [positions, at most ", size / 2, "]"), table->dims());
     }
   }
   if (rotation.positions.dims() != Dims{x.dims()[0]} ||
@@ -255,6 +256,83 @@ Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, i
   return Tensor(make_node(Op::k_norm_rotate, x.dims(),
                           {x, norm.weight, rotation.cos, rotation.sin, rotation.positions},
                           {static_cast<double>(heads), norm.eps, norm.plus}));
+}
+
+namespace {
+
+// Channels of a head.
+int64_t head_of(std::string_view where, const Tensor& x, int heads) {
+  if (x.dims().size() != 2 || x.dims()[0] >= 0 || heads <= 0 || x.dims()[1] % heads != 0) {
+    refuse(where, cat("rows of ", heads, " heads"), x.dims());
+  }
+  return x.dims()[1] / heads;
+}
+
+std::vector<double> numbers_of(const StateShape& shape) {
+  std::vector<double> all;
+  for (const size_t number :
+       {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim, shape.taps}) {
+    all.push_back(static_cast<double>(number));
+  }
+  return all;
+}
+
+void expect_dims(std::string_view where, std::string_view name, const Tensor& tensor,
+                 const Dims& dims) {
+  if (tensor.dims() != dims) refuse(where, cat(name, " ", to_string(dims)), tensor.dims());
+}
+
+// Throws unless a kernel keeps such states, of rows like x.
+void check_state(std::string_view where, const Tensor& x, const Tensor& state,
+                 const StateShape& shape) {
+  const auto within = [](size_t n, size_t low, size_t high) { return n >= low && n <= high; };
+  if (!within(shape.key_dim, 1, kMostStateDim) || !within(shape.value_dim, 1, kMostStateDim) ||
+      !within(shape.taps, kLeastTaps, kMostTaps) || shape.key_heads == 0 ||
+      shape.value_heads % shape.key_heads != 0 || shape.value_heads == 0) {
+    throw Error(ErrorKind::kShape,
+                cat("[", where, "] expected heads of keys that divide those of values, of at most ",
+                    kMostStateDim, " channels, and ", kLeastTaps, " to ", kMostTaps, " taps"));
+  }
+  expect_dims(where, "rows", x, {kRows, static_cast<int64_t>(shape.width())});
+  expect_dims(where, "states", state, {static_cast<int64_t>(shape.floats())});
+}
+
+}  // namespace
+
+Tensor norm_heads(const Tensor& x, const HeadNorm& norm, int heads) {
+  const int64_t size = head_of("norm_heads", x, heads);
+  expect_dims("norm_heads", "a weight of a head", norm.weight, {size});
+  return Tensor(make_node(Op::k_norm_rotate, x.dims(), {x, norm.weight, 0.0f, 0.0f, 0.0f},
+                          {static_cast<double>(heads), norm.eps, norm.plus}));
+}
+
+Tensor head_part(const Tensor& x, int heads, int64_t first, int64_t n) {
+  const int64_t size = head_of("head_part", x, heads);
+  if (first < 0 || n < 1 || n > size || first > size - n) {
+    throw Error(ErrorKind::kShape, cat("[head_part] expected some of ", size, " channels, got [",
+                                       first, ", ", first + n, ")"));
+  }
+  return Tensor(make_node(Op::k_head_part, {x.dims()[0], heads * n}, {x},
+                          {static_cast<double>(heads), static_cast<double>(first)}));
+}
+
+Tensor conv_rows(const Tensor& x, const Tensor& w, const Tensor& state, const StateShape& shape) {
+  check_state("conv_rows", x, state, shape);
+  expect_dims("conv_rows", "a weight", w,
+              {static_cast<int64_t>(shape.width()), 1, static_cast<int64_t>(shape.taps)});
+  return Tensor(make_node(Op::k_conv_rows, x.dims(), {x, w, state}, numbers_of(shape)));
+}
+
+Tensor delta(const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& a_log,
+             const Tensor& dt_bias, const Tensor& state, const StateShape& shape) {
+  check_state("delta", x, state, shape);
+  const auto heads = static_cast<int64_t>(shape.value_heads);
+  expect_dims("delta", "a", a, {kRows, heads});
+  expect_dims("delta", "b", b, {kRows, heads});
+  expect_dims("delta", "a vector", a_log, {heads});
+  expect_dims("delta", "a vector", dt_bias, {heads});
+  return Tensor(make_node(Op::k_delta, {kRows, heads * static_cast<int64_t>(shape.value_dim)},
+                          {x, a, b, a_log, dt_bias, state}, numbers_of(shape)));
 }
 
 Tensor topk(const Tensor& x, int64_t k) {

@@ -15,6 +15,7 @@
 
 #include "tensor/op.h"
 #include "tensor/shape.h"
+#include "tensor/state_shape.h"
 
 namespace split {
 
@@ -106,12 +107,13 @@ struct AttentionHeads {
 inline constexpr int64_t kBiasBuckets = 32;
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
                  const Tensor& v_cache, const AttentionHeads& heads, const Tensor& bias = 0.0f);
-// The tables [positions, head_dim / 2] that turn rows, and the input with each row's position.
+// The tables [positions, P] that turn the first 2 P channels of a head, all or some of them, and
+// the input with each row's position.
 struct Rotation {
   Tensor cos, sin;
   Tensor positions;  // I32 [R]
 };
-// Rotary positions: x [R, heads * D] -> the same, the pair (a, b) = (x[i], x[i + D / 2]) of a head
+// Rotary positions: x [R, heads * D] -> the same, the pair (a, b) = (x[i], x[i + P]) of a head
 // becomes (a cos - b sin, b cos + a sin) of row positions[r] of the tables, column i. Source:
 // RoFormer (2021), in the halves of GPT-NeoX. x may be columns of a product.
 Tensor rotate(const Tensor& x, const Rotation& rotation, int heads);
@@ -122,6 +124,24 @@ struct HeadNorm {
   float plus = 0;
 };
 Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, int heads);
+// Only norms them.
+Tensor norm_heads(const Tensor& x, const HeadNorm& norm, int heads);
+// Channels [first, first + n) of each head: [R, heads * D] -> [R, heads * n].
+Tensor head_part(const Tensor& x, int heads, int64_t first, int64_t n);
+
+// The two steps of gated DeltaNet that read earlier rows, by the state that a device keeps of each
+// sequence, an input [shape.floats()].
+//
+// The causal convolution, and silu: x [R, shape.width()], w [shape.width(), 1, taps], whose last
+// tap is the row's own -> the same as x.
+Tensor conv_rows(const Tensor& x, const Tensor& w, const Tensor& state, const StateShape& shape);
+// The delta rule: x [R, shape.width()] are queries, keys and values of all heads, a and b [R,
+// value_heads], a_log and dt_bias [value_heads] -> [R, value_heads * value_dim]. Of a row and value
+// head: S := e^g S; S += k beta (v - S^T k)^T; y = S^T q, with g = -e^a_log softplus(a + dt_bias),
+// beta = sigmoid(b), q and k of length 1, q times key_dim^-1/2. Source: "Gated Delta Networks"
+// (2024).
+Tensor delta(const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& a_log,
+             const Tensor& dt_bias, const Tensor& state, const StateShape& shape);
 
 // The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and
 // equal ones by column, then their columns, as floats. What is not finite comes before all else, so

@@ -37,12 +37,10 @@ Block random_block(const StateShape& shape, size_t rows, uint32_t seed) {
   return block;
 }
 
-// A sequence: its state, whose memory is full of NaN but for the anchor of row 0.
+// A sequence: its state, whose memory is full of NaN at first.
 struct Sequence {
   Sequence(const CpuKernels& set, const Block& of)
-      : kernels(set), block(of), state(of.shape.floats(), NAN) {
-    std::fill_n(state.begin(), block.shape.anchors(1), 0.0f);
-  }
+      : kernels(set), block(of), state(of.shape.floats(), NAN) {}
   // The next rows; their results go where they belong among those of all rows.
   void run(size_t rows) {
     const StateShape& shape = block.shape;

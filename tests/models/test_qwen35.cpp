@@ -26,11 +26,11 @@ TEST(Qwen35Config, ReadsSettingsInsideTextConfig) {
   EXPECT_EQ(config.head_dim, 32);
   EXPECT_EQ(config.turned, 8);
   EXPECT_EQ(config.rope.theta, 1e7);
-  EXPECT_EQ(config.delta.key_heads, 2);
-  EXPECT_EQ(config.delta.value_heads, 4);
-  EXPECT_EQ(config.delta.key_dim, 12);
-  EXPECT_EQ(config.delta.value_dim, 12);
-  EXPECT_EQ(config.delta.taps, 4);
+  EXPECT_EQ(config.state.key_heads, 2u);
+  EXPECT_EQ(config.state.value_heads, 4u);
+  EXPECT_EQ(config.state.key_dim, 12u);
+  EXPECT_EQ(config.state.value_dim, 12u);
+  EXPECT_EQ(config.state.taps, 4u);
   EXPECT_TRUE(config.tied_head);
   EXPECT_EQ(config.stops, std::vector<int>{638});
 }
@@ -40,8 +40,8 @@ TEST(Qwen35Config, ReadsFlatSettings) {
   EXPECT_EQ(config.model_type, "qwen3_5_text");
   EXPECT_EQ(config.full, (std::vector<bool>{false, true, false, false, true}));
   EXPECT_EQ(config.turned, 4);
-  EXPECT_EQ(config.delta.value_heads, 3);
-  EXPECT_EQ(config.delta.value_dim, 20);
+  EXPECT_EQ(config.state.value_heads, 3u);
+  EXPECT_EQ(config.state.value_dim, 20u);
   EXPECT_FALSE(config.tied_head);
 }
 

@@ -103,9 +103,11 @@ class CpuDevice : public Device {
     const ThreadPool::Step step(pool_);
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
     out_rows_.assign(batch.out_rows.begin(), batch.out_rows.end());
-    for (Executable* program : programs) {
-      static_cast<CpuExecutable*>(program)->run(batch, out_rows_, program == programs.back(),
-                                                times_);
+    RowBatch own = batch;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      if (!batch.states.empty()) own.states = batch.states.subspan(i, 1);
+      static_cast<CpuExecutable*>(programs[i])
+          ->run(own, out_rows_, i + 1 == programs.size(), times_);
     }
     times_.report(batch.rows);
     const bool written =

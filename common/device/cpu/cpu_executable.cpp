@@ -36,6 +36,7 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
     stores_kv_.push_back(may_store_kv(i));
+    prepared_.push_back(prepared(step));
     tapes_.emplace_back(step.tape, kernels);
     for (const auto& value : step.tape.values) {
       if (value.load.slot < 0) continue;
@@ -99,6 +100,24 @@ bool CpuExecutable::may_store_kv(size_t i) const {
          Heads(attention).kv_width() % kStripColumns == 0 &&
          first_column(attention.inputs[inputs::attention::k]) % kStripColumns == 0 &&
          first_column(attention.inputs[inputs::attention::v]) % kStripColumns == 0;
+}
+
+std::vector<float> CpuExecutable::prepared(const Step& step) const {
+  std::vector<float> made;
+  if (step.op == Op::k_delta) {
+    made.resize(state_of(step).value_heads);
+    kernels_.decays(floats(step.in(inputs::delta::a_log)), made.size(), made.data());
+  } else if (step.op == Op::k_conv_rows) {
+    const StateShape shape = state_of(step);
+    const SlotPlace& w = place_of(step.in(inputs::conv_rows::w));
+    std::vector<float> wide(shape.width() * shape.taps);
+    kernels_.widen(w.base, w.dtype, wide.data(), wide.size());
+    made.resize(wide.size());
+    for (size_t i = 0; i < wide.size(); ++i) {
+      made[i % shape.taps * shape.width() + i / shape.taps] = wide[i];
+    }
+  }
+  return made;
 }
 
 size_t CpuExecutable::out_slot(const RowBatch& batch) const {

@@ -26,7 +26,7 @@ class CpuExecutable : public Executable {
   // are megabytes.
   bool writes_out(const RowBatch& batch) const { return out_slot(batch) < outputs_.size(); }
 
-  // `last`: the last program of a run.
+  // `batch`: with its own states alone. `last`: the last program of a run.
   void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
            StepTimes& times);
 
@@ -40,6 +40,9 @@ class CpuExecutable : public Executable {
   // Whether the product of step i makes all keys or values of an attention and may store them:
   // tasks have whole strips of its columns, which must be whole steps of a page.
   bool may_store_kv(size_t i) const;
+  // Makes what a step that keeps a state reads of its weights: a convolution's as [taps, width], or
+  // a head's decays.
+  std::vector<float> prepared(const Step& step) const;
   // The output that is all the wanted rows and that no step reads, or none.
   size_t out_slot(const RowBatch& batch) const;
 
@@ -75,6 +78,9 @@ class CpuExecutable : public Executable {
   void run_attention(size_t i, const RowBatch& batch, size_t rows);
   void run_rotate(size_t i, const RowBatch& batch, size_t rows);
   void run_topk(size_t i, const RowBatch& batch, size_t rows);
+  void run_head_part(size_t i, const RowBatch& batch, size_t rows);
+  void run_conv_rows(size_t i, const RowBatch& batch, size_t rows);
+  void run_delta(size_t i, const RowBatch& batch, size_t rows);
 
   // The attention whose keys and values the product of step i stores, or null. For generated rows,
   // each with a page of its own, nothing is gained.
@@ -84,6 +90,10 @@ class CpuExecutable : public Executable {
   }
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner);
   RowPages pages_of(const Step& attention, const RowBatch& batch) const;
+  // The state of a row's sequence, of a step that keeps one.
+  float* state_at(size_t row, int slot, const RowBatch& batch) const {
+    return floats(slot) + batch.states[0][batch.sequences[row]] * place_of(slot).columns;
+  }
   // The keys that each row sees in the attention's window.
   std::span<const KeyRange> windowed(const RowBatch& batch, const Heads& heads);
   void spread_bias(const Step& attention, const RowBatch& batch);
@@ -110,11 +120,12 @@ class CpuExecutable : public Executable {
   std::vector<bool> is_read_;         // by slot: some step reads it
   std::vector<RoundedSlot> rounded_;  // by slot
   std::vector<TapeRunner> tapes_;
-  std::vector<const std::byte*> matrices_;  // the steps' matrices, for matmuls
-  std::vector<bool> stores_kv_;             // by step
-  RowRuns runs_;                            // the present step's
-  std::vector<KeyRange> windowed_;          // the present attention's
-  std::vector<float> bias_;                 // by head, in spread_bias()'s layout
+  std::vector<const std::byte*> matrices_;    // the steps' matrices, for matmuls
+  std::vector<bool> stores_kv_;               // by step
+  std::vector<std::vector<float>> prepared_;  // by step
+  RowRuns runs_;                              // the present step's
+  std::vector<KeyRange> windowed_;            // the present attention's
+  std::vector<float> bias_;                   // by head, in spread_bias()'s layout
   size_t bias_places_ = 0, bias_stride_ = 0;
 };
 

@@ -20,6 +20,9 @@ const ByOp<CpuExecutable::Run> CpuExecutable::kRun = [] {
   all[Op::k_attention] = &CpuExecutable::run_attention;
   all[Op::k_rotate] = all[Op::k_norm_rotate] = &CpuExecutable::run_rotate;
   all[Op::k_topk] = &CpuExecutable::run_topk;
+  all[Op::k_head_part] = &CpuExecutable::run_head_part;
+  all[Op::k_conv_rows] = &CpuExecutable::run_conv_rows;
+  all[Op::k_delta] = &CpuExecutable::run_delta;
   return all;
 }();
 
@@ -49,7 +52,7 @@ void CpuExecutable::run_rotate(size_t i, const RowBatch& batch, size_t rows) {
   const Step& step = program_.steps[i];
   const Turn turn(step);
   const auto width = static_cast<size_t>(step.columns);
-  const size_t half = turn.head_dim / 2;
+  const size_t half = turn.cos < 0 ? 0 : place_of(turn.cos).columns;
   const size_t each = std::max<size_t>(1, 4096 / width);  // rows of a task, and of a group
   pool_.run((rows + each - 1) / each, [&](size_t part) {
     for (size_t row = part * each; row < std::min(rows, (part + 1) * each); ++row) {
@@ -57,8 +60,8 @@ void CpuExecutable::run_rotate(size_t i, const RowBatch& batch, size_t rows) {
       RotateTask task;
       task.x = row_of(turn.x, row);
       task.y = floats(step.out()) + row * width;
-      task.cos = floats(turn.cos) + position;
-      task.sin = floats(turn.sin) + position;
+      if (half > 0) task.cos = floats(turn.cos) + position, task.sin = floats(turn.sin) + position;
+      task.half = half;
       task.heads = turn.heads;
       task.head_size = turn.head_dim;
       if (turn.normed) task.weight = floats(turn.weight);

@@ -65,8 +65,9 @@ class VulkanDevice final : public Device {
     return device.matrix && limits.matrix && bytes <= device.local_bytes() / kPart;
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
-  bool supports(const Program& /*program*/, const Step& step) const override {
-    return VulkanExecutable::has_kernel(step.op);
+  bool supports(const Program& program, const Step& step) const override {
+    const bool turns = step.op == Op::k_rotate || step.op == Op::k_norm_rotate;
+    return VulkanExecutable::has_kernel(step.op) && (!turns || turns_whole_heads(program, step));
   }
   bool settled() override {
     const bool filled = core_->memory.all_filled();

@@ -381,6 +381,9 @@ void WebGpuExecutable::Builder::add_topk(const Step& step) {
 
 bool WebGpuExecutable::supports(const Program& program, const Step& step) {
   if (Builder::kAdd[step.op] == nullptr) return false;
+  if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+    return turns_whole_heads(program, step);
+  }
   const auto float_rows = [&](int index) {
     return index < 0 || program.slots[static_cast<size_t>(index)].dtype == DType::kF32;
   };

@@ -64,7 +64,8 @@ void rotate(const RotateTask& task) {
       norm_head(x, task, task.scratch);
       x = task.scratch;
     }
-    turn_head(x, task.cos, task.sin, task.head_size / 2, y);
+    turn_head(x, task.cos, task.sin, task.half, y);
+    for (size_t i = 2 * task.half; i < task.head_size; ++i) y[i] = x[i];
   }
 }
 
@@ -88,6 +89,7 @@ constexpr CpuKernels table() {
   all.rotate = rotate;
   all.conv_rows = conv_rows;
   all.delta = delta;
+  all.decays = decays;
   all.relative_bucket = relative_bucket;
   all.widen = widen;
   all.narrow = narrow;

@@ -194,8 +194,9 @@ constexpr size_t attend_scratch(size_t head_size) {
 struct RotateTask {
   const float* x = nullptr;  // [heads, head_size]
   float* y = nullptr;
-  const float* cos = nullptr;  // [head_size / 2]
+  const float* cos = nullptr;  // [half]
   const float* sin = nullptr;
+  size_t half = 0;  // so many pairs of leading channels turn, at most head_size / 2
   size_t heads = 0;
   size_t head_size = 0;
   const float* weight = nullptr;  // [head_size], or null
@@ -259,7 +260,8 @@ struct CpuKernels : RoundedKernels {
   void (*rotate)(const RotateTask& task);
   void (*conv_rows)(const ConvTask& task);
   void (*delta)(const DeltaTask& task);
-  int (*relative_bucket)(int places);  // as in ops.def
+  void (*decays)(const float* a_log, size_t heads, float* to);  // -e^a_log
+  int (*relative_bucket)(int places);                           // as in ops.def
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);

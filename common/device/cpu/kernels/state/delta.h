@@ -207,6 +207,11 @@ void delta_page(const DeltaTask& task, size_t row, size_t rows) {
   float* const k = q + kPageTokens * dim;
   float* const v = k + kPageTokens * dim;
   float* const keys = task.state + shape.keys(half) + task.head * dim * kPageTokens;
+  if (position == 0) {  // a text begins with zeros
+    float* const s = task.state + shape.anchors(half);
+    const size_t each = shape.group() * dim * room;
+    for (size_t i = 0; i < each; ++i) s[task.head * each + i] = 0;
+  }
   DeltaPage page;
   page.first = position % kPageTokens;
   page.end = page.first + rows;
@@ -248,6 +253,10 @@ void delta_page(const DeltaTask& task, size_t row, size_t rows) {
       for (size_t c = 0; c < values; ++c) to[c] = v[i * room + c];
     }
   }
+}
+
+void decays(const float* a_log, size_t heads, float* to) {
+  for (size_t head = 0; head < heads; ++head) to[head] = -exact::exp_x(a_log[head]);
 }
 
 void delta(const DeltaTask& task) {

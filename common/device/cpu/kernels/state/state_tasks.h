@@ -1,7 +1,7 @@
 // The work of the two kernels that keep a state of earlier rows (delta.h), for kernels.h.
 #pragma once
 
-#include "device/cpu/kernels/state/state_shape.h"
+#include "tensor/state_shape.h"
 
 namespace split {
 

@@ -13,16 +13,19 @@
 #pragma once
 
 #include <cstddef>
-
-#include "device/device.h"
+#include <cstdint>
 
 namespace split {
+
+inline constexpr uint32_t kPageTokens = 16;
 
 struct StateShape {
   size_t key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
   size_t key_dim = 0, value_dim = 0;      // channels of a head
   size_t taps = 0;                        // of the convolution
 
+  bool operator==(const StateShape&) const = default;
+  bool keeps() const { return value_heads > 0; }  // else there is no state
   size_t group() const { return value_heads / key_heads; }
   // Channels of a row before and behind the convolution: queries, keys, values.
   size_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
@@ -42,7 +45,7 @@ struct StateShape {
 };
 
 // The limits that the kernels' orders of sums and scratch are made for.
-inline constexpr size_t kMostStateDim = 256;  // channels of a head
-inline constexpr size_t kLeastTaps = 2, kMostTaps = 8;
+inline constexpr int kMostStateDim = 256;  // channels of a head
+inline constexpr int kLeastTaps = 2, kMostTaps = 8;
 
 }  // namespace split
