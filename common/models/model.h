@@ -86,11 +86,13 @@ enum class Takes : uint8_t {
   kOutRows,  // kHidden's, and "out_rows": the result has a row for each
 };
 
-// Keys and values that attention keeps of each row, in "k_cache" and "v_cache".
+// Keys and values that attention keeps of each row, in "k_cache" and "v_cache"; or the state that
+// a block keeps of all rows in their place, in "state".
 struct KvShape {
   int64_t heads = 0;  // 0: nothing is kept
   int64_t head_dim = 0;
   int window = 0;  // keys that a row sees, its own among them; 0: all before it
+  StateShape state = {};
   int64_t width() const { return heads * head_dim; }
 };
 
@@ -159,6 +161,7 @@ class Model {
   // Numbers of a block's key, and the keys that a row sees there; 0: all before it.
   int64_t kv_width(int layer) const { return block(layer).kv.width(); }
   int window(int layer) const { return block(layer).kv.window; }
+  const StateShape& state(int layer) const { return block(layer).kv.state; }
   // Numbers in the weights of a stage.
   uint64_t parameters(const Stage& stage) const;
   // Lowers the number of served positions. Call before any stage is traced.

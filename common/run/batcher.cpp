@@ -34,7 +34,8 @@ struct Batcher::Room {
 };
 
 void Batcher::keep_prefixes(std::function<Clock::time_point()> clock) {
-  constexpr uint64_t kPart = 50;  // 1/50 of the pages' bytes are the index's limit
+  if (pages().states() > 0) return;  // no state is kept at a prefix's end
+  constexpr uint64_t kPart = 50;     // 1/50 of the pages' bytes are the index's limit
   prefixes_.emplace(
       shard_.pages(),
       PrefixCache::Options{.phases_alike = [this] { return shard_.same_bits_in_both_phases(); },

@@ -92,7 +92,8 @@ class Batcher {
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
-  // Keeps prefixes of texts from now on, in pages that are otherwise free. Before the first run().
+  // Keeps prefixes of texts from now on, in pages that are otherwise free, unless blocks keep a
+  // state. Before the first run().
   void keep_prefixes(std::function<Clock::time_point()> clock = Clock::now);
   // Null if they are not kept.
   PrefixCache* prefixes() { return prefixes_ ? &*prefixes_ : nullptr; }
@@ -109,8 +110,8 @@ class Batcher {
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
   // RequesterGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer.
   // Throws SequenceLost if a device was lost and the sequence was not empty, or if a block of the
-  // range lacks rows before `past`, or the sequence a fill's rows; a job at a sequence's start runs
-  // again.
+  // range lacks rows before `past`, or the sequence a fill's rows, or if a state does not go back
+  // that far (KvPages::again for a fill); a job at a sequence's start runs again.
   void run(Job& job);
   // Runs several jobs, which wait together and so may share steps. Throws the first error, once all
   // have ended.

@@ -14,21 +14,27 @@ struct Batcher::Paid {
 };
 
 // Prepares the sequence for a share: cuts it back to the rows before, unless for a fill, and
-// reserves pages. Returns false, with the error in the ticket, if that is impossible.
+// reserves pages and states. Returns false, with the error in the ticket, if that is impossible.
 bool Batcher::begin(const Share& share) {
   Ticket& ticket = *share.ticket;
   const Job& job = *ticket.job;
   KvPages& pages = shard_.pages();
   const uint32_t past = job.rows.past + ticket.done, end = past + share.rows;
-  if (pages.length(job.sequence) < (job.fill ? end : past) ||
-      pages.filled(job.sequence, job.rows.range) < past) {
+  if (!job.fill) pages.cut_back(job.sequence, past);
+  bool there = pages.length(job.sequence) >= (job.fill ? end : past) &&
+               pages.filled(job.sequence, job.rows.range) >= past;
+  if (there) {
+    const KvPages::Again again = pages.again(job.sequence, job.rows.range, past);
+    there = again.from == past && again.end >= end;
+  }
+  if (!there) {
     lose(ticket);
     return false;
   }
-  if (!job.fill) pages.truncate(job.sequence, past);
-  bool reserved = pages.reserve(job.sequence, end);
+  const auto reserve = [&] { return pages.reserve(job.sequence, end, job.rows.range, past); };
+  bool reserved = reserve();
   const bool asks = !job.requester.self;  // the program's measuring evicts nobody
-  while (!reserved && asks && make_room()) reserved = pages.reserve(job.sequence, end);
+  while (!reserved && asks && make_room()) reserved = reserve();
   if (!reserved) {
     ticket.error =
         std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));

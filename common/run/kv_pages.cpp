@@ -5,10 +5,15 @@
 
 namespace split {
 
-KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
-    : total_(pages), pages_per_sequence_(pages_per_sequence), layers_(layers), pages_(pages) {
+KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers, States states)
+    : total_(pages),
+      pages_per_sequence_(pages_per_sequence),
+      layers_(layers),
+      states_(std::move(states)),
+      pages_(pages) {
   // Low numbers are used first, so that memory that is not needed is never touched.
   for (uint32_t page = pages; page > 0; --page) free_.push_back(page - 1);
+  for (uint32_t state = states_.total; state > 0; --state) free_states_.push_back(state - 1);
 }
 
 SequenceId KvPages::open(bool counts) {
@@ -16,12 +21,13 @@ SequenceId KvPages::open(bool counts) {
   Sequence& sequence = sequences_[next_];
   sequence.filled.resize(static_cast<size_t>(layers_));
   sequence.counts = counts;
+  sequence.blocks.resize(states_.blocks.size());
   return next_++;
 }
 
 void KvPages::close(SequenceId id) {
   const std::lock_guard lock(mutex_);
-  release(find(id), 0);
+  cut(find(id), 0);
   sequences_.erase(id);
 }
 
@@ -68,6 +74,7 @@ bool KvPages::adopt(SequenceId id, std::span<const uint32_t> pages, const StageR
                     uint64_t generation) {
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return false;
+  CHECK(states_.total == 0);  // there is no state of these rows
   Sequence& sequence = find(id);
   release(sequence, sequence.length / kPageTokens);
   CHECK(sequence.length % kPageTokens == 0);
@@ -87,7 +94,7 @@ bool KvPages::fork(SequenceId id, SequenceId from, const StageRange& range, uint
   const std::lock_guard lock(mutex_);
   const Sequence& other = find(from);
   Sequence& sequence = find(id);
-  CHECK(sequence.pages.empty() && length % kPageTokens == 0);
+  CHECK(sequence.pages.empty() && length % kPageTokens == 0 && states_.total == 0);
   if (length > other.length) return false;
   sequence.pages.assign(other.pages.begin(), other.pages.begin() + length / kPageTokens);
   for (const uint32_t page : sequence.pages) hold(page);
@@ -165,12 +172,28 @@ uint64_t KvPages::generation() const {
   return generation_;
 }
 
-bool KvPages::reserve(SequenceId id, uint32_t length) {
+bool KvPages::reserve(SequenceId id, uint32_t length, const StageRange& range,
+                      std::optional<uint32_t> from) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   const size_t wanted = (size_t{length} + kPageTokens - 1) / kPageTokens;
   CHECK(wanted <= pages_per_sequence_);
   if (wanted > sequence.pages.size() + free_.size()) return false;
+  bool state = false, apart = false;
+  for_states(range, [&](size_t block) {
+    state = true;
+    apart = apart || !goes_on(sequence, block, from.value_or(sequence.filled[block]));
+  });
+  std::vector<std::optional<uint32_t>*> lacking;
+  if (state && !sequence.state) lacking.push_back(&sequence.state);
+  if (apart && !sequence.apart) lacking.push_back(&sequence.apart);
+  if (lacking.size() > free_states_.size()) return false;
+  for (std::optional<uint32_t>* const taken : lacking) {
+    *taken = free_states_.back();
+    free_states_.pop_back();
+    if (taken != &sequence.apart) continue;
+    for (BlockState& block : sequence.blocks) block.again = block.again_reach = 0;
+  }
   while (sequence.pages.size() < wanted) {
     sequence.pages.push_back(free_.back());
     free_.pop_back();
@@ -180,14 +203,88 @@ bool KvPages::reserve(SequenceId id, uint32_t length) {
   return true;
 }
 
+bool KvPages::goes_on(const Sequence& sequence, size_t block, uint32_t row) const {
+  const uint32_t filled = sequence.filled[block];
+  return row <= filled && (filled == 0 || row + kPageTokens >= sequence.blocks[block].reach);
+}
+
+bool KvPages::goes_on_apart(const Sequence& sequence, size_t block, uint32_t row) const {
+  const BlockState& state = sequence.blocks[block];
+  return row == 0 ||
+         (sequence.apart && row <= state.again && row + kPageTokens >= state.again_reach);
+}
+
+template <typename See>
+void KvPages::for_states(const StageRange& range, const See& see) const {
+  if (states_.total == 0) return;
+  const auto [first, count] = blocks_of(range);
+  for (size_t block = first; block < first + count; ++block) {
+    if (states_.blocks[block]) see(block);
+  }
+}
+
+KvPages::Again KvPages::again(SequenceId id, const StageRange& range, uint32_t row) const {
+  const std::lock_guard lock(mutex_);
+  const Sequence& sequence = find(id);
+  Again again{.from = row, .to = range.to};
+  std::vector<size_t> apart;  // blocks that are past these rows
+  bool lacks = false;
+  for_states(range, [&](size_t block) {
+    if (goes_on(sequence, block, row)) return;
+    apart.push_back(block);
+    again.end = std::min(again.end, std::max(sequence.filled[block], row));
+    lacks = lacks || !goes_on_apart(sequence, block, row);
+  });
+  if (!lacks) return again;
+  again.end = row;
+  again.to = Point(static_cast<int>(apart.back()) + 1);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for_states({range.from, again.to}, [&](size_t block) {
+      if (goes_on(sequence, block, again.from) || goes_on_apart(sequence, block, again.from)) {
+        return;
+      }
+      const uint32_t there = sequence.blocks[block].again;
+      again.from = there < again.from && goes_on_apart(sequence, block, there) ? there : 0;
+      changed = true;
+    });
+  }
+  return again;
+}
+
+void KvPages::begin(SequenceId id, const StageRange& range, uint32_t from, uint32_t end,
+                    std::span<uint32_t> states) {
+  const std::lock_guard lock(mutex_);
+  Sequence& sequence = find(id);
+  if (from < sequence.length) {
+    sequence.unused = 0;
+  } else if (std::exchange(sequence.to, range.to) != range.to || ++sequence.unused > kUnusedSteps) {
+    drop_state(sequence.apart);  // the text moved, or nobody goes on with the fill
+  }
+  for_states(range, [&](size_t block) {
+    BlockState& state = sequence.blocks[block];
+    state.apart = !goes_on(sequence, block, from);
+    CHECK(!state.apart || goes_on_apart(sequence, block, from));
+    const bool begins = state.apart ? from == 0 : sequence.filled[block] == 0;
+    uint32_t& reach = state.apart ? state.again_reach : state.reach;
+    reach = std::max(begins ? 0 : reach, end);
+    if (state.apart && begins) state.again = 0;
+    CHECK(state.apart ? sequence.apart && end <= sequence.filled[block]
+                      : sequence.state.has_value());
+    states[block] = state.apart ? *sequence.apart : *sequence.state;
+  });
+}
+
 void KvPages::advance(SequenceId id, const StageRange& range, uint32_t length) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   CHECK(size_t{length} <= sequence.pages.size() * kPageTokens);
   sequence.length = std::max(sequence.length, length);
   const auto [first, count] = blocks_of(range);
-  for (uint32_t& filled : std::span(sequence.filled).subspan(first, count)) {
-    filled = std::max(filled, length);
+  for (size_t block = first; block < first + count; ++block) {
+    const bool apart = !sequence.blocks.empty() && sequence.blocks[block].apart;
+    uint32_t& rows = apart ? sequence.blocks[block].again : sequence.filled[block];
+    rows = apart ? length : std::max(rows, length);
   }
 }
 
@@ -196,6 +293,11 @@ size_t KvPages::copy_table(SequenceId id, uint32_t* out) const {
   const auto& pages = find(id).pages;
   std::copy(pages.begin(), pages.end(), out);
   return pages.size();
+}
+
+uint32_t KvPages::states_in_use() const {
+  const std::lock_guard lock(mutex_);
+  return states_.total - static_cast<uint32_t>(free_states_.size());
 }
 
 uint32_t KvPages::in_use() const {
@@ -225,9 +327,25 @@ std::pair<size_t, size_t> KvPages::blocks_of(const StageRange& range) const {
 }
 
 void KvPages::cut(Sequence& sequence, uint32_t length) {
+  for_states({}, [&](size_t block) {
+    uint32_t& filled = sequence.filled[block];
+    if (goes_on(sequence, block, std::min(filled, length))) return;
+    (filled < sequence.length ? filled : length) = 0;
+  });
   sequence.length = length;
   for (uint32_t& filled : sequence.filled) filled = std::min(filled, length);
+  for (BlockState& state : sequence.blocks) state.again = std::min(state.again, length);
+  if (length == 0) {
+    drop_state(sequence.state);
+    drop_state(sequence.apart);
+    sequence.blocks.assign(sequence.blocks.size(), {});
+  }
   release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
+}
+
+void KvPages::drop_state(std::optional<uint32_t>& state) {
+  if (state) free_states_.push_back(*state);
+  state.reset();
 }
 
 // Notes that the range's blocks, which have the rows before `from`, have those before `end` too.

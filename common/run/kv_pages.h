@@ -7,6 +7,11 @@
 // A sequence has `length` rows, and of these every block has the leading `filled`: a step runs its
 // rows through some of the blocks, and the others may get theirs later, by a fill (run/batcher.h).
 // Pages are there for all `length` rows.
+//
+// A block may keep a state in place of keys and values (tensor/state_shape.h), which has no rows:
+// it goes back to the last kPageTokens rows before the furthest one that a step began to write, or
+// to row 0. A sequence has a state of each such block, all of one number; and while a fill computes
+// rows again that they are past, a second one, apart.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +31,15 @@ using SequenceId = uint64_t;
 // Any number of threads, but one at a time for each sequence.
 class KvPages {
  public:
+  // Blocks that keep a state, of all `layers`, and the number of states in each of them.
+  struct States {
+    std::vector<bool> blocks = {};
+    uint32_t total = 0;
+  };
   // `layers`: blocks of the whole model, whichever of them are here.
-  KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers);
+  KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
+      : KvPages(pages, pages_per_sequence, layers, {}) {}
+  KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers, States states);
 
   // `counts`: in_use() counts its pages. The program's own sequences do not count.
   SequenceId open(bool counts = true);
@@ -37,15 +49,29 @@ class KvPages {
   uint32_t filled(SequenceId id, int block) const;
   // Leading rows that all blocks of a range have; the sequence's length for a range without blocks.
   uint32_t filled(SequenceId id, const StageRange& range) const;
-  // Cuts a sequence back to `length` positions, no more than it has; frees the pages behind them.
+  // Cuts a sequence back to `length` positions, no more than it has, or to none, where a state does
+  // not go back that far; frees the pages behind them. A block that lags behind the sequence then
+  // loses its own rows alone.
   void truncate(SequenceId id, uint32_t length);
   // Cuts it back; returns false if it has fewer rows: a device was lost meanwhile.
   bool cut_back(SequenceId id, uint32_t length);
-  // Gives a sequence pages for `length` positions. Returns false, with nothing changed, when too
-  // few are free.
-  bool reserve(SequenceId id, uint32_t length);
+  // Gives a sequence pages for `length` positions, and the states that a step of the range's blocks
+  // from row `from` on writes. Returns false, with nothing changed, when too few are free.
+  bool reserve(SequenceId id, uint32_t length, const StageRange& range = {},
+               std::optional<uint32_t> from = {});
+  // How the range's blocks come to compute rows from `row` on, which all of them have before it: a
+  // step from row `from` on, of the blocks before `to`, up to row `end` at most.
+  struct Again {
+    uint32_t from = 0, end = UINT32_MAX;
+    Point to = 0;
+  };
+  Again again(SequenceId id, const StageRange& range, uint32_t row) const;
+  // Notes that a step begins to write the rows [from, end) of the range's blocks, as again() and
+  // reserve() allowed; writes the number of each block's state to `states`, by block of the model.
+  void begin(SequenceId id, const StageRange& range, uint32_t from, uint32_t end,
+             std::span<uint32_t> states);
   // Notes that the range's blocks have `length` rows, and the sequence at least as many, for which
-  // it has pages.
+  // it has pages: the step that began has ended.
   void advance(SequenceId id, const StageRange& range, uint32_t length);
   // Empties every sequence and the cache: a later generation() begins.
   void forget();
@@ -79,24 +105,44 @@ class KvPages {
 
   uint32_t total() const { return total_; }
   uint32_t per_sequence() const { return pages_per_sequence_; }
+  uint32_t states() const { return states_.total; }
+  uint32_t states_in_use() const;
   // Pages of the sequences that count.
   uint32_t in_use() const;
   // Pages that only the cache holds.
   uint32_t spare() const;
 
  private:
+  // What a block's state of a sequence has been through.
+  struct BlockState {
+    uint32_t reach = 0;                   // the furthest row that a step began to write
+    uint32_t again = 0, again_reach = 0;  // rows of the one apart, and its reach
+    bool apart = false;                   // the present step runs there
+  };
   struct Sequence {
     uint32_t length = 0;
     std::vector<uint32_t> filled;  // leading rows by block
     std::vector<uint32_t> pages;
     bool counts = true;
+    std::vector<BlockState> blocks;        // by block
+    std::optional<uint32_t> state, apart;  // numbers of its states
+    Point to = 0;                          // where its last rows left the blocks
+    uint32_t unused = 0;                   // steps since the one apart was used
   };
+  // A second state that no fill used for so many steps is free again.
+  static constexpr uint32_t kUnusedSteps = 64;
   // Called with the lock held:
   Sequence& find(SequenceId id);
   const Sequence& find(SequenceId id) const;
   // Place of the range's first block, and the number of blocks.
   std::pair<size_t, size_t> blocks_of(const StageRange& range) const;
   void cut(Sequence& sequence, uint32_t length);
+  bool goes_on(const Sequence& sequence, size_t block, uint32_t row) const;
+  bool goes_on_apart(const Sequence& sequence, size_t block, uint32_t row) const;
+  // Calls `see` with each of the range's blocks that keep a state.
+  template <typename See>
+  void for_states(const StageRange& range, const See& see) const;
+  void drop_state(std::optional<uint32_t>& state);
   void fill(Sequence& sequence, const StageRange& range, uint32_t from, uint32_t end) const;
   void release(Sequence& sequence, size_t keep);
   void hold(uint32_t page);
@@ -111,11 +157,12 @@ class KvPages {
   uint32_t total_ = 0;
   uint32_t pages_per_sequence_ = 0;
   int layers_ = 0;
+  const States states_;
   SequenceId next_ = 1;
   uint64_t generation_ = 0;
   uint32_t spare_ = 0, uncounted_ = 0;
   std::vector<Page> pages_;
-  std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_, free_states_;
   std::map<SequenceId, Sequence> sequences_;
 };
 

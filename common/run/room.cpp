@@ -33,9 +33,9 @@ void expect_room(const Device& device, const std::string& model, uint64_t weight
 uint64_t default_kv_budget(const Model& model, Profile profile, std::optional<DType> kv,
                            const TextRoom& room, const SystemFiles& files) {
   constexpr uint64_t kUsual = kLazyPages ? 1 << 30 : 1 << 27;
-  const uint64_t all = kv_bytes_for(model, {}, profile, 1, kv);
+  const uint64_t states = state_bytes_for(model, {}), all = kv_bytes_for(model, {}, profile, 1, kv);
   const auto context = static_cast<uint64_t>(model.config().context);
-  const uint64_t some = all / context * std::min(context, kPositions);
+  const uint64_t some = states + (all - states) / context * std::min(context, kPositions);
   const uint64_t whole =
       room.is_gpu ? 0 : std::min({all, memory_beside(room, files) / 2, room.most});
   return std::max({kUsual, some, whole});
@@ -45,11 +45,13 @@ std::string fit_context(Model& model, Profile profile, std::optional<DType> kv,
                         const TextRoom& room, const SystemFiles& files) {
   constexpr uint64_t kLeast = 256;  // positions
   const auto context = static_cast<uint64_t>(model.config().context);
-  const uint64_t all = kv_bytes_for(model, {}, profile, 1, kv);
+  const uint64_t states = state_bytes_for(model, {}),
+                 all = kv_bytes_for(model, {}, profile, 1, kv) - states;
   if (all == 0) return {};
   const uint64_t page = all / ((context + kPageTokens - 1) / kPageTokens);
   const uint64_t left = room.is_gpu ? UINT64_MAX : memory_beside(room, files) / room.texts;
-  const uint64_t fits = std::min(room.budget, left) / page * kPageTokens;
+  const uint64_t bytes = std::min(room.budget, left);
+  const uint64_t fits = (bytes - std::min(bytes, states)) / page * kPageTokens;
   const uint64_t bound = std::min(context, fits < kLeast ? kPositions : fits);
   if (bound == context) return {};
   model.lower_context(static_cast<int>(bound));

@@ -152,7 +152,7 @@ class Steps {
             out_);
   }
   void forward(SequenceId sequence, const SequenceRows& rows, std::vector<float>& out) {
-    CHECK(shard_.pages().reserve(sequence, rows.past + rows.count()));
+    CHECK(shard_.pages().reserve(sequence, rows.past + rows.count(), rows.range));
     const ShardRows part{sequence, rows};
     shard_.forward({&part, 1}, out.data());
   }
@@ -177,7 +177,7 @@ uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& form
   for (const std::string& blob : stage.blobs) {
     for (const WeightDecl& decl : model.blob(blob).weights) {
       const Dims& dims = model.weight(decl.name).dims;
-      bytes += tensor_bytes(dims.size() > 1 ? format : DType::kF32, dims).value();
+      bytes += tensor_bytes(decl.product != Product::kNone ? format : DType::kF32, dims).value();
     }
   }
   return bytes;

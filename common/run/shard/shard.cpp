@@ -31,6 +31,14 @@ uint64_t page_bytes(std::span<const Stage> stages, DType kv, bool encodes) {
   return bytes;
 }
 
+uint64_t state_bytes(std::span<const Stage> stages) {
+  uint64_t bytes = 0;
+  for (const Stage& stage : stages) {
+    if (stage.kv.state.keeps()) bytes += stage.kv.state.floats() * sizeof(float);
+  }
+  return bytes;
+}
+
 // Chooses the type of keys and values that device and model take. If products round their rows to
 // bf16, so does attention, on a device that can and with heads of whole steps.
 DType kept(const Device& device, const Model& model, const ShardOptions& options) {
@@ -78,22 +86,39 @@ uint64_t head_blocks(const Model& model) {
   return std::max<uint64_t>(1, (head + block / 2) / block);
 }
 
-// Pages within the budget; for an encoder, as many as the texts of a step may need.
-uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, const ShardOptions& options) {
-  const uint64_t budget = options.kv_bytes;
+// The pages and states within the budget: half of it is for states, but for two at least, and the
+// pages of one sequence beside them. For an encoder, as many pages as the texts of a step may need.
+KvPages pages_of(const Model& model, uint64_t page_bytes, uint64_t state_bytes,
+                 const ShardOptions& options) {
+  const ModelConfig& config = model.config();
+  const uint32_t each = pages_per_sequence(config);
   if (config.encodes()) {
-    return std::min(options.max_rows, options.max_rows / kPageTokens + kMostTexts);
+    return {std::min(options.max_rows, options.max_rows / kPageTokens + kMostTexts), each,
+            config.layers};
   }
-  const uint64_t one = page_bytes * pages_per_sequence(config);
-  if (budget < one) {
+  constexpr uint64_t kLeastStates = 2, kMostStates = 1 << 16;
+  const uint64_t one = page_bytes * each, least = kLeastStates * state_bytes;
+  uint64_t budget = options.kv_bytes;
+  if (budget < one + least) {
+    const std::string with =
+        least > 0 ? cat(", ", least, " of them for two states of one,") : std::string();
     throw Error(ErrorKind::kInput,
-                cat("[shard] KV budget: expected at least ", one, " bytes for one sequence of ",
-                    config.context, " tokens, got ", budget));
+                cat("[shard] KV budget: expected at least ", one + least, " bytes", with,
+                    " for one sequence of ", config.context, " tokens, got ", budget));
+  }
+  KvPages::States states;
+  if (state_bytes > 0) {
+    for (int layer = 0; layer < config.layers; ++layer) {
+      states.blocks.push_back(model.state(layer).keeps());
+    }
+    const uint64_t most = std::min((budget - one) / state_bytes, kMostStates);
+    states.total = static_cast<uint32_t>(std::clamp(budget / 2 / state_bytes, kLeastStates, most));
+    budget -= states.total * state_bytes;
   }
   // A shard that keeps nothing (the final norm and the head alone) has pages all the same.
-  const uint64_t pages =
-      page_bytes == 0 ? uint64_t{64} * pages_per_sequence(config) : budget / page_bytes;
-  return static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24));
+  const uint64_t pages = page_bytes == 0 ? uint64_t{64} * each : budget / page_bytes;
+  return {static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24)), each, config.layers,
+          std::move(states)};
 }
 
 }  // namespace
@@ -157,8 +182,14 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
 uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profile,
                       uint64_t sequences, std::optional<DType> kv) {
   if (model.config().encodes()) return 0;
-  return page_bytes(stages_of(model, range), kv_type(profile, kv), false) *
-         pages_per_sequence(model.config()) * sequences;
+  return (page_bytes(stages_of(model, range), kv_type(profile, kv), false) *
+              pages_per_sequence(model.config()) +
+          state_bytes_for(model, range)) *
+         sequences;
+}
+
+uint64_t state_bytes_for(const Model& model, const StageRange& range) {
+  return 2 * state_bytes(stages_of(model, range));
 }
 
 Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
@@ -170,8 +201,8 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       stages_(stages_of(model, options_.range)),
       head_blocks_(head_blocks(model)),
       page_bytes_(split::page_bytes(stages_, *options_.kv, model.config().encodes())),
-      pages_(page_count(model.config(), page_bytes_, options_), pages_per_sequence(model.config()),
-             model.config().layers),
+      state_bytes_(split::state_bytes(stages_)),
+      pages_(pages_of(model, page_bytes_, state_bytes_, options_)),
       floor_(options.floor.value_or(options.range.from)),
       steps_(kSteadySteps) {
   CHECK(floor() >= options.range.from && floor() <= options.range.to);

@@ -85,7 +85,9 @@ struct ShardOptions {
   // Shard::options() has the chosen type.
   std::optional<DType> kv;
   bool wide = false;
-  uint64_t kv_bytes = 0;  // for the whole range: at least one sequence of the whole context
+  // For the whole range: at least one sequence of the whole context. Where blocks keep a state,
+  // half of it is for states, but for two sequences' at least.
+  uint64_t kv_bytes = 0;
   uint32_t max_rows = 512;
   // Most rows in a step of one prompt alone, if above max_rows and the device takes them.
   uint32_t long_rows = 0;
@@ -127,7 +129,8 @@ class Shard {
   Device& device() const { return *device_; }
   KvPages& pages() { return pages_; }
   const KvPages& pages() const { return pages_; }
-  uint64_t page_bytes() const { return page_bytes_; }  // a page over all layers, K and V
+  uint64_t page_bytes() const { return page_bytes_; }    // a page over all layers, K and V
+  uint64_t state_bytes() const { return state_bytes_; }  // a state over all layers
 
   // Floats of one result row at a point: V for the head, two for each of its top k, else C.
   size_t width(Point point) const;
@@ -194,6 +197,7 @@ class Shard {
   std::vector<Binding> bindings_of(Loaded& loaded, size_t part, const Program& program) const;
   void add_programs(const StageRange& range, bool any_wanted);
   void gather(std::span<const ShardRows> parts);
+  void spoil_states(const StageRange& range, std::span<const uint32_t> states);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);
   std::atomic<Device*> device_;
@@ -203,8 +207,8 @@ class Shard {
   ShardOptions options_;
   std::span<const Stage> stages_;  // the model's stages that run here
   const uint64_t head_blocks_;
-  uint64_t page_bytes_ = 0;
-  KvPages pages_;  // after page_bytes_
+  uint64_t page_bytes_ = 0, state_bytes_ = 0;
+  KvPages pages_;  // after these
   Turns turns_;    // steps' and growth's turns at the device and at:
   std::shared_ptr<Loaded> loaded_;
   std::atomic<Point> floor_;
@@ -216,7 +220,10 @@ class Shard {
   std::map<std::string, double> times_;
 };
 
-// Bytes of KV cache that `sequences` whole contexts take in a shard of these stages.
+// Bytes of the two states that a sequence has while a fill computes rows of it again.
+uint64_t state_bytes_for(const Model& model, const StageRange& range);
+// Bytes of KV cache that `sequences` whole contexts take in a shard of these stages, with their
+// states.
 uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profile,
                       uint64_t sequences, std::optional<DType> kv = {});
 

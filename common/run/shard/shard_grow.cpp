@@ -63,7 +63,7 @@ Shard::Growth::~Growth() {
   executables_.clear();
   for (size_t i = begin_; i < end_; ++i) {
     Loaded::Part& part = loaded_->parts[i];
-    part = {part.name, nullptr, nullptr, nullptr, nullptr};
+    part = {part.name, nullptr, nullptr, nullptr, nullptr, nullptr};
   }
   loaded_->weights.forget(own_);
 }

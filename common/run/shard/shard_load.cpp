@@ -102,6 +102,7 @@ void ShardWeights::settle() {
 void Shard::load() {
   auto loaded = std::make_shared<Loaded>(device(), model_, weights_);
   const std::vector<Program> programs = trace();
+  for (const Program& program : programs) check_supported(device(), program);
   loaded->limits = limits_of(programs);
   long_rows_ = loaded->limits.most_rows();
   same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
@@ -176,6 +177,7 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
       model_.config().encodes() ? std::min(options_.max_rows, kMostTexts) : options_.max_rows;
   limits.pages_per_sequence = pages_.per_sequence();
   limits.pages = pages_.total();
+  limits.states = pages_.states();
   limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
   limits.wide = options_.wide;
   limits.int8 = options_.profile == Profile::kInt8         ? Int8Rows::kAll
@@ -192,6 +194,9 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
 // Makes room for caches and results. All caches come before any weight: while weights go up, a
 // device takes several times as long.
 void Shard::allocate(Loaded& loaded) const {
+  if (pages_.states() > 0) {
+    loaded.rows.states.resize(static_cast<size_t>(model_.config().layers));
+  }
   for (const Stage& stage : stages_) loaded.parts.emplace_back().name = stage.name;
   if (loaded.parts.size() < parts()) loaded.parts.emplace_back().name = "topk";
   for (auto& hidden : loaded.hidden) {
@@ -222,6 +227,7 @@ void Shard::allocate_part(Loaded& loaded, size_t i) const {
     part.k_cache = share ? shared->k_cache : pages();
     part.v_cache = share ? shared->v_cache : pages();
   }
+  if (stage.kv.state.keeps()) part.states = device().alloc_states(loaded.limits, stage.kv.state);
   if (stage.takes == Takes::kOutRows) {
     part.rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
   }
@@ -242,6 +248,7 @@ std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program&
                            : slot.kind == SlotKind::kOutput ? to
                            : slot.name == "k_cache"         ? part.k_cache.get()
                            : slot.name == "v_cache"         ? part.v_cache.get()
+                           : slot.name == "state"           ? part.states.get()
                                                             : from;
     bindings.push_back({slot.name, buffer});
   }

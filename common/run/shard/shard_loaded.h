@@ -26,6 +26,7 @@ struct GatheredRows {
   size_t table_pages = 0;  // pages in each sequence's table
   std::vector<int32_t> tokens, positions, marks;
   std::vector<uint32_t> sequences, tables, out_rows;
+  std::vector<std::vector<uint32_t>> states;  // by block of the model and sequence
   std::vector<KeyRange> seen;
   std::vector<float> hidden;
 };
@@ -73,7 +74,8 @@ struct Shard::Loaded {
     std::string_view name;
     // Null without keys; an encoder, whose blocks keep nothing, has one pair for all.
     std::shared_ptr<Buffer> k_cache, v_cache;
-    std::unique_ptr<Buffer> rows;  // its result, if it takes wanted rows
+    std::unique_ptr<Buffer> states;  // null without any
+    std::unique_ptr<Buffer> rows;    // its result, if it takes wanted rows
     std::unique_ptr<Executable> executable;
   };
 
@@ -86,7 +88,8 @@ struct Shard::Loaded {
 
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
-  std::vector<std::string_view> names;  // names of the programs
+  std::vector<std::string_view> names;            // names of the programs
+  std::vector<std::span<const uint32_t>> states;  // of the programs
   GatheredRows rows;
   std::vector<float> out;
 };

@@ -1,6 +1,7 @@
 // The steps of a Shard.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "run/shard/shard_loaded.h"
 
@@ -28,6 +29,7 @@ void Shard::run_stage_by_stage(const RowBatch& batch) {
   std::vector<double> ms;
   for (size_t i = 0; i < programs.size(); ++i) {
     RowBatch part = batch;
+    part.states = batch.states.subspan(i, 1);
     if (i > 0) part.in = nullptr;
     if (i + 1 < programs.size()) part.out = nullptr;
     const auto start = std::chrono::steady_clock::now();
@@ -49,6 +51,7 @@ void Shard::add_programs(const StageRange& range, bool any_wanted) {
   Loaded& loaded = *loaded_;
   loaded.programs.clear();
   loaded.names.clear();
+  loaded.states.clear();
   const int layers = model_.config().layers;
   const size_t ours = options_.range.begin(layers), end = range.end(layers) - ours;
   for (size_t i = range.begin(layers) - ours; i < end; ++i) {
@@ -58,6 +61,10 @@ void Shard::add_programs(const StageRange& range, bool any_wanted) {
     if (joined || (of_wanted && !any_wanted)) continue;
     loaded.programs.push_back(loaded.parts[i].executable.get());
     loaded.names.push_back(loaded.parts[i].name);
+    loaded.states.emplace_back();
+    if (loaded.parts[i].states != nullptr) {
+      loaded.states.back() = loaded.rows.states[i + ours - 1];  // the embedding comes first
+    }
   }
 }
 
@@ -71,6 +78,7 @@ void GatheredRows::clear(size_t count, const Limits& limits) {
   hidden.clear();
   table_pages = limits.pages_per_sequence;
   tables.assign(count * table_pages, limits.pages);
+  for (auto& of_block : states) of_block.assign(count, 0);
 }
 
 void GatheredRows::add(uint32_t sequence, const SequenceRows& rows, const ModelConfig& config) {
@@ -109,6 +117,7 @@ void Shard::gather(std::span<const ShardRows> parts) {
   const ModelConfig& config = model_.config();
   const SequenceRows& first = parts[0].rows;
   loaded.rows.clear(parts.size(), loaded.limits);
+  std::vector<uint32_t> states(loaded.rows.states.size());
   for (size_t p = 0; p < parts.size(); ++p) {
     const SequenceRows& rows = parts[p].rows;
     const auto [from, to] = rows.range;
@@ -126,7 +135,29 @@ void Shard::gather(std::span<const ShardRows> parts) {
     const size_t pages = pages_.copy_table(parts[p].sequence,
                                            loaded.rows.tables.data() + p * loaded.rows.table_pages);
     CHECK(pages * kPageTokens >= rows.past + rows.count());
+    if (states.empty()) continue;
+    pages_.begin(parts[p].sequence, rows.range, rows.past, rows.past + rows.count(), states);
+    for (size_t block = 0; block < states.size(); ++block) {
+      loaded.rows.states[block][p] = states[block];
+    }
+    if (rows.past == 0) spoil_states(rows.range, states);
   }
+}
+
+// Fills states of texts that begin with numbers that no step may read.
+void Shard::spoil_states([[maybe_unused]] const StageRange& range,
+                         [[maybe_unused]] std::span<const uint32_t> states) {
+#ifndef NDEBUG
+  const int layers = model_.config().layers;
+  const auto first = static_cast<size_t>(range.from.blocks_before(layers));
+  for (size_t block = first; block < first + static_cast<size_t>(range.blocks(layers)); ++block) {
+    Loaded::Part& part = loaded_->parts[block + 1 - options_.range.begin(layers)];
+    if (part.states == nullptr) continue;
+    const std::vector<float> none(part.states->size() / sizeof(float) / pages_.states(), NAN);
+    const Bytes bytes = std::as_bytes(std::span(none));
+    device().write(*part.states, states[block] * bytes.size(), bytes);
+  }
+#endif
 }
 
 // Runs a batch from one point to another, and copies its wanted rows there to `out`.
@@ -136,6 +167,7 @@ void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float
   const std::span<const uint32_t> wanted = batch.out_rows;
   CHECK(wanted.size() <= max_wanted(to));
   add_programs(range, !wanted.empty());
+  batch.states = loaded.states;
   const bool whole_rows = to != Point::top() && stage_to(to).takes != Takes::kOutRows;
   const size_t row_floats = width(to);
   if (!wanted.empty() && whole_rows) {
