@@ -1,12 +1,14 @@
-// Qwen3.5's config.json: both of its forms, and each setting that is refused by its name.
+// Qwen3.5: its config.json in both forms, and each setting that is refused by its name; and what
+// transformers computes, at every point, at every cut with the bits of the whole.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "models/model.h"
+#include "models/qwen35.h"
 #include "models/qwen35_config.h"
+#include "support/golden_model.h"
 
-namespace split {
+namespace split::test {
 namespace {
 
 Json golden_config(const std::string& name) {
@@ -126,5 +128,129 @@ TEST(Qwen35Config, IsNoModelOfTheRegistryYet) {
   }
 }
 
+// --- Goldens
+
+struct Golden35 : GoldenValues {
+  explicit Golden35(const std::string& name)
+      : GoldenValues("models/" + name),
+        notes(parse_json(read_file(source("tests/golden/models/" + name + "/golden.json"), 1 << 20),
+                         16, "[golden.json]")),
+        weights_file(source("tests/golden/models/" + name + "/model.safetensors")),
+        model(make_qwen35(golden_config(name).dump(), {})) {
+    for (const auto& [full, view] : Safetensors::parse(weights_file.bytes(), name).tensors()) {
+      views.emplace(kQwen35Names.name_of(full), view);
+    }
+  }
+  WeightSource weights() const {
+    return [this](const std::string& name) {
+      const WeightDecl& decl = model->weight(name);
+      return views.at(decl.from.empty() ? name : decl.from);
+    };
+  }
+  Shard shard(Device& device, const StageRange& range = {}) const {
+    return {device, *model, weights(), options_for(*model, range)};
+  }
+  double error(int prompt, const char* of) const {
+    return notes["prompts"][static_cast<size_t>(prompt)]["float32_error"][of].get<double>();
+  }
+  Json notes;
+  MappedFile weights_file;
+  std::unique_ptr<Model> model;
+  std::map<std::string, TensorView> views;
+};
+
+class Qwen35 : public testing::TestWithParam<const char*> {
+ protected:
+  const Golden35 golden{GetParam()};
+  const std::unique_ptr<Device> device = make_device({"cpu", 2});
+  const int layers = golden.model->config().layers;
+  const uint32_t channels = static_cast<uint32_t>(golden.model->config().channels);
+};
+
+double largest_gap(std::span<const float> got, std::span<const float> want) {
+  EXPECT_EQ(got.size(), want.size());
+  double most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double apart = std::abs(double{got[i]} - double{want[i]});
+    most = std::isfinite(apart) ? std::max(most, apart) : HUGE_VAL;
+  }
+  return most;
+}
+
+TEST_P(Qwen35, EveryPointIsTransformers) {
+  Shard whole = golden.shard(*device);
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const auto ids = golden.ids(p);
+    const std::string prefix = cat("p", p, ".");
+    const bool all = golden.has(prefix + "hidden_all");
+    const auto states = golden.values<float>(prefix + (all ? "hidden_all" : "hidden_at"));
+    std::vector<uint32_t> at;
+    if (all) {
+      for (uint32_t row = 0; row < ids.size(); ++row) at.push_back(row);
+    } else {
+      for (const int32_t row : golden.values<int32_t>(prefix + "at")) {
+        at.push_back(static_cast<uint32_t>(row));
+      }
+    }
+    const size_t count = at.size() * channels;
+    for (int point = 0; point <= layers; ++point) {
+      Line line(whole);
+      const auto got =
+          line.run({.range = {.to = Point(point)}, .tokens = ids, .wanted = Wanted(at)});
+      const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
+      EXPECT_LE(largest_gap(got, want), 10 * golden.error(p, "hidden")) << p << " point " << point;
+    }
+  }
+}
+
+TEST_P(Qwen35, LogitsAndGreedyTextAreTransformers) {
+  Shard whole = golden.shard(*device);
+  size_t owed = 0;
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const std::string prefix = cat("p", p, ".");
+    const double bound = 10 * golden.error(p, "logits");
+    Line line(whole);
+    std::vector<float> logits = line.run({.tokens = golden.ids(p)});
+    EXPECT_LE(largest_gap(logits, golden.values<float>(prefix + "logits_last")), bound) << p;
+    const auto greedy = golden.values<int32_t>(prefix + "greedy_ids");
+    const auto margins = golden.values<float>(prefix + "greedy_margin");
+    for (size_t i = 0; i < greedy.size() && double{margins[i]} >= bound; ++i, ++owed) {
+      const auto next = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+      ASSERT_EQ(next, greedy[i]) << "prompt " << p << " token " << i;
+      logits = line.run({.tokens = std::span(&next, 1), .phase = Phase::kGenerate});
+    }
+  }
+  EXPECT_GT(owed, 100u);
+}
+
+// Below the cut, above it, and the head on either side: the bits of the whole, in pieces too.
+TEST_P(Qwen35, EachCutHasTheBitsOfTheWhole) {
+  int prompt = 0;
+  while (golden.ids(prompt).size() != 70) ++prompt;
+  const auto ids = golden.ids(prompt);
+  Shard all = golden.shard(*device);
+  Line whole(all);
+  const auto want = whole.run({.tokens = ids, .wanted = Wanted::kAll});
+  const size_t vocab = want.size() / ids.size();
+  for (int cut = 0; cut <= layers; ++cut) {
+    const StageRange below{.to = cut}, above{cut, Point::head()};
+    Shard cloud = golden.shard(*device, below), edge = golden.shard(*device, above);
+    Line lower(cloud), upper(edge);
+    size_t at = 0;
+    for (const size_t rows : {7, 16, 1, 1, 30, 2, 13}) {
+      const std::span<const int32_t> piece = std::span(ids).subspan(at, rows);
+      const auto hidden = lower.run({.range = below, .tokens = piece, .wanted = Wanted::kAll});
+      const auto got =
+          upper.run({.range = above, .hidden = hidden, .width = channels, .wanted = Wanted::kAll});
+      ASSERT_TRUE(std::ranges::equal(got, std::span(want).subspan(at * vocab, rows * vocab)))
+          << "cut " << cut << " row " << at;
+      at += rows;
+    }
+    EXPECT_EQ(at, ids.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Qwen35, testing::Values("qwen35", "qwen35-text"));
+
 }  // namespace
-}  // namespace split
+}  // namespace split::test
