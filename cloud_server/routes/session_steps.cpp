@@ -201,7 +201,14 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     lacks_rows(rows.past, have, rows.range.to);
   }
   StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), asked.wire);
-  cut_back(session, pages, rows.past);
+  if (session.range.from.is_tokens()) {
+    session.history.cut_back(rows.past);  // own_rows() cuts the pages, and computes what it must
+  } else {
+    pages.truncate(session.sequence, rows.past);
+    // A state may not go back that far.
+    const uint32_t have = pages.length(session.sequence);
+    if (have < rows.past) mismatch(rows.past, have);
+  }
   Job job{session.sequence, rows, answer.out().data()};
   uint32_t cached = 0;
   try {
@@ -254,9 +261,14 @@ class Fill {
       lacks_rows(past, there, range_.to);
     }
     if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_), wire_);
-    SequenceRows rows = session.history.piece(past, past + std::min(count_ - at_, kSliceRows));
-    rows.range = range_;
-    rows.wanted = wanted_.slice(count_, at_, rows.count());
+    // A state that is past these rows comes to them from earlier ones, which are not asked for.
+    const KvPages::Again again = pages.again(session.sequence, range_, past);
+    const bool before = again.from < past;
+    const uint32_t most =
+        before ? again.from + kSliceRows : past + std::min(count_ - at_, kSliceRows);
+    SequenceRows rows = session.history.piece(again.from, std::min(most, again.end));
+    rows.range = {range_.from, again.to};
+    rows.wanted = before ? Wanted(Wanted::kNone) : wanted_.slice(count_, at_, rows.count());
     const std::span<float> out =
         answer_->out().subspan(delivered_, rows.wanted_count() * shard.width(range_.to));
     Job job{session.sequence, rows, out.data()};
@@ -266,7 +278,7 @@ class Fill {
     } catch (const SequenceLost&) {
       mismatch(past, pages.length(session.sequence));
     }
-    at_ += rows.count();
+    if (!before) at_ += rows.count();
     delivered_ += out.size();
     spent_.queue_ms += job.queue_ms;
     spent_.compute_ms += job.compute_ms;

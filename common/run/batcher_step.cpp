@@ -20,9 +20,14 @@ bool Batcher::begin(const Share& share) {
   const Job& job = *ticket.job;
   KvPages& pages = shard_.pages();
   const uint32_t past = job.rows.past + ticket.done, end = past + share.rows;
-  if (!job.fill) pages.cut_back(job.sequence, past);
-  bool there = pages.length(job.sequence) >= (job.fill ? end : past) &&
-               pages.filled(job.sequence, job.rows.range) >= past;
+  const auto has = [&](uint32_t rows) {
+    return pages.length(job.sequence) >= rows && pages.filled(job.sequence, job.rows.range) >= past;
+  };
+  bool there = has(job.fill ? end : past);
+  if (there && !job.fill) {
+    pages.truncate(job.sequence, past);
+    there = has(past);  // unless a state did not go back that far
+  }
   if (there) {
     const KvPages::Again again = pages.again(job.sequence, job.rows.range, past);
     there = again.from == past && again.end >= end;

@@ -289,6 +289,25 @@ Task<void> CutMover::look() {
   if (hopes() && flow_.load() && !flow_.load()->want) wish({});
 }
 
+// The row from which the target's blocks are filled: the first that they lack, or one before it, to
+// which a state of this machine goes back.
+uint32_t CutMover::fill_from() const {
+  const uint32_t rows = rows_there();
+  if (target_->cut > sides_.cut) return rows;
+  return tail()->pages().again(tail()->sequence(), lagging(), rows).from;
+}
+
+// The tail's blocks from the target's cut on that have no more rows than the first of them.
+StageRange CutMover::lagging() const {
+  const int cut = sides_.blocks(target_->cut);
+  int to = cut;
+  while (to < sides_.layers() &&
+         tail()->pages().filled(tail()->sequence(), to) <= tail()->rows_from(cut)) {
+    ++to;
+  }
+  return {cut, to};
+}
+
 // Brings the target one step nearer: weights, a piece of rows, or nothing for now.
 Task<void> CutMover::prepare() {
   // The token behind a move does not wait for the next move, unless that is due at once.
@@ -305,7 +324,7 @@ Task<void> CutMover::prepare() {
   }
   enter(State::kFilling);
   // Copies the tokens: the history may reallocate while they are on their way.
-  SequenceRows piece = sides_.history.piece(rows_there(), sides_.sure_rows());
+  SequenceRows piece = sides_.history.piece(fill_from(), sides_.sure_rows());
   const std::vector<int32_t> tokens(piece.tokens.begin(), piece.tokens.end());
   piece.tokens = tokens;
   const uint64_t aim = aims_;
@@ -397,13 +416,20 @@ Task<void> CutMover::fill_tail(SequenceRows piece) {
     if (tail()->rows_from(cut) < past) co_return;  // dropped meanwhile
     uint32_t count = std::min(kSliceRows, piece.count() - at);
     if (past < length) count = std::min(count, length - past);
+    const StageRange blocks = lagging();
+    // Up to where the next block's rows begin, or as far as its state lets a block compute again.
+    const KvPages::Again again = tail()->pages().again(tail()->sequence(), blocks, past);
+    if (again.from < past) co_return;
+    const uint32_t next = tail()->rows_from(blocks.to.block());
+    count = std::min({count, again.end - past, next - past});
     co_await run_slice(piece.slice(at, count));
     at += count;
   }
 }
 
-// Computes the rows that the tail has once more, up to the first block that has them, unless others
-// read their pages; behind them it gets new rows in all blocks, which the text does not need yet.
+// Computes the rows that the tail has once more, up to the first block that lacks none of them,
+// unless others read their pages; behind them it gets new rows in all blocks, which the text does
+// not need yet.
 Task<void> CutMover::run_slice(SequenceRows slice) {
   const std::shared_ptr<TailSide> side = tail();
   KvPages& pages = side->pages();
@@ -412,12 +438,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
     target_->tail = std::make_shared<TailSide>(side->batcher(), side->keeps());
     co_return;
   }
-  int to = target_->cut.blocks() + 1;
-  while (to < sides_.layers() &&
-         (!fill || pages.filled(side->sequence(), to) < slice.past + slice.count())) {
-    ++to;
-  }
-  slice.range.to = to;
+  slice.range.to = fill ? lagging().to : Point(sides_.layers());
   slice.wanted = Wanted::kNone;
   Job job{side->sequence(), slice, nullptr, sides_.requester};
   job.fill = fill;

@@ -139,6 +139,8 @@ class SplitMoves : public SplitAlone {
     EXPECT_EQ(shard.pages().in_use(), 0u);
     EXPECT_EQ(cloud.sessions(), 0u);
     EXPECT_EQ(cloud.batcher().pages().in_use(), 0u);
+    EXPECT_EQ(shard.pages().states_in_use(), 0u);
+    EXPECT_EQ(cloud.batcher().pages().states_in_use(), 0u);
     result.moves = result.counts.moves;
     return result;
   }

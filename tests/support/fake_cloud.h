@@ -164,8 +164,8 @@ class FakeCloud : public edge::CloudLink {
     EXPECT_LE(rows.range.to, own.range.to);
     rows_stepped += rows.count();
     if (send.again) rows_again += rows.count();
-    shard_.pages().truncate(own.sequence, rows.past);
     own.ids.resize(rows.past);
+    cut_back(own, rows.past, rows.range.to);
     own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
     std::vector<float> out = append(batcher_, own.sequence, rows);
     call.done();
@@ -185,10 +185,39 @@ class FakeCloud : public edge::CloudLink {
         std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
     std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
     send.traffic->bytes_down += out.size() * sizeof(float);
-    Job job{.sequence = own.sequence, .rows = rows, .out = out.data(), .fill = true};
-    batcher_.run(job);
+    float* to = out.data();
+    for (uint32_t at = 0; at < rows.count();) {
+      const uint32_t past = rows.past + at;
+      const KvPages::Again again = shard_.pages().again(own.sequence, rows.range, past);
+      Job job{own.sequence, {}};
+      job.fill = true;
+      if (again.from < past) {
+        job.rows = {.past = again.from,
+                    .tokens = std::span(own.ids).subspan(again.from, past - again.from),
+                    .phase = rows.phase,
+                    .wanted = Wanted::kNone};
+        job.rows.range = {rows.range.from, again.to};
+      } else {
+        job.rows = rows.slice(at, std::min(rows.count() - at, again.end - past));
+        job.out = to;
+        to += job.rows.wanted_count() * shard_.width(rows.range.to);
+        at += job.rows.count();
+      }
+      batcher_.run(job);
+    }
     call.done();
     return out;
+  }
+  // Cuts the session's rows back to those of its ids, and computes those again that a state lost.
+  void cut_back(Session& own, uint32_t past, Point to) {
+    shard_.pages().truncate(own.sequence, past);
+    const uint32_t have = shard_.pages().length(own.sequence);
+    if (have == past) return;
+    append(batcher_, own.sequence,
+           {.range = {.to = to},
+            .past = have,
+            .tokens = std::span(own.ids).subspan(have, past - have),
+            .wanted = Wanted::kNone});
   }
   std::vector<float> forward(const SequenceRows& rows) {
     const SequenceId sequence = shard_.pages().open();
@@ -234,7 +263,7 @@ class FakeCloud : public edge::CloudLink {
     std::vector<float> out;
     while (at < ids.size()) {
       const size_t end = at < prompt ? prompt : ids.size();
-      pages.truncate(own.sequence, static_cast<uint32_t>(at));
+      cut_back(own, static_cast<uint32_t>(at), own.range.to);
       out = append(batcher_, own.sequence,
                    {.range = {.to = Point::head()},
                     .past = static_cast<uint32_t>(at),
