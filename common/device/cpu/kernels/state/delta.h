@@ -50,6 +50,31 @@ inline constexpr size_t kNative = 4;
 #endif
 typedef float Native __attribute__((vector_size(kNative * sizeof(float))));
 typedef int NativeBits __attribute__((vector_size(kNative * sizeof(int))));
+inline Native lanes_at_least(Native x, int bound) {
+  const auto bits = reinterpret_cast<NativeBits>(x);
+  return reinterpret_cast<Native>(bits & ((bits & 0x7fffffff) >= bound));
+}
+inline Native lanes_of(NativeBits where, Native yes, Native no) {
+  return reinterpret_cast<Native>((reinterpret_cast<NativeBits>(yes) & where) |
+                                  (reinterpret_cast<NativeBits>(no) & ~where));
+}
+// exact::exp_x() of each lane, with its bits.
+inline Native lanes_exp(Native x) {
+  const Native least = Native{} - 60.0f, most = Native{} + 60.0f;
+  Native c = lanes_of(x < least, least, x);
+  c = lanes_of(most < c, most, c);
+  const Native k0 = c * 1.442695041f + 0.5f;
+  NativeBits n = __builtin_convertvector(k0, NativeBits);  // towards 0
+  n += __builtin_convertvector(n, Native) > k0;
+  const Native k = __builtin_convertvector(n, Native);
+  const Native r = (c - k * 0.693359375f) + k * 2.12194440e-4f;
+  Native p = r * 1.393370113e-3f + 8.363181008e-3f;
+  p = p * r + 4.166646446e-2f;
+  p = p * r + 1.666657697e-1f;
+  p = p * r + 0.5f;
+  const Native e = ((r * r) * p + r) + 1.0f;
+  return reinterpret_cast<Native>(reinterpret_cast<NativeBits>(e) + n * (1 << 23));
+}
 struct Strip {
   static constexpr size_t kParts = 16 / kNative;
   Native v[kParts];
@@ -75,12 +100,19 @@ struct Strip {
     for (size_t i = 0; i < kParts; ++i) r.v[i] = x * v[i];
     return r;
   }
+  Strip times(const Strip& y) const {
+    Strip r;
+    for (size_t i = 0; i < kParts; ++i) r.v[i] = v[i] * y.v[i];
+    return r;
+  }
+  Strip exp() const {
+    Strip r;
+    for (size_t i = 0; i < kParts; ++i) r.v[i] = lanes_exp(v[i]);
+    return r;
+  }
   Strip at_least(int bound) const {
     Strip r;
-    for (size_t i = 0; i < kParts; ++i) {
-      const auto bits = reinterpret_cast<NativeBits>(v[i]);
-      r.v[i] = reinterpret_cast<Native>(bits & ((bits & 0x7fffffff) >= bound));
-    }
+    for (size_t i = 0; i < kParts; ++i) r.v[i] = lanes_at_least(v[i], bound);
     return r;
   }
   Strip small() const { return at_least(exact::kSmall); }
@@ -113,16 +145,33 @@ inline void norm_to(const float* x, size_t n, float scale, float* to) {
   }
 }
 
-// Sums of columns [at, at + 16) of S times each of N vectors of key_dim numbers.
-template <size_t N>
+// Strips side by side that go through S together, as many as leave all sums in registers: few rows
+// are bound by how fast S is read.
+inline constexpr size_t kWide = kNative == 16 ? 4 : kNative == 8 ? 2 : 1;
+
+// Sums of W strips of S times each of N vectors of key_dim numbers, strip after strip of a vector.
+template <size_t N, size_t W>
 inline void state_sums(const float* s, size_t stride, size_t key_dim, const float* const* x,
-                       Strip* sums) {
-  Strip all[N] = {};
+                       Strip (*sums)[W]) {
+  constexpr size_t kAll = W * Strip::kParts, kAhead = 8;  // rows that are asked for before
+  Native all[N][kAll] = {};
   for (size_t d = 0; d < key_dim; ++d) {
-    const Strip row = Strip::load(s + d * stride).small();
-    for (size_t n = 0; n < N; ++n) all[n].add(x[n][d], row);
+    const float* const row = s + d * stride;
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kAll; ++i) {
+      if (i * kNative % 16 == 0) __builtin_prefetch(row + kAhead * stride + i * kNative);
+      Native part;
+      __builtin_memcpy(&part, row + i * kNative, sizeof(Native));
+      part = lanes_at_least(part, exact::kSmall);
+#pragma GCC unroll 4
+      for (size_t n = 0; n < N; ++n) all[n][i] = all[n][i] + x[n][d] * part;
+    }
   }
-  for (size_t n = 0; n < N; ++n) sums[n] = all[n].small();
+  for (size_t n = 0; n < N; ++n) {
+    for (size_t i = 0; i < kAll; ++i) {
+      sums[n][i / Strip::kParts].v[i % Strip::kParts] = lanes_at_least(all[n][i], exact::kSmall);
+    }
+  }
 }
 
 // A value head's numbers of the rows of a page.
@@ -133,6 +182,13 @@ struct DeltaHead {
   float by_query[kPageTokens][kPageTokens];
 };
 
+// e^(G_i - G_l) of the rows l up to i of a page.
+inline Strip decays_since(const float* g, size_t i) {
+  float since[kPageTokens];
+  for (size_t l = 0; l < kPageTokens; ++l) since[l] = l < i ? g[i] - g[l] : 0.0f;
+  return Strip::load(since).exp().small();
+}
+
 void weigh_rows(const DeltaTask& task, const DeltaPage& page, size_t head, size_t row, float* g,
                 DeltaHead& own) {
   const size_t heads = task.shape.value_heads;
@@ -142,60 +198,63 @@ void weigh_rows(const DeltaTask& task, const DeltaPage& page, size_t head, size_
     g[i] = (i == 0 ? 0.0f : g[i - 1]) + exact::clean(task.decay[head] * step);
     own.beta[i] = exact::small(exact::sigmoid_x(task.b[at]));
     own.decay[i] = exact::small(exact::exp_x(g[i]));
-    for (size_t l = 0; l <= i; ++l) {
-      const float since = exact::small(exact::exp_x(g[i] - g[l]));
-      own.by_key[i][l] = exact::small(since * page.key_dots[i][l]);
-      own.by_query[i][l] = exact::small(since * page.query_dots[i][l]);
-    }
+    const Strip since = decays_since(g, i);
+    since.times(Strip::load(page.key_dots[i])).small().store(own.by_key[i]);
+    since.times(Strip::load(page.query_dots[i])).small().store(own.by_query[i]);
   }
 }
 
-// Columns [at, at + 16) of a value head: `values` are its v, then its results, as rows of
-// value_room.
+// W strips of a value head's columns, from `at` on: `values` are its v, then its results, as rows
+// of value_room.
+template <size_t W>
 void delta_columns(const StateShape& shape, const DeltaPage& page, const DeltaHead& own, size_t at,
                    const float* s, float* next, const float* keys, const float* g, float* deltas,
                    float* values) {
   const size_t room = shape.value_room(), dim = shape.key_dim;
-  Strip sums[2 * kPageTokens];
+  Strip sums[2 * kPageTokens][W];
   const float* x[2 * kPageTokens];
   const size_t count = 2 * (page.end - page.first);
   for (size_t i = page.first, n = 0; i < page.end; ++i, n += 2) {
     x[n] = page.k + i * dim, x[n + 1] = page.q + i * dim;
   }
   size_t n = 0;
-  for (; n + 4 <= count; n += 4) state_sums<4>(s + at, room, dim, x + n, sums + n);
-  if (n < count) state_sums<2>(s + at, room, dim, x + n, sums + n);
-  for (size_t i = page.first; i < page.end; ++i) {
-    const Strip* const own_sums = sums + 2 * (i - page.first);
-    float* const value = values + (i - page.first) * room + at;
-    Strip seen = own_sums[0].times(own.decay[i]);
-    Strip out = own_sums[1].times(own.decay[i]);
-    for (size_t l = 0; l < i; ++l) {
-      const Strip delta = Strip::load(deltas + l * room + at);
-      seen.add(own.by_key[i][l], delta);
-      out.add(own.by_query[i][l], delta);
+  for (; n + 4 <= count; n += 4) state_sums<4, W>(s + at, room, dim, x + n, sums + n);
+  if (n < count) state_sums<2, W>(s + at, room, dim, x + n, sums + n);
+  for (size_t w = 0; w < W; ++w) {
+    const size_t column = at + 16 * w;
+    for (size_t i = page.first; i < page.end; ++i) {
+      const size_t own_sums = 2 * (i - page.first);
+      float* const value = values + (i - page.first) * room + column;
+      Strip seen = sums[own_sums][w].times(own.decay[i]);
+      Strip out = sums[own_sums + 1][w].times(own.decay[i]);
+      for (size_t l = 0; l < i; ++l) {
+        const Strip delta = Strip::load(deltas + l * room + column);
+        seen.add(own.by_key[i][l], delta);
+        out.add(own.by_query[i][l], delta);
+      }
+      Strip rest = Strip::load(value).small();
+      for (size_t part = 0; part < Strip::kParts; ++part) rest.v[part] -= seen.v[part];
+      const Strip delta = rest.small().times(own.beta[i]).small();
+      delta.store(deltas + i * room + column);
+      out.add(own.by_query[i][i], delta);
+      out.clean().store(value);
     }
-    Strip rest = Strip::load(value).small();
-    for (size_t part = 0; part < Strip::kParts; ++part) rest.v[part] -= seen.v[part];
-    const Strip delta = rest.small().times(own.beta[i]).small();
-    delta.store(deltas + i * room + at);
-    out.add(own.by_query[i][i], delta);
-    out.clean().store(value);
   }
   if (page.end < kPageTokens) return;
   float since[kPageTokens];
-  for (size_t l = 0; l < kPageTokens; ++l) {
-    since[l] = exact::small(exact::exp_x(g[kPageTokens - 1] - g[l]));
-  }
+  decays_since(g, kPageTokens - 1).store(since);
   const float left = own.decay[kPageTokens - 1];
-  Strip scaled[kPageTokens];
-  for (size_t l = 0; l < kPageTokens; ++l) {
-    scaled[l] = Strip::load(deltas + l * room + at).times(since[l]).small();
-  }
-  for (size_t d = 0; d < dim; ++d) {
-    Strip sum = Strip::load(s + d * room + at).small().times(left);
-    for (size_t l = 0; l < kPageTokens; ++l) sum.add(keys[d * kPageTokens + l], scaled[l]);
-    sum.clean().store(next + d * room + at);
+  for (size_t w = 0; w < W; ++w) {
+    const size_t column = at + 16 * w;
+    Strip scaled[kPageTokens];
+    for (size_t l = 0; l < kPageTokens; ++l) {
+      scaled[l] = Strip::load(deltas + l * room + column).times(since[l]).small();
+    }
+    for (size_t d = 0; d < dim; ++d) {
+      Strip sum = Strip::load(s + d * room + column).small().times(left);
+      for (size_t l = 0; l < kPageTokens; ++l) sum.add(keys[d * kPageTokens + l], scaled[l]);
+      sum.clean().store(next + d * room + column);
+    }
   }
 }
 
@@ -245,8 +304,12 @@ void delta_page(const DeltaTask& task, size_t row, size_t rows) {
       const float* const from = task.x + (row + i) * task.x_stride + column;
       for (size_t c = 0; c < room; ++c) v[i * room + c] = c < values ? from[c] : 0.0f;
     }
-    for (size_t at = 0; at < room; at += 16) {
-      delta_columns(shape, page, own, at, s, next, keys, g, deltas, v);
+    size_t at = 0;
+    for (; at + 16 * kWide <= room; at += 16 * kWide) {
+      delta_columns<kWide>(shape, page, own, at, s, next, keys, g, deltas, v);
+    }
+    for (; at < room; at += 16) {
+      delta_columns<1>(shape, page, own, at, s, next, keys, g, deltas, v);
     }
     for (size_t i = 0; i < rows; ++i) {
       float* const to = task.y + (row + i) * task.y_stride + head * values;
