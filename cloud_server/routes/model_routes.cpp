@@ -109,13 +109,12 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   Batcher& batcher = model.batcher();
-  const KvPages& pages = batcher.pages();
   const LoadMeter::Load load = model.load_now();
   const wire::Load told{
       .busy = load.busy,
       .queue_depth = batcher.depth(),
       .sessions = cloud.sessions.size_of(batcher),
-      .kv_free_bytes = batcher.shard().page_bytes() * (pages.total() - pages.in_use()),
+      .kv_free_bytes = batcher.shard().room_bytes() - batcher.shard().kept_bytes(),
       .p50_ms = load.p50_ms,
       .p99_ms = load.p99_ms,
       .costs = model.costs(),

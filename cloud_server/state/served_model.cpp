@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/figures.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "run/bits.h"
@@ -95,6 +96,13 @@ ServedModel::ServedModel(const ModelOptions& options)
   if (device_->is_gpu() && !config().encodes()) shard.long_rows = kLongRows;
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
+  if (const uint32_t states = shard_->pages().states(); states > 0) {
+    log_info(cat("[model] ", options.id, ": ", states, " states of ",
+                 human_bytes(shard_->state_bytes()),
+                 ", one for each text and one for each that moves, and pages for ",
+                 uint64_t{shard_->pages().total()} * kPageTokens, " tokens share ",
+                 human_bytes(room.budget), " (--kv-budget)"));
+  }
   batcher_ = std::make_unique<Batcher>(*shard_);
   if (options.prompt_cache && !config().encodes()) batcher_->keep_prefixes();
   batcher_->on_step([this](const StepSeen& seen) {
@@ -147,7 +155,8 @@ void ServedModel::measure() {
 
 double ServedModel::kv_usage() const {
   const KvPages& pages = batcher_->pages();
-  return static_cast<double>(pages.in_use()) / std::max(1u, pages.total());
+  return std::max(static_cast<double>(pages.in_use()) / std::max(1u, pages.total()),
+                  static_cast<double>(pages.states_in_use()) / std::max(1u, pages.states()));
 }
 
 std::optional<StepCosts> ServedModel::costs() const {

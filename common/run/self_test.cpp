@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint32_t kMostRows = 40, kPages = 4;
 constexpr int kChannels = 96, kHeads = 3;  // whole tiles of 16, and heads of 32
+constexpr StateShape kState{1, 2, 24, 16, 4};
 
 // One or two kernels as a Program from "x" [rows, width] to "y".
 struct Case {
@@ -73,6 +74,17 @@ std::vector<Case> cases() {
                  input("v_cache", DType::kF32, {kSize}), {kHeads, 1, kSize, 0.2f, 9, 0.5f}),
        kFloat});
   all.push_back({"top k", topk(x(1024), 40), 0});
+  const auto state = input("state", DType::kF32, {static_cast<int64_t>(kState.floats())});
+  const Tensor rows = x(static_cast<int64_t>(kState.width()));
+  const Tensor mixed = conv_rows(
+      rows, weight("w", DType::kF32, {static_cast<int64_t>(kState.width()), 1, 4}), state, kState);
+  const auto each = [](const char* name) { return weight(name, DType::kF32, {2}); };
+  const Tensor numbers = matmul(rows, weight("n", DType::kF32, {80, 2}));
+  all.push_back({"gated DeltaNet",
+                 norm_heads(delta(mixed, numbers, numbers, each("a"), each("b"), state, kState),
+                            {weight("g", DType::kF32, {16}), 1e-6f, 0.0f}, 2) *
+                     silu(head_part(mixed, 2, 8, 16)),
+                 kFloat});
   for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
     all.push_back({cat("product by ", dtype_name(dtype), " on matrix units"),
                    matmul(relu(x(kChannels)), matrix(dtype)) + b(160), kHalf, DType::kF32, true});
@@ -104,6 +116,7 @@ class Loaded {
     limits.rows = kMostRows;
     limits.sequences = 1;
     limits.pages_per_sequence = limits.pages = kPages;
+    limits.states = 1;
     limits.arena_row_bytes = program.arena_row_bytes;
     limits.matrix = test.units;
     limits.wide = wide;
@@ -118,6 +131,8 @@ class Loaded {
         weights_.push_back(is_quantised(slot.dtype) ? quantised(view, slot.dtype, false, slot.name)
                                                     : converted(view, slot.dtype));
         buffer = device.upload(slot, weights_.back().view);
+      } else if (slot.name == "state") {
+        buffer = device.alloc_states(limits, kState);
       } else if (slot.dims.size() == 1) {
         buffer = device.alloc_pages(limits, slot.dims[0], test.cache);
       } else {
@@ -152,6 +167,7 @@ class Loaded {
       batch.sequences = std::span(sequences).first(rows);
       batch.seen = seen;
       batch.page_tables = pages;
+      batch.states = states_;
       batch.in = buffers_.at("x").get();
       batch.in_bytes = std::as_bytes(std::span(x));
       batch.out = buffers_.at("y").get();
@@ -169,7 +185,17 @@ class Loaded {
   std::deque<OwnedTensor> weights_;
   std::unique_ptr<Executable> executable_;
   size_t x_width_ = 0, y_width_ = 0;
+  const uint32_t state_ = 0;
+  const std::span<const uint32_t> states_[1] = {{&state_, 1}};
 };
+
+// Whether it has the case's kernels.
+bool supports(const Device& device, const Case& test) {
+  const Program program = compile("self_test", {{"y", test.y}}, device.fuse_rules());
+  return device.supports_kv(test.cache) &&
+         std::ranges::all_of(program.steps,
+                             [&](const Step& step) { return device.supports(program, step); });
+}
 
 // Throws Error(kDevice) when `got` is not `want`.
 void expect_close(const Device& device, const std::string& what, double error,
@@ -198,7 +224,7 @@ void self_test(Device& device) {
   // All are loaded before the first runs, so that pipelines are made in parallel.
   std::vector<Pair> pairs;
   for (const Case& test : cases()) {
-    if (!device.supports_kv(test.cache)) continue;
+    if (!supports(device, test)) continue;
     for (const bool wide : {false, true}) {
       if (wide && !test.units) continue;
       pairs.push_back({test, wide, std::make_unique<Loaded>(device, test, wide),

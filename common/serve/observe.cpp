@@ -258,12 +258,10 @@ void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()>
         },
         labels);
   };
-  gauge("split_kv_bytes", "Keys and values held, in whole pages.", [](Batcher& batcher) {
-    return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().in_use();
-  });
-  gauge("split_kv_budget_bytes", "Keys and values that there is room for.", [](Batcher& batcher) {
-    return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().total();
-  });
+  gauge("split_kv_bytes", "Keys and values held, in whole pages, and states.",
+        [](Batcher& batcher) { return static_cast<double>(batcher.shard().kept_bytes()); });
+  gauge("split_kv_budget_bytes", "Keys and values, and states, that there is room for.",
+        [](Batcher& batcher) { return static_cast<double>(batcher.shard().room_bytes()); });
   const auto counted = [&](const char* name, const char* help, uint64_t (*value)(PrefixCache&)) {
     metrics.counted(
         name, help,

@@ -289,25 +289,6 @@ Task<void> CutMover::look() {
   if (hopes() && flow_.load() && !flow_.load()->want) wish({});
 }
 
-// The row from which the target's blocks are filled: the first that they lack, or one before it, to
-// which a state of this machine goes back.
-uint32_t CutMover::fill_from() const {
-  const uint32_t rows = rows_there();
-  if (target_->cut > sides_.cut) return rows;
-  return tail()->pages().again(tail()->sequence(), lagging(), rows).from;
-}
-
-// The tail's blocks from the target's cut on that have no more rows than the first of them.
-StageRange CutMover::lagging() const {
-  const int cut = sides_.blocks(target_->cut);
-  int to = cut;
-  while (to < sides_.layers() &&
-         tail()->pages().filled(tail()->sequence(), to) <= tail()->rows_from(cut)) {
-    ++to;
-  }
-  return {cut, to};
-}
-
 // Brings the target one step nearer: weights, a piece of rows, or nothing for now.
 Task<void> CutMover::prepare() {
   // The token behind a move does not wait for the next move, unless that is due at once.
@@ -324,7 +305,10 @@ Task<void> CutMover::prepare() {
   }
   enter(State::kFilling);
   // Copies the tokens: the history may reallocate while they are on their way.
-  SequenceRows piece = sides_.history.piece(fill_from(), sides_.sure_rows());
+  const bool here = target_->cut < sides_.cut;
+  SequenceRows piece = sides_.history.piece(
+      here ? tail()->again(target_->cut.blocks(), rows_there()).from : rows_there(),
+      sides_.sure_rows());
   const std::vector<int32_t> tokens(piece.tokens.begin(), piece.tokens.end());
   piece.tokens = tokens;
   const uint64_t aim = aims_;
@@ -416,12 +400,9 @@ Task<void> CutMover::fill_tail(SequenceRows piece) {
     if (tail()->rows_from(cut) < past) co_return;  // dropped meanwhile
     uint32_t count = std::min(kSliceRows, piece.count() - at);
     if (past < length) count = std::min(count, length - past);
-    const StageRange blocks = lagging();
-    // Up to where the next block's rows begin, or as far as its state lets a block compute again.
-    const KvPages::Again again = tail()->pages().again(tail()->sequence(), blocks, past);
+    const KvPages::Again again = tail()->again(cut, past);
     if (again.from < past) co_return;
-    const uint32_t next = tail()->rows_from(blocks.to.block());
-    count = std::min({count, again.end - past, next - past});
+    count = std::min(count, again.end - past);
     co_await run_slice(piece.slice(at, count));
     at += count;
   }
@@ -438,7 +419,7 @@ Task<void> CutMover::run_slice(SequenceRows slice) {
     target_->tail = std::make_shared<TailSide>(side->batcher(), side->keeps());
     co_return;
   }
-  slice.range.to = fill ? lagging().to : Point(sides_.layers());
+  slice.range.to = fill ? side->lagging(target_->cut.blocks()).to : Point(sides_.layers());
   slice.wanted = Wanted::kNone;
   Job job{side->sequence(), slice, nullptr, sides_.requester};
   job.fill = fill;

@@ -124,8 +124,6 @@ class CutMover {
   CloudSide& cloud() { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   const CloudSide& cloud() const { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   uint32_t rows_there() const;
-  uint32_t fill_from() const;
-  StageRange lagging() const;
   bool weights_there() const;
 
   // Costs of the target so far.

@@ -81,6 +81,21 @@ uint32_t TailSide::rows_from(int cut) {
   return pages().filled(sequence_, {cut, Point(layers)});
 }
 
+StageRange TailSide::lagging(int cut) {
+  int to = cut;
+  while (to < shard().model().config().layers && pages().filled(sequence_, to) <= rows_from(cut)) {
+    ++to;
+  }
+  return {cut, to};
+}
+
+KvPages::Again TailSide::again(int cut, uint32_t row) {
+  const StageRange blocks = lagging(cut);
+  KvPages::Again again = pages().again(sequence_, blocks, row);
+  again.end = std::min(again.end, rows_from(blocks.to.block()));
+  return again;
+}
+
 SplitState::SplitState(const Model& model, Cut cut, int deepest, Batcher* tail, Requester requester)
     : model(model),
       requester(std::move(requester)),

@@ -72,6 +72,10 @@ class TailSide {
   bool has(int cut);
   // Rows that all its blocks from the cut on have; UINT32_MAX if it has no such block.
   uint32_t rows_from(int cut);
+  // The blocks from the cut on that have no more rows than the first of them.
+  StageRange lagging(int cut);
+  // How these come to compute rows from `row` on: up to where the next block's rows begin.
+  KvPages::Again again(int cut, uint32_t row);
   const std::shared_ptr<void>& keeps() const { return keeps_; }
 
  private:

@@ -131,6 +131,13 @@ class Shard {
   const KvPages& pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }    // a page over all layers, K and V
   uint64_t state_bytes() const { return state_bytes_; }  // a state over all layers
+  // Bytes of pages and states: those that sequences hold, and all.
+  uint64_t kept_bytes() const {
+    return page_bytes_ * pages_.in_use() + state_bytes_ * pages_.states_in_use();
+  }
+  uint64_t room_bytes() const {
+    return page_bytes_ * pages_.total() + state_bytes_ * pages_.states();
+  }
 
   // Floats of one result row at a point: V for the head, two for each of its top k, else C.
   size_t width(Point point) const;
