@@ -7,6 +7,7 @@
 #include "models/config_reader.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
+#include "models/qwen35.h"
 
 namespace split {
 namespace {
@@ -32,6 +33,8 @@ constexpr Entry kModels[] = {
     {"gemma2", make_llama, kLlamaNames},
     {"gemma3_text", make_llama, kLlamaNames},
     {"modernbert", make_llama, kModernBertNames},
+    {"qwen3_5", make_qwen35, kQwen35Names},
+    {"qwen3_5_text", make_qwen35, kQwen35Names},
 };
 
 // Throws Error(kInput) if no model of the registry fits.

@@ -62,7 +62,7 @@ void expect_for_cuts(ServedFamily& family, const std::vector<int32_t>& prompt,
 }
 
 TEST(FamilyPair, EachCutGivesTransformersText) {
-  for (const char* name : {"llama3", "llama2", "qwen3", "gemma3"}) {
+  for (const char* name : {"llama3", "llama2", "qwen3", "gemma3", "qwen35", "qwen35-text"}) {
     const GoldenValues golden(cat("models/", name));
     ServedFamily family(name);
     auto greedy = golden.values<int32_t>("p1.greedy_ids");

@@ -121,13 +121,6 @@ TEST(Qwen35Config, RefusesEachUnsupportedSettingByItsName) {
   for (const auto& c : cases) EXPECT_EQ(message(c.key, c.value), c.expected);
 }
 
-// Nobody can load one before states can be moved and cut back.
-TEST(Qwen35Config, IsNoModelOfTheRegistryYet) {
-  for (const char* const name : {"qwen35", "qwen35-text"}) {
-    EXPECT_THROW(make_model(golden_config(name).dump()), Error);
-  }
-}
-
 // --- Goldens
 
 struct Golden35 : GoldenValues {

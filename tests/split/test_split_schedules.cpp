@@ -54,11 +54,62 @@ class SplitMovesOf : public SplitSchedules, public testing::WithParamInterface<c
 };
 
 TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
-  EXPECT_GT(any(schedules() / (GetParam() == std::string("demo") ? 20 : 3)), 0u);
+  const std::string model = GetParam();
+  const size_t accepted = any(schedules() / (model == "demo" ? 20 : 3));
+  // Texts of the others do not repeat.
+  EXPECT_TRUE(accepted > 0 || model.starts_with("models/"));
+}
+
+// Faults of any kind before and behind the calls of any schedule, and guesses.
+TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
+  if (!std::string_view(GetParam()).starts_with("models/") && schedules() < 1000) {
+    GTEST_SKIP() << "other tests have each fault: SPLIT_LONG=1 runs it";
+  }
+  std::minstd_rand random(7);
+  const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
+  size_t moved = 0, faults = 0;
+  ends_lost = true;
+  for (int n = 0; n < schedules() / 2; ++n) {
+    SCOPED_TRACE(n);
+    GenerateOptions options = wanted();
+    options.max_tokens = 24;
+    options.sampling.seed = static_cast<uint64_t>(n);
+    if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
+    prompt.resize(1 + random() % 60);
+    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
+    const auto maybe = [&](int) {
+      if (random() % 16 != 0) return;
+      ++faults;
+      switch (random() % 4) {
+        case 0:
+          return cloud.forget_all();
+        case 1:
+          return cloud.batcher().shard().pages().forget();
+        case 2:
+          return tail_pages->forget();
+        default:
+          throw RemoteError("no answer", 0, "");
+      }
+    };
+    cloud.before_call = cloud.after_call = maybe;
+    const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+    moved += run(schedule, options, static_cast<unsigned>(n)).moves.size();
+    cloud.before_call = cloud.after_call = {};
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(moved, 0u);
+  EXPECT_GT(faults, 20u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
-                         testing::Values("rand-a", "rand-b", "rand-c", "demo"));
+                         testing::Values("rand-a", "rand-b", "rand-c", "demo", "models/qwen35",
+                                         "models/qwen35-text"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return c == '/' || c == '-'; }, '_');
+                           return name;
+                         });
 
 // Both sides on the GPU, or the processor that stands in for one.
 class SplitMovesOnVulkan : public SplitSchedules, public testing::WithParamInterface<const char*> {
