@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of common/text that come from the Unicode Character Database.
 
-unicode_tables.inc: the ranges of letters (L*), numbers (N*) and white space.
+unicode_tables.inc: the ranges of letters (L*), marks (M*), numbers (N*) and white space.
 unicode_marks.inc: the ranges of Mn, of punctuation (P*) and of other characters (Cc, Cf, Co).
 unicode_classes.inc: the ranges of combining classes above 0.
 unicode_lower.inc: lower case, as ranges whose every `step`th code moves by `delta`.
@@ -22,7 +22,7 @@ CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 def name_of(code):
     category = unicodedata.category(chr(code))
-    if category[0] in "LN":
+    if category[0] in "LMN":
         return category[0]
     if category[0] == "Z" or 0x09 <= code <= 0x0D or code == 0x85:
         return "S"

@@ -16,10 +16,14 @@ struct Range {
   CharClass kind;
 };
 
-constexpr CharClass L = CharClass::kLetter, N = CharClass::kNumber, S = CharClass::kSpace;
-constexpr Range kRanges[] = {
+struct CharClasses {
+  static constexpr CharClass L = CharClass::kLetter, M = CharClass::kMark, N = CharClass::kNumber,
+                             S = CharClass::kSpace;
+  static constexpr Range kRanges[] = {
 #include "text/unicode_tables.inc"
+  };
 };
+constexpr auto& kRanges = CharClasses::kRanges;
 
 constexpr CharClass search(uint32_t code) {
   const Range* range = std::upper_bound(
@@ -40,11 +44,13 @@ struct Char {
   size_t length;
 };
 
-Char char_at(std::string_view text, size_t at) {
+// `marks`: what marks count as.
+Char char_at(std::string_view text, size_t at, CharClass marks = CharClass::kOther) {
   const auto byte = static_cast<unsigned char>(text[at]);
   if (byte < kAscii.size()) return {kAscii[byte], 1};
   const Utf8Char c = utf8_first(text.substr(at));
-  return {c.status == Utf8Status::kValid ? search(c.code) : CharClass::kOther, c.length};
+  const CharClass kind = c.status == Utf8Status::kValid ? search(c.code) : CharClass::kOther;
+  return {kind == CharClass::kMark ? marks : kind, c.length};
 }
 
 // The length of 's 't 'm 'd 're 've 'll at the start of `text`, or 0.
@@ -69,9 +75,10 @@ size_t contraction_of_any_case(std::string_view text) {
 }
 
 // The end of the run of `kind` from `at` on; `last` becomes the start of its last character.
-size_t run_end(std::string_view text, size_t at, CharClass kind, size_t* last = nullptr) {
+size_t run_end(std::string_view text, size_t at, CharClass kind, size_t* last = nullptr,
+               CharClass marks = CharClass::kOther) {
   while (at < text.size()) {
-    const Char c = char_at(text, at);
+    const Char c = char_at(text, at, marks);
     if (c.kind != kind) break;
     if (last != nullptr) *last = at;
     at += c.length;
@@ -117,13 +124,16 @@ size_t spaces(std::string_view text) {
   return end < text.size() && last > 0 ? last : end;
 }
 
-size_t llama3_piece(std::string_view text, int digits) {
+size_t llama3_piece(std::string_view text, int digits, CharClass marks = CharClass::kOther) {
   if (const size_t length = contraction_of_any_case(text); length > 0) return length;
-  const Char c = char_at(text, 0);
-  if (c.kind == CharClass::kLetter) return run_end(text, 0, CharClass::kLetter);
+  const Char c = char_at(text, 0, marks);
+  const auto word_end = [&](size_t at) {
+    return run_end(text, at, CharClass::kLetter, nullptr, marks);
+  };
+  if (c.kind == CharClass::kLetter) return word_end(0);
   const bool newline = text[0] == '\r' || text[0] == '\n';
   if (c.kind != CharClass::kNumber && !newline) {
-    const size_t end = run_end(text, c.length, CharClass::kLetter);
+    const size_t end = word_end(c.length);
     if (end > c.length) return end;
   }
   if (c.kind == CharClass::kNumber) {
@@ -136,7 +146,7 @@ size_t llama3_piece(std::string_view text, int digits) {
     return at;
   }
   const size_t begin = text[0] == ' ' ? 1 : 0;
-  size_t end = run_end(text, begin, CharClass::kOther);
+  size_t end = run_end(text, begin, CharClass::kOther, nullptr, marks);
   if (end == begin) return spaces(text);
   while (end < text.size() && (text[end] == '\r' || text[end] == '\n')) ++end;
   return end;
@@ -177,6 +187,8 @@ size_t first_piece(std::string_view text, Cut cut) {
       return llama3_piece(text, 3);
     case Cut::kQwen2:
       return llama3_piece(text, 1);
+    case Cut::kQwen35:
+      return llama3_piece(text, 1, CharClass::kLetter);
   }
   return 0;
 }

@@ -16,16 +16,20 @@ inline constexpr std::string_view kLlama3Pattern =
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+inline constexpr std::string_view kQwen35Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 enum class Cut {
   kGpt2,
   kDigitsGpt2,  // single digits are cut out first (SmolLM2, StarCoder)
   kLlama3,
-  kQwen2
+  kQwen2,
+  kQwen35  // marks are letters of words
 };
 
-enum class CharClass { kOther, kLetter, kNumber, kSpace };
+enum class CharClass { kOther, kLetter, kNumber, kSpace, kMark };
 
-// \p{L}, \p{N} and \s (the property White_Space).
+// \p{L}, \p{M}, \p{N} and \s (the property White_Space).
 CharClass char_class(char32_t code);
 
 // The length in bytes of the white space that `text` begins with.

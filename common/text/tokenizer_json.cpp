@@ -68,9 +68,9 @@ struct Tokenizer::JsonReader : JsonFile {
       return pattern == known;
     };
     if (!one_of(kGpt2Pattern, Cut::kGpt2) && !one_of(kLlama3Pattern, Cut::kLlama3) &&
-        !one_of(kQwen2Pattern, Cut::kQwen2)) {
+        !one_of(kQwen2Pattern, Cut::kQwen2) && !one_of(kQwen35Pattern, Cut::kQwen35)) {
       fail("pre_tokenizer: the pattern ", Files::quoted(Json(pattern)),
-           " is not known: expected that of GPT-2, Llama 3 or Qwen2");
+           " is not known: expected that of GPT-2, Llama 3, Qwen2 or Qwen3.5");
     }
     expect(split, "pre_tokenizer.", "behavior", {"Isolated"});
     expect(split, "pre_tokenizer.", "invert", {false});

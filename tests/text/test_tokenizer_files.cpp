@@ -199,8 +199,8 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
                                {"pretokenizers",
                                 {{{"type", "Split"}, {"pattern", {{"Regex", "\\d+"}}}},
                                  {{"type", "ByteLevel"}, {"use_regex", false}}}}}),
-      "pre_tokenizer: the pattern \"\\\\d+\" is not known: expected that of GPT-2, Llama 3 or "
-      "Qwen2");
+      "pre_tokenizer: the pattern \"\\\\d+\" is not known: expected that of GPT-2, Llama 3, Qwen2 "
+      "or Qwen3.5");
   EXPECT_EQ(error("/added_tokens/1", {{"content", "<|endoftext|>"}, {"id", 257}}),
             "added_tokens: \"<|endoftext|>\" is there twice");
 }

@@ -8,10 +8,10 @@ namespace split {
 namespace {
 
 const fs::path kGoldens = kSource / "tests/golden/models/tokenizers";
-constexpr const char* kNames[] = {
-    "bpe-llama3", "bpe-modernbert",  "bpe-qwen2",      "bpe-roberta", "bpe-smollm2",
-    "spm-gemma",  "spm-llama2",      "spm-mistral",    "unigram-bge", "unigram-e5",
-    "wordpiece",  "wordpiece-cased", "wordpiece-mpnet"};
+constexpr const char* kNames[] = {"bpe-llama3",      "bpe-modernbert", "bpe-qwen2",  "bpe-qwen35",
+                                  "bpe-roberta",     "bpe-smollm2",    "spm-gemma",  "spm-llama2",
+                                  "spm-mistral",     "unigram-bge",    "unigram-e5", "wordpiece",
+                                  "wordpiece-cased", "wordpiece-mpnet"};
 
 const Tokenizer& golden(std::string_view name) {
   static std::map<std::string, Tokenizer, std::less<>> all;
