@@ -16,8 +16,7 @@ class Qwen35 : public Model {
  public:
   explicit Qwen35(const Qwen35Config& config) : qwen_(config) {
     config_ = config;
-    blobs_.push_back(
-        {"embed_tokens", {{"embed_tokens.weight", {config.vocab, config.channels}}}});
+    blobs_.push_back({"embed_tokens", {{"embed_tokens.weight", {config.vocab, config.channels}}}});
     stages_.push_back({.name = "embed",
                        .blobs = {"embed_tokens"},
                        .takes = Takes::kTokens,
@@ -125,13 +124,12 @@ class Qwen35 : public Model {
     const std::string name = cat("layers.", layer, ".");
     const Tensor x = input("hidden", DType::kF32, {kRows, qwen_.channels});
     const Tensor normed = norm(x, cat(name, "input_layernorm.weight"), types);
-    const Tensor x1 = x + (is_full(layer) ? attention_of(layer, normed, types)
-                                          : delta_of(layer, normed, types));
+    const Tensor x1 =
+        x + (is_full(layer) ? attention_of(layer, normed, types) : delta_of(layer, normed, types));
     const Tensor inner = norm(x1, cat(name, "post_attention_layernorm.weight"), types);
     const Tensor up = product(inner, cat(name, "mlp.up_proj"), types);
-    return {"hidden_out",
-            x1 + product(silu(product(inner, cat(name, "mlp.gate_proj"), types)) * up,
-                         cat(name, "mlp.down_proj"), types)};
+    return {"hidden_out", x1 + product(silu(product(inner, cat(name, "mlp.gate_proj"), types)) * up,
+                                       cat(name, "mlp.down_proj"), types)};
   }
 
   Tensor attention_of(int layer, const Tensor& x, const StageTypes& types) const {
@@ -169,9 +167,9 @@ class Qwen35 : public Model {
     const Tensor state = input("state", DType::kF32, {static_cast<int64_t>(shape.floats())});
     const Tensor mixed = conv_rows(product(x, name + "in_proj_qkv", types),
                                    stored(name + "conv1d.weight", types), state, shape);
-    const Tensor o = delta(mixed, product(x, name + "in_proj_a", types),
-                           product(x, name + "in_proj_b", types), stored(name + "A_log", types),
-                           stored(name + "dt_bias", types), state, shape);
+    const Tensor o =
+        delta(mixed, product(x, name + "in_proj_a", types), product(x, name + "in_proj_b", types),
+              stored(name + "A_log", types), stored(name + "dt_bias", types), state, shape);
     const Tensor normed = norm_heads(o, {stored(name + "norm.weight", types), qwen_.norm_eps, 0.0f},
                                      static_cast<int>(shape.value_heads));
     return product(normed * silu(product(x, name + "in_proj_z", types)), name + "out_proj", types);
