@@ -189,7 +189,7 @@ uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profi
 }
 
 uint64_t state_bytes_for(const Model& model, const StageRange& range) {
-  return 2 * state_bytes(stages_of(model, range));
+  return model.config().encodes() ? 0 : 2 * state_bytes(stages_of(model, range));
 }
 
 Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
