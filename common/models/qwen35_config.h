@@ -17,7 +17,7 @@ struct Qwen35Config : ModelConfig {
   std::vector<bool> full = {};  // by block: full attention
   int turned = 0;               // leading channels of a head that the rope turns, in halves
   RopeConfig rope = {};
-  StateShape state = {};  // of a block of gated DeltaNet
+  StateShape state = {};  // state of a block of gated DeltaNet
 };
 
 // Takes the settings of the text model in `text_config`, or flat. Throws Error(kInput) for each

@@ -21,7 +21,7 @@ struct RopeConfig {
   };
   Type type = Type::kDefault;
   double theta = 10000;
-  double part = 1;  // of a head's channels turns, the leading ones
+  double part = 1;  // share of a head's channels that turns, the leading ones
   double factor = 1;
   double original_positions = 0;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3

@@ -113,7 +113,7 @@ class KvPages {
   uint32_t spare() const;
 
  private:
-  // What a block's state of a sequence has been through.
+  // The rows that a block's state of a sequence has been through.
   struct BlockState {
     uint32_t reach = 0;                   // the furthest row that a step began to write
     uint32_t again = 0, again_reach = 0;  // rows of the one apart, and its reach

@@ -22,7 +22,7 @@ inline constexpr uint32_t kPageTokens = 16;
 struct StateShape {
   size_t key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
   size_t key_dim = 0, value_dim = 0;      // channels of a head
-  size_t taps = 0;                        // of the convolution
+  size_t taps = 0;                        // rows of the convolution
 
   bool operator==(const StateShape&) const = default;
   bool keeps() const { return value_heads > 0; }  // else there is no state

@@ -6,7 +6,7 @@
 
 #include "device/cpu/kernels/state/exact.h"
 #include "support/cpu_kernels.h"
-#include "support/qwen35_by_double.h"
+#include "support/states/qwen35_by_double.h"
 
 namespace split::test {
 namespace {
@@ -112,7 +112,7 @@ struct Sequence {
   size_t length = 0;
 };
 
-// The same in double, token by token.
+// Computes a block in double, token by token.
 struct ByDouble {
   std::vector<double> y, s;
 };
@@ -318,7 +318,7 @@ TEST(DeltaKernels, CutBackToTheLastSixteenRowsWithoutATrace) {
   }
 }
 
-// What is one row too far back is not there: the test above would notice.
+// A row one too far back is not there: the test above would notice.
 TEST(DeltaKernels, DoNotCutBackSeventeenRows) {
   const Block block = random_block(kShapes[0], 80, 35);
   const CpuKernels& kernels = *kernel_sets()[0];

@@ -12,6 +12,7 @@
 #include "golden_model.h"
 #include "run/sequence.h"
 #include "run/text/generate.h"
+#include "support/states/fill_rows.h"
 #include "wire/codes.h"
 
 namespace split::test {
@@ -185,26 +186,7 @@ class FakeCloud : public edge::CloudLink {
         std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
     std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
     send.traffic->bytes_down += out.size() * sizeof(float);
-    float* to = out.data();
-    for (uint32_t at = 0; at < rows.count();) {
-      const uint32_t past = rows.past + at;
-      const KvPages::Again again = shard_.pages().again(own.sequence, rows.range, past);
-      Job job{own.sequence, {}};
-      job.fill = true;
-      if (again.from < past) {
-        job.rows = {.past = again.from,
-                    .tokens = std::span(own.ids).subspan(again.from, past - again.from),
-                    .phase = rows.phase,
-                    .wanted = Wanted::kNone};
-        job.rows.range = {rows.range.from, again.to};
-      } else {
-        job.rows = rows.slice(at, std::min(rows.count() - at, again.end - past));
-        job.out = to;
-        to += job.rows.wanted_count() * shard_.width(rows.range.to);
-        at += job.rows.count();
-      }
-      batcher_.run(job);
-    }
+    fill_rows(batcher_, own.sequence, own.ids, rows, out.data());
     call.done();
     return out;
   }

@@ -89,7 +89,7 @@ struct Shard::Loaded {
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
   std::vector<std::string_view> names;            // names of the programs
-  std::vector<std::span<const uint32_t>> states;  // of the programs
+  std::vector<std::span<const uint32_t>> states;  // numbers by program
   GatheredRows rows;
   std::vector<float> out;
 };

@@ -262,7 +262,7 @@ TEST_P(States, SpentOnesRefuseNewTextsAndFills) {
     run(batcher, second.id, rows(other, 0, 20, layers));
     EXPECT_EQ(refusal(third.id, rows(ids, 0, 20, layers), false), spent);
     EXPECT_EQ(refusal(one.id, rows(ids, 0, 20, layers), true), spent);
-    // It goes on where it is.
+    // The text goes on where it is.
     EXPECT_TRUE(are_rows(run(batcher, one.id, rows(ids, 40, 20, layers)), 40, want));
   }
   EXPECT_EQ(refusal(one.id, rows(ids, 0, 20, layers), true), "none");

@@ -18,7 +18,7 @@ inline constexpr int kSmall = 0x26800000;  // 2^-50
 // An operand of a product: 0 below 2^-50, so that a product of two is 0 or 2^-100 at least.
 inline float small(float x) { return at_least(x, kSmall); }
 inline constexpr int kClean = 0x0d000000;  // 2^-101
-// What is stored: +0 below 2^-101.
+// Makes a number that is stored +0 below 2^-101.
 inline float clean(float x) { return at_least(x, kClean); }
 
 // 1 / x for 2^-100 < x < 2^100, to 1.7 * 2^-24.

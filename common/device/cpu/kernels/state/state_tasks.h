@@ -27,7 +27,7 @@ inline constexpr size_t kConvColumns = 256;
 // beta = sigmoid(b), g = decay softplus(a + dt_bias), and q and k of length 1, q times `scale`.
 struct DeltaTask {
   StateShape shape;
-  size_t head = 0;           // of keys
+  size_t head = 0;           // number among the heads of keys
   const float* x = nullptr;  // [rows, width] behind the convolution, x_stride floats apart
   size_t x_stride = 0;
   const float* a = nullptr;  // [rows, value_heads]

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "golden_values.h"
+#include "support/golden_values.h"
 
 namespace split::test {
 
@@ -22,7 +22,7 @@ struct Qwen35ByDouble {
     std::vector<double> decay, dt_bias;
     size_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
   };
-  // What a linear block makes of rows before the convolution and of a and b: rows of all values.
+  // Makes rows of all values from rows before the convolution, a and b.
   using Mix = std::function<Rows(size_t block, const Linear& linear, const Rows& qkv, const Rows& a,
                                  const Rows& b)>;
 
