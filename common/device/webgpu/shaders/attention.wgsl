@@ -17,8 +17,8 @@ override SCALE: f32;
 override CAP: f32;  // 0: none
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
-@group(0) @binding(3) var<storage, read> k_cache: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read> v_cache: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read> cache0: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read> cache1: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 const kKeys = 256u;
 var<workgroup> query: array<vec4<f32>, 64>;
@@ -35,31 +35,22 @@ fn one_of(pair: vec2<u32>, at: u32) -> f32 {
   if (KV_TYPE == 0u) { return bitcast<f32>(pair[at & 1u]); }
   return unpack2x16float(pair[(at >> 1u) & 1u])[at & 1u];
 }
-// Channels [4 c, 4 c + 4) of the head whose first is at `at`, 0 past its end.
-fn k_at(at: u32, c: u32) -> vec4<f32> {
+// at0 and at1: channels [4 c, 4 c + 4) of the keys' and the values' head whose first is at `at`, 0
+// past its end.
+#each m 2
+fn at$m(at: u32, c: u32) -> vec4<f32> {
   if (D % 4u == 0u) {
     let first = (at + 4u * c) / select(2u, 4u, KV_TYPE == 1u);
-    return four_of(k_cache[first], k_cache[first + 1u - KV_TYPE]);
+    return four_of(cache$m[first], cache$m[first + 1u - KV_TYPE]);
   }
   var four = vec4<f32>();
   for (var j = 0u; j < min(4u, D - 4u * c); j++) {
     let one = at + 4u * c + j;
-    four[j] = one_of(k_cache[one / select(2u, 4u, KV_TYPE == 1u)], one);
+    four[j] = one_of(cache$m[one / select(2u, 4u, KV_TYPE == 1u)], one);
   }
   return four;
 }
-fn v_at(at: u32, c: u32) -> vec4<f32> {
-  if (D % 4u == 0u) {
-    let first = (at + 4u * c) / select(2u, 4u, KV_TYPE == 1u);
-    return four_of(v_cache[first], v_cache[first + 1u - KV_TYPE]);
-  }
-  var four = vec4<f32>();
-  for (var j = 0u; j < min(4u, D - 4u * c); j++) {
-    let one = at + 4u * c + j;
-    four[j] = one_of(v_cache[one / select(2u, 4u, KV_TYPE == 1u)], one);
-  }
-  return four;
-}
+#end
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -97,7 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let at = (page_of(row, key) * 16u + key % 16u) * (KV_HEADS * D) + channel0;
       places[lane] = at;
       var four = vec4<f32>();
-      for (var i = 0u; i < vectors; i++) { four = fma(query[i], k_at(at, i), four); }
+      for (var i = 0u; i < vectors; i++) { four = fma(query[i], at0(at, i), four); }
       score = ((four.x + four.y) + (four.z + four.w)) * SCALE;
       if (CAP > 0.0) { score = CAP * tanh_f(score / CAP); }
       if (BIASED) {
@@ -114,7 +105,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (c < vectors) {
       for (var j = lane / WIDE; j < min(kKeys, end - base); j += groups) {
         sum += weights[j];
-        made = fma(vec4<f32>(weights[j]), v_at(places[j], c), made);
+        made = fma(vec4<f32>(weights[j]), at1(places[j], c), made);
       }
     }
     workgroupBarrier();
