@@ -70,7 +70,7 @@ TEST_F(CloudLayers, AModelSaysWhatItsSessionsKnow) {
     EXPECT_NE(std::find(all.begin(), all.end(), feature), all.end()) << feature;
   }
   EXPECT_EQ(json["phases_alike"], true);
-  EXPECT_EQ(json["bits"], "cpu 1; f32; kv f32; narrow; embed f32, block f32, norm f32, head f32");
+  EXPECT_EQ(json["bits"], "cpu 2; f32; kv f32; narrow; embed f32, block f32, norm f32, head f32");
 }
 
 TEST_F(CloudLayers, AModelSaysHowBusyItIs) {

@@ -334,8 +334,7 @@ TEST(VulkanLayouts, ExchangeNoMoreThanTheyMay) {
       for (const vulkan::MatmulShape& layout : layouts) {
         const size_t floats = layout.workgroup * layout.columns_per_lane;
         EXPECT_TRUE(pairs == 0 || layout.columns_per_lane % 2 == 0);
-        EXPECT_LE((floats + vulkan::row_lanes(device)) * sizeof(float),
-                  vulkan::exchange_bytes(device))
+        EXPECT_LE((floats + vulkan::row_lanes(device)) * sizeof(float), vulkan::exchange_bytes())
             << columns << ": " << layout.workgroup << " lanes";
       }
     }

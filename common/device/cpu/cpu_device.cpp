@@ -19,8 +19,8 @@ class CpuDevice : public Device {
   // One number for all kernels: raise it with any change of a result's bits.
   std::string arithmetic(bool in_bf16) const override {
     // WebAssembly without relaxed-simd has no product and sum that are rounded once.
-    if (kernels_.rounds_products) return "cpu 1 rounding products";
-    return in_bf16 && kernels_.by_pairs ? "cpu 1 by pairs of bf16" : "cpu 1";
+    if (kernels_.rounds_products) return "cpu 2 rounding products";
+    return in_bf16 && kernels_.by_pairs ? "cpu 2 by pairs of bf16" : "cpu 2";
   }
   FuseRules fuse_rules() const override { return {}; }
   bool supports(const Program& /*program*/, const Step& step) const override {

@@ -41,42 +41,39 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
   };                                                                                      \
   [[maybe_unused]] static void reduce_##name(const float* in, size_t stride, size_t rows, \
                                              size_t n, float* out) {                      \
-    reduce_rows<Reduce_##name, 4>(in, stride, rows, n, out);                              \
+    reduce_rows<Reduce_##name>(in, stride, rows, n, out);                                 \
   }
 
-// Some rows together: each alone would wait for its own chains.
-template <typename Op, size_t Rows>
+// Element c of a row is in chain c % 256; then chain c takes c + 128, c + 64, and so on to c + 1:
+// lanes of a GPU can do the same. Chains without an element would change nothing.
+template <typename Op>
 void reduce_rows(const float* in, size_t stride, size_t rows, size_t n, float* out) {
-  for (; rows >= Rows; rows -= Rows, in += Rows * stride, out += Rows) {
-    float chains[Rows][16];
-    for (auto& chain : chains) {
+  constexpr size_t kChains = 256;
+  alignas(64) float chains[kChains];
+  for (size_t row = 0; row < rows; ++row, in += stride) {
+    size_t half = kChains / 2;
+    while (half >= 16 && half >= n) half /= 2;
+    for (size_t from = 0; from < 2 * half; from += 16) {
+      float chain[16];
       for (float& c : chain) c = Op::first();
-    }
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-      for (size_t row = 0; row < Rows; ++row) {
-        const float* const x = in + row * stride + i;
+      for (size_t i = from; i + 16 <= n; i += kChains) {
         _Pragma("GCC unroll 1")  // or it is never vectorised
             for (size_t lane = 0; lane < 16; ++lane) {
-          chains[row][lane] = Op::both(chains[row][lane], x[lane]);
+          chain[lane] = Op::both(chain[lane], in[i + lane]);
         }
       }
-    }
-    for (size_t row = 0; row < Rows; ++row) {
-      float* const chain = chains[row];
-      for (size_t lane = 0; i + lane < n; ++lane) {
-        chain[lane] = Op::both(chain[lane], in[row * stride + i + lane]);
-      }
-      for (size_t half = 8; half > 0; half /= 2) {
-        for (size_t lane = 0; lane < half; ++lane) {
-          chain[lane] = Op::both(chain[lane], chain[lane + half]);
+      const size_t last = n / 16 * 16;
+      if (last % kChains == from) {
+        for (size_t lane = 0; last + lane < n; ++lane) {
+          chain[lane] = Op::both(chain[lane], in[last + lane]);
         }
       }
-      out[row] = chain[0];
+      __builtin_memcpy(chains + from, chain, sizeof chain);
     }
-  }
-  if constexpr (Rows > 1) {
-    if (rows > 0) reduce_rows<Op, 1>(in, stride, rows, n, out);
+    for (; half > 0; half /= 2) {
+      for (size_t c = 0; c < half; ++c) chains[c] = Op::both(chains[c], chains[c + half]);
+    }
+    out[row] = chains[0];
   }
 }
 

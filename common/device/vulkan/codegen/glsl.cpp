@@ -216,7 +216,7 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
   KernelParts parts(1);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   return std::move(parts).kernel(kernel_text(
-      shuffle, cat("shared float exchange[SUM_LANES];\n", op_functions_glsl(),
+      shuffle, cat("shared float exchange[ROW_CHAINS];\n", op_functions_glsl(),
                    op_functions({&step.tape}), tape.declarations(), tape.group(step.columns))));
 }
 
@@ -338,13 +338,13 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
   if (joined.input == FusedNeighbours::Input::kGroup) {
     const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
                               halves);
-    text += "#define STAGED\nshared float exchange[SUM_LANES];\n";
+    text += "#define STAGED K\nshared float exchange[ROW_CHAINS];\n";
     stage = cat(prologue.declarations(), prologue.prologue());
   } else if (joined.input == FusedNeighbours::Input::kSplits) {
-    text += cat("#define STAGED\n#define PARTIAL_BINDING ",
+    text += cat("#define STAGED ((K + 3) / 4 * 4)\n#define PARTIAL_BINDING ",
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
-                "#define TAKE(four, y) put_x(four, y);\n"
+                "#define TAKE(four, y) put_four(four, y);\n"
                 "uvec2 staged_splits;\n"
                 "void fetch_stage(uint r, uint lane) {\n"
                 "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
@@ -365,9 +365,9 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
   const std::string sums =
       few ? "" : cat("#define SUMS_BINDING ", parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
   // Values that pass through halves have no use for the last bits of an exponential.
-  const std::string text =
-      cat(product.matrices, sums, kWeights, kUnits, op_functions_glsl(),
-          "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n", product.ending, kPair);
+  const std::string text = cat(
+      product.matrices, sums, kWeights, kUnits, op_functions_glsl(),
+      "#define exp_f exp\n#define sigmoid_f(x) (1.0 / (1.0 + exp(-(x))))\n", product.ending, kPair);
   return std::move(parts).kernel(
       units_text(few ? "#define FEW\n" : "", cat(text, few ? kThinMatrix : kMatrix)));
 }
@@ -410,7 +410,8 @@ std::string rotate_text(bool normed, bool puts) {
       puts ? cat("#define PUTS\n#define CACHE_PIECES 1\n#define K_BINDING 2\n#define V_BINDING ",
                  normed ? 6 : 5, "\n", kPages, kPut)
            : "";
-  return kernel_text(false, cat(normed ? "#define NORMED\n" : "", put, kRotate));
+  return kernel_text(false,
+                     cat(normed ? cat("#define NORMED\n", op_functions_glsl()) : "", put, kRotate));
 }
 std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
 std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }

@@ -12,34 +12,33 @@
 namespace split::vulkan {
 namespace {
 
-// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
+// float tree_<op>(chains, lane): a reduction of a row over its chains, the same value in all lanes.
+// Chain c takes c + 128, then c + 64, and so on to c + 1: the order of the CPU.
 std::string tree_function(Op op) {
   const std::string combine = function_name(op);
-  return cat(
-      "float tree_", op_info(op).name, "(float value, uint lane) {\n",
-      // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
-      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < SUM_LANES; "
-      "offset <<= 1) {\n"
-      "    const float other = lane_xor(value, offset);\n"
-      "    value = (lane & offset) == 0u ? ",
-      combine, "(value, other) : ", combine,
-      "(other, value);\n  }\n"
-      "  if (SUM_LANES <= SUBGROUP) return value;\n"
-      "  if (SUBGROUP > 1) {\n"
-      "    barrier();\n"
-      "    if (lane % SUBGROUP == 0 && SUMS_ROW) exchange[lane / SUBGROUP] = value;\n"
-      "    barrier();\n"
-      "    float parts[SUM_LANES / SUBGROUP];\n"
-      "    [[unroll]] for (uint i = 0; i < SUM_LANES / SUBGROUP; ++i) parts[i] = exchange[i];\n"
-      "    JOIN_IN_PAIRS(parts, SUM_LANES / SUBGROUP, ",
-      combine,
-      ")\n"
-      "    return parts[0];\n  }\n"
-      "  for (uint offset = 1; offset < SUM_LANES; offset <<= 1) {\n"
-      "    barrier();\n    if (SUMS_ROW) exchange[lane] = value;\n    barrier();\n"
-      "    const float other = exchange[(lane ^ offset) % SUM_LANES];\n"
-      "    value = (lane & offset) == 0u ? ",
-      combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
+  return cat("float tree_", op_info(op).name, "(float chains[4], uint lane) {\n",
+             "  barrier();\n"
+             "  if (SUMS_ROW) [[unroll]] for (uint j = 0; j < LANE_CHAINS; ++j) {\n"
+             "    exchange[lane + j * SUM_LANES] = chains[j];\n  }\n"
+             "  barrier();\n"
+             "  if (SUBGROUP > 1) {\n"
+             "    float parts[ROW_CHAINS / SUBGROUP];\n"
+             "    [[unroll]] for (uint i = 0; i < ROW_CHAINS / SUBGROUP; ++i) {\n"
+             "      parts[i] = exchange[lane % SUBGROUP + i * SUBGROUP];\n    }\n"
+             "    JOIN_HALVES(parts, ROW_CHAINS / SUBGROUP, ",
+             combine,
+             ")\n"
+             "    float value = parts[0];\n"
+             "    [[unroll]] for (uint offset = SUBGROUP / 2; offset > 0; offset >>= 1) {\n"
+             "      const float other = lane_xor(value, offset);\n"
+             "      value = (lane & offset) == 0u ? ",
+             combine, "(value, other) : ", combine,
+             "(other, value);\n    }\n    return value;\n  }\n"
+             "  for (uint half_row = ROW_CHAINS / 2; half_row > 0; half_row >>= 1) {\n"
+             "    if (SUMS_ROW) for (uint c = lane; c < half_row; c += SUM_LANES) {\n"
+             "      exchange[c] = ",
+             combine, "(exchange[c], exchange[c + half_row]);\n    }\n    barrier();\n  }\n",
+             "  return exchange[0];\n}\n");
 }
 
 }  // namespace
@@ -52,7 +51,6 @@ std::string op_functions(const std::vector<const Tape*>& tapes) {
       if (op.loads() || !done.insert(op.op).second) continue;
       out += function_text(op.op);
       if (op.reduces()) out += tree_function(op.op);
-      if (op.op == Op::k_reduce_sum) out += moments_glsl();
     }
   }
   return out;
@@ -302,19 +300,18 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   for (size_t i = 0; i < loads_; ++i) {
     if (load_of(i).access.kind == Access::kPerRow) out << load(i, "  ", columns);
   }
-  const auto both = moments();
   for (size_t value = loads_; value < tape_.values.size(); ++value) {
     const TapeOp& made = tape_.values[value];
-    if (both && static_cast<int>(value) == both->sum) {
-      out << both_moments(*both, loop, columns, stage);
-    } else if (both && static_cast<int>(value) == both->squares) {
-      out << squares(*both, columns);
-    } else if (made.reduces()) {
-      const std::string v = name(static_cast<int>(value));
-      out << "  float " << v << " = " << op_info(made.op).start << ";\n"
-          << loop << slice({made.x}, columns, stage) << "    " << v << " = "
-          << function_name(made.op) << "(" << v << ", " << name(made.x) << ");\n  } END_ROW\n"
-          << "  " << v << " = tree_" << op_info(made.op).name << "(" << v << ", lane);\n";
+    if (made.reduces()) {
+      const std::string v = name(static_cast<int>(value)), chains = cat(v, "_chains");
+      const std::string_view start = op_info(made.op).start;
+      out << "  float " << chains << "[4];\n  [[unroll]] for (uint j = 0; j < LANE_CHAINS; ++j) "
+          << chains << "[j] = " << start << ";\n"
+          << loop << slice({made.x}, columns, stage) << "    " << chains
+          << "[j] = " << function_name(made.op) << "(" << chains << "[j], " << name(made.x)
+          << ");\n"
+          << "  } END_ROW\n  const float " << v << " = tree_" << op_info(made.op).name << "("
+          << chains << ", lane);\n";
     } else if (!made.full) {
       out << compute(value, "  ");
     }
@@ -378,7 +375,7 @@ std::string TapeWriter::slice(const std::vector<int>& values, std::string_view c
     if (i >= loads_) {
       out += compute(i, "    ");
     } else if (held && is_held(i)) {
-      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i][j];\n");
+      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i];\n");
     } else {
       out += load(i, "    ", columns);
     }

@@ -44,11 +44,8 @@ class KernelParts {
   std::vector<uint32_t> constants_;
 };
 
-// The ops of some tapes as functions. Reductions need `shared float exchange[SUM_LANES]`.
+// The ops of some tapes as functions. Reductions need `shared float exchange[ROW_CHAINS]`.
 std::string op_functions(const std::vector<const Tape*>& tapes);
-// Functions that both_moments() calls: float median(a, b, c); void tree_sums(a, b, lane), both
-// summed over the lanes of a workgroup.
-std::string moments_glsl();
 
 class TapeWriter {
  public:
@@ -100,23 +97,10 @@ class TapeWriter {
   std::string name(int value) const;
   std::string load(size_t i, const char* indent, std::string_view columns,
                    const char* type = "float ") const;
-  std::string four_loader(size_t i) const;
   std::string staging() const;
   std::string held_group() const;
   std::string compute(size_t i, const char* indent) const;
   bool is_held(size_t i) const;
-  // Values: a sum of an operand, a multiple of it, and the sum of the operand's squared distances
-  // from that.
-  struct Moments {
-    int sum = 0, mean = 0, squares = 0;
-    size_t of = 0;
-  };
-  std::optional<Moments> moments() const;
-  // To three<base>; the value `sum`, from these, with what `squares` takes; that value.
-  std::string three_elements(const Moments& moments, std::string_view columns) const;
-  std::string both_moments(const Moments& moments, const std::string& loop,
-                           std::string_view columns, bool held) const;
-  std::string squares(const Moments& moments, std::string_view columns) const;
   std::string slice(const std::vector<int>& values, std::string_view columns, bool held) const;
   std::string row_body(std::string_view columns, bool stage) const;
   template <typename Predicate>

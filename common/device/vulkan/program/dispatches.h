@@ -13,9 +13,11 @@ namespace split::vulkan {
 inline constexpr size_t kSharedBytes = 16 * 1024;
 inline constexpr size_t kOneRow = 0, kLongRow = 1;  // the narrow variants, of few keys and of many
 
-// Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
+inline constexpr uint32_t kRowChains = 256;  // of a row's sums, whatever the lanes
+
+// Lanes that work on a row together, alone or before a matrix: at most a chain each.
 inline uint32_t row_lanes(const Capabilities& device) {
-  return device.small_tiles ? 64 : std::min(256u, device.most_lanes);
+  return device.small_tiles ? 64 : std::min(kRowChains, device.most_lanes);
 }
 
 // Lanes of a workgroup that sums no row.

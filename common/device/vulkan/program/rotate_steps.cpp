@@ -7,11 +7,12 @@
 namespace split::vulkan {
 
 void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out) {
-  constexpr uint32_t kNormLanes = 64;  // they fix the order of a norm's sums
+  constexpr uint32_t kNormLanes = 64;
   const uint32_t lanes = row_lanes(core_->context.capabilities());
   const Step& step = program_.steps[i];
   const Turn turn(step);
   const auto what = turn.normed ? Kernels::What::kNormRotate : Kernels::What::kRotate;
+  const float mean = 1.0f / static_cast<float>(turn.head_dim);
   const bool puts = this->puts(i, variant);
   const KeptKernel& kernel = core_->kernels.get({.what = what, .takes = {.attention = puts}}, [&] {
     return Kernel{rotate_text(turn.normed, puts), {}, {}};
@@ -28,6 +29,7 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
                                  {Constant::Q_FIRST, static_cast<uint32_t>(turn.x.access.first)},
                                  {Constant::Q_STRIDE, static_cast<uint32_t>(x.dims[1])},
                                  {Constant::TABLE_STRIDE, row_stride(table)},
+                                 {Constant::SCALE, std::bit_cast<uint32_t>(mean)},
                                  {Constant::EPS, std::bit_cast<uint32_t>(turn.eps)},
                                  {Constant::PLUS, std::bit_cast<uint32_t>(turn.plus)}});
     const AttentionPlan* const pages = puts ? &attention(program_.steps[*step.attention]) : nullptr;

@@ -10,8 +10,8 @@ namespace split::vulkan {
 namespace {
 
 // Whether the row that a matmul stages fits beside what else its kernel shares.
-bool stages(const Capabilities& device, int64_t inner) {
-  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) <= kSharedBytes;
+bool stages(int64_t inner) {
+  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes() <= kSharedBytes;
 }
 
 }  // namespace
@@ -20,8 +20,7 @@ bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
   const bool joins = variant == kOneRow || (variant == kLongRow && step.op == Op::k_group);
-  return device.neighbours && joins && step.joins > 0 &&
-         stages(device, program_.steps[i + 1].inner);
+  return device.neighbours && joins && step.joins > 0 && stages(program_.steps[i + 1].inner);
 }
 
 bool VulkanExecutable::puts(size_t i, size_t variant) {

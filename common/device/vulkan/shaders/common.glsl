@@ -5,23 +5,26 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #define FINISHES 1
 #endif
 #define FETCHES FINISHES  // elements of a product, or pairs, that a lane fetches for before it finishes them
-// The elements of a row go to the lanes in fours, which a load can bring together. For each element
-// c of this lane, in order: FOR_ROW(width) { ... } END_ROW
+// A row is summed in 256 chains, element c in chain c % 256, whatever the lanes: SUM_LANES of a workgroup have
+// LANE_CHAINS each, lane, lane + SUM_LANES and so on. For each element c of this lane, of its chain j, in order:
+// FOR_ROW(width) { ... } END_ROW
+const uint ROW_CHAINS = 256;
+const uint LANE_CHAINS = ROW_CHAINS / SUM_LANES;
+#define SUMS_ROW (SUM_LANES == WORKGROUP || lane < SUM_LANES)
 #define FOR_ROW(width) \
-  for (uint first = lane; first * 4 < (width); first += ROW_UNROLL * WORKGROUP) { \
-    [[unroll]] for (uint i = 0; i < 4 * ROW_UNROLL; ++i) { \
-      const uint c = (first + i / 4 * WORKGROUP) * 4 + i % 4; \
+  if (SUMS_ROW) for (uint first = lane; first < (width); first += ROW_UNROLL * ROW_CHAINS) { \
+    [[unroll]] for (uint i = 0; i < LANE_CHAINS * ROW_UNROLL; ++i) { \
+      const uint j = i % LANE_CHAINS, c = first + i * SUM_LANES; \
       if (c < (width))
 #define END_ROW \
     } \
   }
-// A row's loop where lanes that sum have all of their elements at hand: element j of HELD<base>[i].
-#define SUMS_ROW (SUM_LANES == WORKGROUP || lane < SUM_LANES)
+// Likewise where lanes have all of their elements at hand: HELD<base> each.
 #define FOR_HELD(base) \
-  if (SUMS_ROW) [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
-    [[unroll]] for (uint j = 0; j < 4; ++j) { \
-      const uint c = (lane + i * SUM_LANES) * 4 + j; \
-      if ((i + 1) * SUM_LANES * 4 <= K || c < K)
+  if (SUMS_ROW) { \
+    [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
+      const uint j = i % LANE_CHAINS, c = lane + i * SUM_LANES; \
+      if ((i + 1) * SUM_LANES <= K || c < K)
 
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are
@@ -61,6 +64,16 @@ uint lane_index() { return gl_LocalInvocationIndex; }
   JOIN_STEP(array, count, JOIN, 4) JOIN_STEP(array, count, JOIN, 8) \
   JOIN_STEP(array, count, JOIN, 16) JOIN_STEP(array, count, JOIN, 32) \
   JOIN_STEP(array, count, JOIN, 64)
+// The same, the far ones first: i and i + count / 2, then count / 4, and so on.
+#define JOIN_HALF(array, count, JOIN, half_count) \
+  [[unroll]] for (uint i = 0; i < half_count && i + half_count < count; ++i) { \
+    array[i] = JOIN(array[i], array[i + half_count]); \
+  }
+#define JOIN_HALVES(array, count, JOIN) \
+  JOIN_HALF(array, count, JOIN, 128) JOIN_HALF(array, count, JOIN, 64) \
+  JOIN_HALF(array, count, JOIN, 32) JOIN_HALF(array, count, JOIN, 16) \
+  JOIN_HALF(array, count, JOIN, 8) JOIN_HALF(array, count, JOIN, 4) \
+  JOIN_HALF(array, count, JOIN, 2) JOIN_HALF(array, count, JOIN, 1)
 #define PLUS(a, b) ((a) + (b))
 float lane_xor(float value, uint offset) {
 #ifdef SHUFFLE

@@ -187,7 +187,7 @@ void main() {
     if (t < ENDS && r < rows && i < RESULTS) fetch_result(0, r, i);
   }
 #ifdef STAGED
-  if ((K + 3) / 4 < CHUNKS * 2 && lane == 0) put_x(CHUNKS * 2 - 1, vec4(0.0));
+  if (lane < CHUNKS * 8 - STAGED) put_x(STAGED + lane, 0.0);
   stage(row0, lane);
   barrier();
 #endif

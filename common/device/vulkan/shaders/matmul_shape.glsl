@@ -47,9 +47,13 @@ shared float lane_sums[LANES > SUBGROUP ? SUMS * WORKGROUP : 1];
 // without bank conflicts. BLOCK is 1.
 shared vec4 x_low[CHUNKS];
 shared vec4 x_high[CHUNKS];
-void put_x(uint four, vec4 value) {
+void put_four(uint four, vec4 value) {
   if ((four & 1u) == 0u) x_low[four >> 1] = value;
   else x_high[four >> 1] = value;
+}
+void put_x(uint k, float value) {
+  if ((k & 4u) == 0u) x_low[k >> 3][k & 3u] = value;
+  else x_high[k >> 3][k & 3u] = value;
 }
 #else
 layout(set = 0, binding = 1) restrict readonly buffer X1 { float x1[]; };

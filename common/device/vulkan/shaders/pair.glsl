@@ -55,8 +55,8 @@ void finish_result(uint n, uint r, uint result, float product, float other) {
 #ifdef ROTATED
   const float b = value_own(n + FINISHES, r, c + D / 2, other);
   const bool turns = c < THIRD;  // values do not
-  finish_one(n, r, c, turns ? fma(a, turn_cos[n], -(b * turn_sin[n])) : a);
-  finish_one(n, r, c + D / 2, turns ? fma(b, turn_cos[n], a * turn_sin[n]) : b);
+  finish_one(n, r, c, turns ? a * turn_cos[n] - b * turn_sin[n] : a);
+  finish_one(n, r, c + D / 2, turns ? b * turn_cos[n] + a * turn_sin[n] : b);
 #else
   finish_one(n, r, c, a);
 #endif

@@ -14,17 +14,21 @@ float weight_at(uint d) {
   if (W_TYPE == 1) return unpackHalf2x16(weights[d / 2])[d & 1u];
   return uintBitsToFloat(weights[d / 2] >> 16 * (d & 1u) << 16);
 }
-shared float squares[WORKGROUP];
+shared float squares[ROW_CHAINS];
 float scale_of(uint from, uint lane) {
-  float sum = 0.0;
-  for (uint d = lane; d < D; d += WORKGROUP) sum = fma(x[from + d], x[from + d], sum);
-  squares[lane] = sum;
+  for (uint chain = lane; chain < ROW_CHAINS; chain += WORKGROUP) {
+    float sum = 0.0;
+    for (uint d = chain; d < D; d += ROW_CHAINS) sum = sum + x[from + d] * x[from + d];
+    squares[chain] = sum;
+  }
   barrier();
-  for (uint half_way = WORKGROUP / 2; half_way > 0; half_way /= 2) {
-    if (lane < half_way) squares[lane] = squares[lane] + squares[lane + half_way];
+  for (uint half_way = ROW_CHAINS / 2; half_way > 0; half_way /= 2) {
+    for (uint chain = lane; chain < half_way; chain += WORKGROUP) {
+      squares[chain] = squares[chain] + squares[chain + half_way];
+    }
     barrier();
   }
-  return 1.0 / sqrt(squares[0] * (1.0 / float(D)) + EPS);
+  return rsqrt_f(squares[0] * SCALE + EPS);
 }
 #define NORMED_X(d) (x[from + (d)] * scale * (weight_at(d) + PLUS))
 #else
@@ -55,8 +59,8 @@ void main() {
 #endif
     const float a = NORMED_X(i), b = NORMED_X(i + D / 2);
     const float c = cosines[table + i], s = sines[table + i];
-    TO(i, fma(a, c, -(b * s)));
-    TO(i + D / 2, fma(b, c, a * s));
+    TO(i, a * c - b * s);
+    TO(i + D / 2, b * c + a * s);
   }
 }
 )glsl"

@@ -125,9 +125,7 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
   return all;
 }
 
-size_t exchange_bytes(const Capabilities& device) {
-  return (row_lanes(device) + kMostSums) * sizeof(float);
-}
+size_t exchange_bytes() { return (kRowChains + kMostSums) * sizeof(float); }
 
 namespace {
 

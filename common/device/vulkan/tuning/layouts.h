@@ -30,7 +30,7 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
                                         const MatmulUse& use);
 // Shared memory in which the lanes of any of these exchange sums, of one row of a product and of
 // the row before it.
-size_t exchange_bytes(const Capabilities& device);
+size_t exchange_bytes();
 
 inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
