@@ -5,31 +5,10 @@
 #include <memory>
 
 #include "support/cpu_kernels.h"
+#include "support/exact.h"
 
 namespace split::test {
 namespace {
-
-// A row's step by plain means.
-RowStep rounded_step(std::span<const float> x) {
-  RowStep step{};
-  float largest = 0;
-  for (const float value : x) largest = std::max(largest, std::fabs(value));
-  step.scale = largest / 127.0f;
-  for (size_t i = 0; i < x.size() && largest > 0; ++i) {
-    step.numbers[i] = static_cast<int8_t>(std::nearbyint(x[i] * (1.0f / step.scale)));
-    step.sums[i * kStepSums / kBlock] =
-        static_cast<int16_t>(step.sums[i * kStepSums / kBlock] + step.numbers[i]);
-  }
-  return step;
-}
-
-std::vector<RowStep> rounded_row(std::span<const float> x) {
-  std::vector<RowStep> steps;
-  for (size_t k = 0; k < x.size(); k += kBlock) {
-    steps.push_back(rounded_step(x.subspan(k, std::min(kBlock, x.size() - k))));
-  }
-  return steps;
-}
 
 // Rows of all kinds of blocks: ordinary ones, zeros, and the largest number everywhere.
 std::vector<float> rows_of(size_t rows, size_t inner) {
@@ -50,35 +29,7 @@ void set_extremes(DType dtype, std::vector<std::byte>& blocks) {
   }
 }
 
-// A sum and one step of a row times group `s` of a column's blocks, by plain loops.
-float with_step(DType dtype, const std::byte* blocks, size_t s, const RowStep& row, float total) {
-  const auto dot = [&](size_t from, size_t to, const auto& number) {
-    int sum = 0;
-    for (size_t k = from; k < to; ++k) sum += row.numbers[k] * static_cast<int>(number(k));
-    return static_cast<float>(sum);
-  };
-  constexpr size_t kHalf = kBlock / 2, kGroups = kSuperBlock / kBlock;
-  if (dtype == DType::kQ4_K) {
-    const GroupQ4K group = group_q4_k(blocks + s / kGroups * block_bytes(dtype), s % kGroups);
-    const float sum = dot(
-        0, kBlock, [&](size_t k) { return k < kHalf ? group.q[k] & 15 : group.q[k - kHalf] >> 4; });
-    const float less = f16_to_f32(group.dmin) * group.minimum;
-    total = std::fma(-less, row.scale * dot(0, kBlock, [](size_t) { return 1; }), total);
-    return std::fma(sum, f16_to_f32(group.d) * group.scale * row.scale, total);
-  }
-  if (dtype == DType::kQ6_K) {
-    const GroupQ6K group = group_q6_k(blocks + s / kGroups * block_bytes(dtype), s % kGroups);
-    const auto number = [&](size_t k) { return group.q[k]; };
-    const float sum =
-        dot(0, kHalf, number) * group.scales[0] + dot(kHalf, kBlock, number) * group.scales[1];
-    return std::fma(sum, f16_to_f32(group.d) * row.scale, total);
-  }
-  const std::byte* const block = blocks + s * block_bytes(dtype);
-  const float sum = dot(0, kBlock, [&](size_t k) { return number_at(dtype, block, k); });
-  return std::fma(sum, scale_of(block) * row.scale, total);
-}
-
-// Bit for bit what plain loops make of whole numbers, in every set and for every number of rows and
+// Bit for bit what the specification makes of them, in every set and for every number of rows and
 // columns, whole steps of K or not.
 void check_products(DType dtype, std::initializer_list<size_t> inners) {
   constexpr size_t kMost = 35;  // rows
@@ -94,13 +45,9 @@ void check_products(DType dtype, std::initializer_list<size_t> inners) {
       const auto x = rows_of(kMost, inner);
       std::vector<float> all(kMost * width);
       for (size_t r = 0; r < kMost; ++r) {
-        const auto row = rounded_row(std::span(x).subspan(r * inner, inner));
+        const auto row = exact::rounded(std::span(x).subspan(r * inner, inner));
         for (size_t m = 0; m < width; ++m) {
-          float total = 0;
-          for (size_t s = 0; s < steps; ++s) {
-            total = with_step(dtype, w.data() + m * row_bytes(dtype, inner), s, row[s], total);
-          }
-          all[r * width + m] = total;
+          all[r * width + m] = exact::product(dtype, w.data() + m * row_bytes(dtype, inner), row);
         }
       }
       for (const CpuKernels* kernels : kernel_sets()) {
@@ -132,7 +79,7 @@ TEST(Int8Kernels, RoundRows) {
     std::vector<RowStep> got(2 * 3, RowStep{{1}, 7, {7, 7}});
     kernels->int8.round(
         {x.data(), x.size(), 1, 0, x.size(), reinterpret_cast<std::byte*>(got.data())});
-    const auto expected = rounded_row(x);
+    const auto expected = exact::rounded(x);
     EXPECT_EQ(expected[1].numbers[1], 0);
     EXPECT_EQ(expected[1].numbers[2], 2);
     EXPECT_EQ(expected[1].numbers[3], -2);

@@ -321,8 +321,9 @@ INSTANTIATE_TEST_SUITE_P(
                                      File{"qwen2-f16", 2e-4}, File{"qwen3-bf16", 2e-4},
                                      // Products by blocks round their rows to bf16.
                                      File{"llama-q4_k_m", 0.3, 5e-3},
-                                     // To eight bits: measured 0.47 and 8.7e-3.
-                                     File{"llama-q4_k_m", 0.6, 1e-2, Profile::kInt8})),
+                                     // To eight bits: measured 0.47; and 8.7e-3 to 1.15e-2 with
+                                     // the last bits of what is rounded.
+                                     File{"llama-q4_k_m", 0.6, 1.2e-2, Profile::kInt8})),
     [](const auto& info) {
       const File& file = std::get<1>(info.param);
       std::string name = cat(std::get<0>(info.param), "_", file.name,

@@ -288,7 +288,7 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
       attend.out = scratch + attend_scratch(heads.dim);
       attend.out_stride = width;
     }
-    kernels_.attend(attend);
+    kernels_.attend(attend, workspace_.limits().int8 == Int8Rows::kAll);
     for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
       out.rounded->round({attend.out + r * width, channels, row + r, first, width, out.base});
     }

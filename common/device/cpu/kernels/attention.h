@@ -74,7 +74,7 @@ inline void add_bias(const AttendTask& task, size_t first, const SeenSplit& seen
         task.bias + (head + query % task.group) * task.bias_stride + first - row;
     float* const own = scores + lane * kSplitKeys;
     for (size_t key = seen.keys[query].from / 16 * 16; key < seen.keys[query].to; key += 16) {
-      store(own + key, fma(load(own + key), broadcast(scale), load(bias + key)));
+      store(own + key, add(mul(load(own + key), broadcast(scale)), load(bias + key)));
     }
   });
 }

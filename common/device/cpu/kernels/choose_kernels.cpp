@@ -30,6 +30,7 @@ namespace {
 CpuKernels with_rounded(const char* name, const RoundedKernels& rounded, bool by_pairs) {
   CpuKernels set = kKernelsAvx512;
   static_cast<RoundedKernels&>(set) = rounded;
+  if (!by_pairs) set.attend_by_chains = rounded.attend_rounded;
   set.name = name;
   set.by_pairs = by_pairs;
   return set;

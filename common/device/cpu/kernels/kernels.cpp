@@ -43,7 +43,7 @@ void norm_head(const float* x, const RotateTask& task, float* __restrict to) {
   for (size_t i = 0; i < n; ++i) to[i] = x[i] * x[i];
   float sum = 0;
   glsl::SPLIT_ISA::reduce_sum(to, 0, 1, n, &sum);
-  const float scale = 1.0f / glsl::sqrt(sum * (1.0f / static_cast<float>(n)) + task.eps);
+  const float scale = glsl::SPLIT_ISA::rsqrt_f(sum * (1.0f / static_cast<float>(n)) + task.eps);
   for (size_t i = 0; i < n; ++i) to[i] = x[i] * scale * (task.weight[i] + task.plus);
 }
 
@@ -51,8 +51,8 @@ void norm_head(const float* x, const RotateTask& task, float* __restrict to) {
 void turn_head(const float* x, const float* cos, const float* sin, size_t half, float* y) {
   for (size_t i = 0; i < half; ++i) {
     const float a = x[i], b = x[i + half];
-    y[i] = glsl::fma(a, cos[i], -(b * sin[i]));
-    y[i + half] = glsl::fma(b, cos[i], a * sin[i]);
+    y[i] = a * cos[i] - b * sin[i];
+    y[i + half] = b * cos[i] + a * sin[i];
   }
 }
 
@@ -86,6 +86,7 @@ constexpr CpuKernels table() {
   all.matmul = matmul;
   all.matmul_transposed = matmul_transposed;
   all.attend_floats = attend_floats;
+  all.attend_by_chains = attend_rounded;
   all.rotate = rotate;
   all.conv_rows = conv_rows;
   all.delta = delta;

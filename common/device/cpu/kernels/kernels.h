@@ -4,8 +4,9 @@
 // set: StepTask).
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
-// 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
-// tree. Rows rounded to bf16 or to blocks of int8: StepTask. None depends on the number of rows.
+// 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: 256 chains, then a tree
+// (128, 64, .. 1). Rows rounded to bf16 or to blocks of int8: StepTask. None depends on the number
+// of rows.
 #pragma once
 
 #include <cstddef>
@@ -48,18 +49,19 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums two
 // chains from zero, over its even and its odd k, and adds the two, like TDPBF16PS of AMX. For BF16
 // the result is the chain of these sums; for blocks a chain of fused multiply-adds: each sum times
-// its block's scale. Denormals count as zeros on x86; in rows of a product by blocks, values below
-// 2^-60 count as zero, and from 2^48 on as infinite. The set "avx512bf16" has an order of its own,
-// which VDPBF16PS computes in half the time: one chain over all pairs, the odd k of each first; for
-// blocks a step's sum is such a chain, from zero, of rows without those bounds. Its own bits pay on
-// Zen 4 (commit 5e37fd9): a prompt in bf16 873 -> 1,761 tokens/s, 32 sequences 575 -> 1,038. On a
-// Xeon with AMX it is slower than "vnni", and never chosen.
+// its block's scale. Denormals count as zeros on x86, and everywhere values of rows below 2^-50; in
+// rows of a product by blocks values from 2^48 on count as infinite. The set "avx512bf16" has an
+// order of its own, which VDPBF16PS computes in half the time: one chain over all pairs, the odd k
+// of each first; for blocks a step's sum is such a chain, from zero, of rows without that bound.
+// Its own bits pay on Zen 4 (commit 5e37fd9): a prompt in bf16 873 -> 1,761 tokens/s, 32 sequences
+// 575 -> 1,038. On a Xeon with AMX it is slower than "vnni", and never chosen.
 //
-// Or a product of rows rounded to blocks of int8 (RowStep), by a matrix in blocks or super-blocks.
-// A step sums whole numbers, exactly; the result is a chain of fused multiply-adds: each sum times
-// the product of the matrix's and the row's scale. For Q6_K a sum is s times that of each half,
-// which a float holds exactly; for Q4_K a second multiply-add subtracts dmin m times the sum of the
-// row's numbers.
+// Or a product of rows rounded to blocks of int8 (RowStep), by a matrix in blocks or super-blocks:
+// tests/support/exact.h is its specification. A step sums whole numbers, exactly; a segment is the
+// chain of eight steps, at absolute multiples of eight: each sum times the product of the matrix's
+// and the row's scale; the result is the chain of segments. For Q6_K a sum is s times that of each
+// half, which a float holds exactly; for Q4_K another term subtracts dmin m times the sum of the
+// row's numbers. Nothing is fused.
 enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
   const std::byte* x = nullptr;  // from RoundedKernels::Steps::round
@@ -252,10 +254,13 @@ struct CpuKernels : RoundedKernels {
   ByOp<Reduce> reduce;
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
-  void attend(const AttendTask& task) const {
+  // `int8`: of a Program whose rows are all rounded to int8.
+  void attend(const AttendTask& task, bool int8 = false) const {
     const bool rounded = task.dtype == DType::kBF16 || task.dtype == DType::kQ8_0;
-    rounded ? attend_rounded(task) : attend_floats(task);
+    const auto by = !rounded ? attend_floats : int8 ? attend_by_chains : attend_rounded;
+    by(task);
   }
+  void (*attend_by_chains)(const AttendTask& task);  // attend_rounded() in the order of every set
   void (*attend_floats)(const AttendTask& task);
   void (*rotate)(const RotateTask& task);
   void (*conv_rows)(const ConvTask& task);

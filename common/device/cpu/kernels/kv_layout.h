@@ -37,7 +37,7 @@ inline void store_kv_pair(const float* v, size_t stride, size_t channels, size_t
   std::byte* to = page + slot / 2 * 64;
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
 #if defined(__AVX512BF16__)
-    store_rounded({load(v + c), load(v + stride + c)}, to);
+    store_rounded({small(load(v + c)), small(load(v + stride + c))}, to);
 #else
     uint32_t words[16];
     for (size_t i = 0; i < 16; ++i) {

@@ -29,15 +29,6 @@ class FlushDenormals {
 #endif
 };
 
-// Adds by units of their own, beside those that multiply, if there are any.
-#if defined(__AVX512F__)
-inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
-#elif defined(__AVX2__)
-inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)}; }
-#elif !defined(SPLIT_WASM_KERNELS)  // wasm/vec.h
-inline Vec add(Vec a, Vec b) { return fma(a, broadcast(1.0f), b); }
-#endif
-
 // The k = 2 p and 2 p + 1 of sixteen columns of a step (kernels.h has the order).
 struct Pair {
   Vec even, odd;

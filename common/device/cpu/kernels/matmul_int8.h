@@ -1,38 +1,36 @@
 // Products of rows rounded to blocks of int8 by matrices in blocks: whole numbers, exact in every
-// instruction set, then one chain of fused multiply-adds. For kernels.cpp and rounded.cpp
-// only, which are compiled once for each of these.
+// instruction set, then a chain of each segment of eight blocks, and a chain of segments. For
+// kernels.cpp and rounded.cpp only, which are compiled once for each of these.
 #pragma once
 
 #include "device/cpu/kernels/dot_int8.h"
 #include "device/cpu/kernels/glsl_shim.h"
 #include "device/cpu/kernels/kernels.h"
+#include "device/cpu/kernels/ops.h"
 
 namespace split::SPLIT_ISA {
 namespace {
 
-// The largest magnitude of a block; a NaN is the largest.
-inline float largest_magnitude(const float* from) {
+// The bits of the largest magnitude of a block; a NaN is the largest.
+inline int largest_magnitude(const float* from) {
   int largest = 0;  // float bits, ordered like whole numbers
   for (size_t i = 0; i < kBlock; ++i) {
     const int bits = glsl::floatBitsToInt(from[i]) & 0x7fffffff;
     largest = largest < bits ? bits : largest;
   }
-  return glsl::intBitsToFloat(largest);
+  return largest;
 }
 
-// A block as numbers times `scale`, to nearest even.
-inline void round_numbers(const float* from, float scale, int8_t* numbers) {
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+// A block as numbers, to nearest even.
+inline void round_numbers(const float* from, float inverse, int8_t* numbers) {
   for (size_t i = 0; i < kBlock; ++i) {
-    const float q = glsl::min(127.0f, glsl::max(-127.0f, from[i] * inverse));  // a NaN: -127
-    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: sums with it become whole
-    numbers[i] = static_cast<int8_t>(static_cast<int>(q + kWhole - kWhole));
+    numbers[i] = static_cast<int8_t>(glsl::SPLIT_ISA::block_number_f(from[i], inverse));
   }
 }
 
 // One block of Q8_0: numbers of the rounded scale, to nearest even.
 inline void quantise_block(const float* from, std::byte* to) {
-  const float exact = largest_magnitude(from) / 127.0f;
+  const float exact = glsl::intBitsToFloat(largest_magnitude(from)) / 127.0f;
 #if defined(__F16C__)
   const uint16_t scale = _cvtss_sh(exact, _MM_FROUND_TO_NEAREST_INT);
   const float rounded = _cvtsh_ss(scale);
@@ -41,7 +39,7 @@ inline void quantise_block(const float* from, std::byte* to) {
   const float rounded = f16_to_f32(scale);
 #endif
   int8_t numbers[kBlock];
-  round_numbers(from, rounded, numbers);
+  round_numbers(from, rounded > 0 ? 1.0f / rounded : 0.0f, numbers);
   __builtin_memcpy(to, &scale, sizeof scale);
   __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
 }
@@ -57,8 +55,9 @@ void round_to_int8(const RoundTask& task) {
       __builtin_memcpy(rest, block, (task.count - k) * sizeof(float));
       block = rest;
     }
-    to->scale = largest_magnitude(block) / 127.0f;
-    round_numbers(block, to->scale, to->numbers);
+    const int largest = largest_magnitude(block);
+    to->scale = glsl::SPLIT_ISA::block_scale_f(largest);
+    round_numbers(block, glsl::SPLIT_ISA::block_inverse_f(largest), to->numbers);
     for (size_t i = 0; i < kStepSums; ++i) {
       int32_t sum = 0;
       for (size_t k = 0; k < kBlock / kStepSums; ++k)
@@ -129,14 +128,18 @@ struct Scales {
   Vec d, part[2];
 };
 
-// y [Rows, 16 Vecs] = or += some steps.
+constexpr size_t kInt8Steps = 8;  // of a segment of K; for many rows 8 KiB, a part of L1
+
+// y [Rows, 16 Vecs] = or += some steps: segments, of which the last one may be shorter.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, size_t vec,
                       size_t steps, bool prefetch, bool accumulate, float* y, size_t y_stride) {
   constexpr size_t kBytes = step_bytes(dtype);
+  const auto to = [&](size_t r, size_t v) { return y + r * y_stride + 16 * (vec + v); };
   for (size_t r = 0; r < Rows && !accumulate; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) store(y + r * y_stride + 16 * (vec + v), zero());
+    for (size_t v = 0; v < Vecs; ++v) store(to(r, v), zero());
   }
+  alignas(64) float segment[Rows][Vecs][16] = {};
   for (size_t s = 0; s < steps; ++s, ++x, w += kBytes) {
     if (prefetch) prefetch_ahead(w, kBytes);
     Ints sums[kParts<dtype>][Rows][Vecs];
@@ -146,20 +149,21 @@ inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, siz
     float numbers[Rows];  // Q4_K: factors of dmin m, subtracted
     for (size_t r = 0; r < Rows && dtype == DType::kQ4_K; ++r) {
       const RowStep& row = x[r * x_stride];
-      numbers[r] = -row.scale * static_cast<float>(row.sums[0] + row.sums[1]);
+      numbers[r] = -(row.scale * static_cast<float>(row.sums[0] + row.sums[1]));
     }
+    const bool ends = s % kInt8Steps + 1 == kInt8Steps || s + 1 == steps;
     for (size_t v = 0; v < Vecs; ++v) {
       const Scales<dtype> scales(w, vec + v);
       for (size_t r = 0; r < Rows; ++r) {
-        const RowStep& row = x[r * x_stride];
-        float* const to = y + r * y_stride + 16 * (vec + v);
-        Vec sum = to_floats(sums[0][r][v]), total = load(to);
+        Vec sum = to_floats(sums[0][r][v]), total = load(segment[r][v]);
         if constexpr (dtype == DType::kQ4_K) {
-          total = fma(scales.part[0], broadcast(numbers[r]), total);
-        } else if constexpr (dtype == DType::kQ6_K) {
+          total = add(total, mul(scales.part[0], broadcast(numbers[r])));
+        } else if constexpr (dtype == DType::kQ6_K) {  // a whole number below 2^24
           sum = fma(sum, scales.part[0], mul(to_floats(sums[1][r][v]), scales.part[1]));
         }
-        store(to, fma(sum, mul(scales.d, broadcast(row.scale)), total));
+        total = add(total, mul(sum, mul(scales.d, broadcast(x[r * x_stride].scale))));
+        if (ends) store(to(r, v), add(load(to(r, v)), total));
+        store(segment[r][v], ends ? zero() : total);
       }
     }
   }
@@ -174,7 +178,6 @@ constexpr size_t kInt8Rows = 2, kInt8Sums = 2;
 constexpr size_t kInt8Rows = 4, kInt8Sums = 2;
 #endif
 constexpr size_t int8_vecs(size_t rows) { return 2 * rows <= kInt8Sums ? 2 : 1; }
-constexpr size_t kInt8Steps = 8;  // for many rows: 8 KiB, a part of L1
 
 // All rows from `row` on, in tiles of Rows and then of fewer, by some steps.
 template <DType dtype, size_t Rows = kInt8Rows>

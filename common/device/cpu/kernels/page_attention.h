@@ -33,19 +33,20 @@ inline bool all_finite(const std::byte* values, size_t bytes, size_t from, size_
   return found == 0;
 }
 
-// e^x for x <= 0: 2^k e^r with |r| <= ln 2 / 2, to 4e-6, far below the later rounding to bf16.
-// Below -87 it is e^-87, 1.6e-38.
+// weight_f of the op table, with its bits: e^x for x <= 0, 0 below -28.
 inline Vec weights_of(Vec x) {
-  const Vec whole = broadcast(12583039.0f);  // 1.5 * 2^23 + 127: the sum's low bits are k + 127
-  const Vec c = max(broadcast(-87.0f), x);   // a NaN stays
-  const Vec shifted = fma(c, broadcast(1.442695041f), whole);
-  const Vec r = fma(add(shifted, broadcast(-12583039.0f)), broadcast(-0.6931471806f), c);
-  Vec p = fma(r, broadcast(8.333333333e-3f), broadcast(4.166666667e-2f));
-  p = fma(p, r, broadcast(1.666666667e-1f));
-  p = fma(p, r, broadcast(0.5f));
-  p = fma(p, r, broadcast(1.0f));
-  p = fma(p, r, broadcast(1.0f));
-  return mul(p, low_bits_as_exponent(shifted));
+  const auto by = [](Vec a, float b) { return mul(a, broadcast(b)); };
+  const auto plus = [](Vec a, float b) { return add(a, broadcast(b)); };
+  const Vec c = max(broadcast(-28.0f), x);                     // a NaN stays
+  const Vec shifted = plus(by(c, 1.442695041f), 12583039.0f);  // the low bits are k + 127
+  const Vec k = plus(shifted, -12583039.0f);
+  const Vec r = add(add(c, by(k, -0.693359375f)), by(k, 2.12194440e-4f));
+  Vec p = plus(by(r, 1.393370113e-3f), 8.363181008e-3f);
+  p = plus(mul(p, r), 4.166646446e-2f);
+  p = plus(mul(p, r), 1.666657697e-1f);
+  p = plus(mul(p, r), 0.5f);
+  const Vec e = plus(add(mul(mul(r, r), p), r), 1.0f);
+  return unless_below(x, -28.0f, mul(e, low_bits_as_exponent(shifted)));
 }
 
 // For each lane, a query of a head: a split's figures, or all splits' so far.
@@ -93,7 +94,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, float cap, cons
         const size_t count = own.to > first ? own.to - first : 0;
         some[half] = zero();
         if (skipped >= 16 || count == 0) continue;
-        some[half] = weights_of(fma(load(from + first), factor, top));
+        some[half] = weights_of(add(mul(load(from + first), factor), top));
         // Unseen scores are -inf, whose weights are numbers if the row's are.
         if (skipped > 0) some[half] = mul(some[half], load(kOnesBetween + 16 - skipped));
         if (count < 16) some[half] = mul(some[half], load(kOnesBetween + 32 - count));
@@ -104,8 +105,8 @@ void weigh_pages(float* scores, std::byte* weights, float scale, float cap, cons
     size_t key = pages.begin * kPageTokens / kBlock * kBlock;
     for (; key < own.from; key += kBlock) cut(key);
     for (; key + kBlock <= own.to; key += kBlock) {
-      const Vec some[2] = {weights_of(fma(load(from + key), factor, top)),
-                           weights_of(fma(load(from + key + 16), factor, top))};
+      const Vec some[2] = {weights_of(add(mul(load(from + key), factor), top)),
+                           weights_of(add(mul(load(from + key + 16), factor), top))};
       total = add(add(total, some[0]), some[1]);
       Products::put_weights(some, lane, key, weights);
     }
@@ -118,6 +119,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, float cap, cons
 // Joins a split to those before it, for the lanes that see it: total [lanes, n] += part [lanes, n].
 inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t head_rows,
                         const float* part, size_t n, size_t lanes, float* total, MergedLanes& all) {
+  using glsl::SPLIT_ISA::small_f;
   const Vec largest[2] = {load(all.largest), load(split.largest)};
   const Vec minus_both = mul(max(largest[0], largest[1]), broadcast(-1.0f));
   float factors[2][kAttendRows];
@@ -125,12 +127,14 @@ inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t 
   for (size_t lane = 0; lane < lanes; ++lane, total += n, part += n) {
     if (!seen.sees(lane % head_rows)) continue;
     if (seen.begins[lane % head_rows]) {
-      for (size_t d = 0; d < n; ++d) total[d] = part[d];
+      for (size_t d = 0; d < n; ++d) total[d] = small_f(part[d]);
       all.largest[lane] = split.largest[lane], all.sum[lane] = split.sum[lane];
       continue;
     }
     const float before = factors[0][lane], now = factors[1][lane];
-    for (size_t d = 0; d < n; ++d) total[d] = total[d] * before + part[d] * now;
+    for (size_t d = 0; d < n; ++d) {
+      total[d] = small_f(total[d]) * before + small_f(part[d]) * now;
+    }
     all.largest[lane] = glsl::max(all.largest[lane], split.largest[lane]);
     all.sum[lane] = all.sum[lane] * before + split.sum[lane] * now;
   }
@@ -221,6 +225,7 @@ void attend_pages(const AttendTask& task) {
     auto* const scratch = reinterpret_cast<std::byte*>(scores);
     if (seen.first_of_all()) {
       products.add(weights, rows, pages, scratch, total);
+      for (size_t i = 0; i < lanes * head_size; ++i) total[i] = glsl::SPLIT_ISA::small_f(total[i]);
       merged = split;
     } else {
       products.add(weights, rows, pages, scratch, part);
@@ -229,9 +234,10 @@ void attend_pages(const AttendTask& task) {
   }
   for_each_lane(task, [&](size_t lane, size_t, size_t to) {
     const float* const from = total + lane * head_size;
-    // A sum that underflowed is a zero, whose sign may come from pages that only other rows see.
-    const float inverse = 1.0f / merged.sum[lane];
-    for (size_t d = 0; d < head_size; ++d) task.out[to + d] = from[d] * inverse + 0.0f;
+    const float inverse = glsl::SPLIT_ISA::near_recip_f(merged.sum[lane]);
+    for (size_t d = 0; d < head_size; ++d) {
+      task.out[to + d] = glsl::SPLIT_ISA::clean_f(from[d] * inverse);
+    }
   });
 }
 

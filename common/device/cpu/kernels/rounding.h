@@ -123,18 +123,24 @@ void dequantise(const std::byte* strip, DType dtype, Rounding packing, size_t st
   }
 }
 
-// Rounds to nearest even; a NaN stays one, a denormal becomes a zero, like VCVTNEPS2BF16.
+// Rounds to nearest even; a NaN stays one, what is below 2^-50 becomes 0 (small_f of the op table).
+constexpr uint32_t kSmall = 0x26800000;
 inline uint32_t bf16_bits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t magnitude = bits & 0x7fffffff;
-  const uint32_t rounded =
-      magnitude < 0x00800000 ? bits & 0x80000000 : bits + 0x7fff + (bits >> 16 & 1);
+  const uint32_t rounded = magnitude < kSmall ? 0 : bits + 0x7fff + (bits >> 16 & 1);
   return (magnitude > 0x7f800000 ? bits | 0x400000 : rounded) & 0xffff0000;
 }
 
 #if defined(__AVX512BF16__)
+inline Vec small(Vec v) {
+  const __m512i magnitude =
+      _mm512_and_si512(_mm512_castps_si512(v.v), _mm512_set1_epi32(0x7fffffff));
+  const __m512i least = _mm512_set1_epi32(static_cast<int>(kSmall));
+  return {_mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(magnitude, least), v.v)};
+}
 inline void store_halves(const Vec (&from)[2], std::byte* to) {
-  const __m512bh both = _mm512_cvtne2ps_pbh(from[1].v, from[0].v);
+  const __m512bh both = _mm512_cvtne2ps_pbh(small(from[1]).v, small(from[0]).v);
   __builtin_memcpy(to, &both, sizeof both);
 }
 #endif
@@ -146,7 +152,7 @@ inline void round_halves(const float* from, size_t n, std::byte* to) {
     store_halves({load(from + i), load(from + i + 16)}, to + 2 * i);
   }
   for (; i + 16 <= n; i += 16) {
-    const __m256bh halves = _mm512_cvtneps_pbh(load(from + i).v);
+    const __m256bh halves = _mm512_cvtneps_pbh(small(load(from + i)).v);
     __builtin_memcpy(to + 2 * i, &halves, sizeof halves);
   }
 #endif
@@ -160,12 +166,12 @@ inline void round_floats(const float* from, size_t n, float* to) {
   for (size_t i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, bf16_bits(from[i]));
 }
 
-// Limits of a row's number in a product by blocks, within the range of tiles, which scale both.
-constexpr uint32_t kLeastOfRow = 0x21800000, kInfiniteInRow = 0x57800000;  // 2^-60, 2^48
+// From 2^48 on a row's number is infinite in a product by blocks: tiles scale it.
+constexpr uint32_t kInfiniteInRow = 0x57800000;
 inline float in_range(float value) {
   const uint32_t magnitude = __builtin_bit_cast(uint32_t, value) & 0x7fffffff;
   const float infinite = value * 0x1p127f;  // or no number
-  return magnitude < kLeastOfRow ? 0.0f : magnitude < kInfiniteInRow ? value : infinite;
+  return magnitude < kSmall ? 0.0f : magnitude < kInfiniteInRow ? value : infinite;
 }
 
 // x: for each kStepRows rows and each step [kStepRows][kBlock] floats.
@@ -196,7 +202,7 @@ inline Vec in_range(Vec v) {
     return _mm512_cmpge_epu32_mask(magnitude, _mm512_set1_epi32(static_cast<int>(bits)));
   };
   const __m512 most = _mm512_mask_mul_ps(v.v, from(kInfiniteInRow), v.v, _mm512_set1_ps(0x1p127f));
-  return {_mm512_maskz_mov_ps(from(kLeastOfRow), most)};
+  return {_mm512_maskz_mov_ps(from(kSmall), most)};
 }
 
 // x: for each sixteen rows and each step a tile; for tiles of blocks times kRowScale.
