@@ -116,7 +116,7 @@ ServedModel::ServedModel(const ModelOptions& options)
 
 std::string ServedModel::bits() const {
   const ShardOptions& options = shard_->options();
-  return bits_of(shard_->device(), *model_, options, [&](const Stage& stage) {
+  return bits_of(*shard_, [&](const Stage& stage) {
     return options.formats.of(stage.name).value_or(own_format(checkpoint_, *model_, stage));
   });
 }

@@ -25,6 +25,7 @@ struct Case {
   double error;  // an element's, relative to the largest
   DType cache = DType::kF32;
   bool units = false;  // where the device has matrix units
+  Int8Rows int8 = Int8Rows::kNone;
 };
 
 std::vector<Case> cases() {
@@ -96,8 +97,9 @@ std::vector<Case> cases() {
   return all;
 }
 
-// Numbers around 0 that depend on the name and the place.
-std::vector<float> noise(const std::string& name, size_t count) {
+}  // namespace
+
+std::vector<float> test_numbers(const std::string& name, size_t count) {
   auto state = static_cast<uint32_t>(std::accumulate(name.begin(), name.end(), 1));
   std::vector<float> values(count);
   for (float& value : values) {
@@ -106,6 +108,8 @@ std::vector<float> noise(const std::string& name, size_t count) {
   }
   return values;
 }
+
+namespace {
 
 // A case, loaded on a device.
 class Loaded {
@@ -119,6 +123,7 @@ class Loaded {
     limits.states = 1;
     limits.arena_row_bytes = program.arena_row_bytes;
     limits.matrix = test.units;
+    limits.int8 = test.int8;
     limits.wide = wide;
     workspace_ = device.workspace(limits);
     std::vector<Binding> bindings;
@@ -126,7 +131,7 @@ class Loaded {
       if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
       std::unique_ptr<Buffer>& buffer = buffers_[slot.name];
       if (slot.kind == SlotKind::kWeight) {
-        const auto values = noise(slot.name, static_cast<size_t>(*element_count(slot.dims)));
+        const auto values = test_numbers(slot.name, static_cast<size_t>(*element_count(slot.dims)));
         const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
         weights_.push_back(is_quantised(slot.dtype) ? quantised(view, slot.dtype, false, slot.name)
                                                     : converted(view, slot.dtype));
@@ -153,7 +158,7 @@ class Loaded {
     std::vector<uint32_t> pages(kPages);
     std::iota(pages.rbegin(), pages.rend(), 0u);
     for (const uint32_t rows : steps) {
-      const std::vector<float> x = noise(cat("x", past), rows * x_width_);
+      const std::vector<float> x = test_numbers(cat("x", past), rows * x_width_);
       std::vector<int32_t> positions(rows);
       std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
       std::vector<KeyRange> seen;
@@ -213,6 +218,74 @@ void expect_close(const Device& device, const std::string& what, double error,
 }
 
 }  // namespace
+
+namespace {
+
+// A block of a model of the Llama family up to some step, in q8_0 and q4_0.
+Tensor exact_step(std::string_view step) {
+  constexpr int64_t kInner = 160, kQueries = 192, kKeys = 64;
+  constexpr int kSize = 32;
+  const auto by = [](const Tensor& x, const char* name, DType dtype, int64_t inner, int64_t width) {
+    return matmul(x, transpose(weight(name, dtype, {width, inner})));
+  };
+  const auto norm = [](const Tensor& x, const char* name) {
+    return rms_norm(x, weight(name, DType::kF32, {kChannels}), 1e-5f);
+  };
+  const auto table = [](const char* name) {
+    return weight(name, DType::kF32, {kPages * kPageTokens, kSize / 2});
+  };
+  const Tensor x = input("x", DType::kF32, {kRows, kChannels});
+  const Tensor normed = norm(x, "g1");
+  if (step == "norm") return normed;
+  const Tensor qkv = by(normed, "qkv", DType::kQ8_0, kChannels, kQueries + 2 * kKeys);
+  if (step == "product") return qkv;
+  const Rotation rotation{table("cos"), table("sin"), input("positions", DType::kI32, {kRows})};
+  const Tensor attended = attention(
+      rotate(columns(qkv, 0, kQueries), rotation, kQueries / kSize),
+      rotate(columns(qkv, kQueries, kKeys), rotation, kKeys / kSize),
+      columns(qkv, kQueries + kKeys, kKeys), input("k_cache", DType::kBF16, {kKeys}),
+      input("v_cache", DType::kBF16, {kKeys}), {kQueries / kSize, kKeys / kSize, kSize, 0.2f});
+  if (step == "attention") return attended;
+  const Tensor middle = x + by(attended, "o", DType::kQ4_0, kQueries, kChannels);
+  const Tensor again = norm(middle, "g2");
+  return middle + by(silu(by(again, "gate", DType::kQ8_0, kChannels, kInner)) *
+                         by(again, "up", DType::kQ4_0, kChannels, kInner),
+                     "down", DType::kQ8_0, kInner, kChannels);
+}
+
+constexpr ExactBits kExactBits[] = {
+    {"norm", {0x56d75b67639047d5u, 0xcbb807c96d320ad3u, 0xe8c0aa328e0e5519u}},
+    {"product", {0x89c9d2c1b0467cb0u, 0x49e9b2a2d4ce9b20u, 0xd5599607dd97577cu}},
+    {"attention", {0x15aa1967a958ab90u, 0xd97b386a34351661u, 0xdb96b67a6f9b0d6eu}},
+    {"block", {0x8794c34a9279b8f3u, 0x748ec927b78aaabcu, 0xd9cc2ed235064f19u}},
+};
+
+uint64_t hash_of(const std::vector<float>& values) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const std::byte byte : std::as_bytes(std::span(values))) {
+    hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::span<const ExactBits> exact_bits() { return kExactBits; }
+
+const char* exact_difference(Device& device) {
+  for (const ExactBits& bits : kExactBits) {
+    Case test{bits.step, exact_step(bits.step), 0, DType::kBF16};
+    test.int8 = Int8Rows::kAll;
+    Loaded loaded(device, test, false);
+    device.settle();
+    const std::vector<uint32_t> steps[] = {{kMostRows}, {20, 1}, {20, 5}};
+    for (size_t i = 0; i < std::size(steps); ++i) {
+      const Phase phase = i == 0 ? Phase::kPrompt : Phase::kGenerate;
+      if (hash_of(loaded.run(phase, steps[i])) != bits.hashes[i]) return bits.step;
+    }
+  }
+  return nullptr;
+}
 
 void self_test(Device& device) {
   const auto cpu = make_cpu_device(1);

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "device/device.h"
 
@@ -12,6 +15,19 @@ namespace split {
 // Runs every kernel that a model needs once on `device` and on the CPU, with small shapes. Throws
 // Error(kDevice): which kernel, by how much.
 void self_test(Device& device);
+
+// Hashes (FNV-1a) of a step's last rows: of 40 in one step, of 20 and then 1, of 20 and then 5.
+struct ExactBits {
+  const char* step;
+  uint64_t hashes[3];
+};
+std::span<const ExactBits> exact_bits();
+// Runs steps of the profile int8 on `device` and returns the first that has other bits than
+// exact1, its specification (tests/support/exact.h), or null if there is none: "norm", "product",
+// "attention" or "block".
+const char* exact_difference(Device& device);
+// The numbers around 0 that these steps take as weights and rows: they depend on name and place.
+std::vector<float> test_numbers(const std::string& name, size_t count);
 
 // Returns `device` if it passes its test, or is the CPU's or a software one. A device that fails is
 // named in a warning and the CPU takes its place, or it is Error(kDevice) if `options` name

@@ -9,7 +9,7 @@
 namespace split::edge {
 
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats) {
-  return bits_of(shard.device(), shard.model(), shard.options(), [&](const Stage& stage) {
+  return bits_of(shard, [&](const Stage& stage) {
     if (const auto asked = formats.of(stage.name)) return *asked;
     const auto at = std::ranges::find(info.stages, stage.name, &wire::StageInfo::name);
     const std::string& format = at == info.stages.end() ? info.format : at->format;
@@ -21,6 +21,7 @@ bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail, Cut hi
   Shard& shard = tail.shard();
   if (info.bits.empty() || info.bits != own_bits(shard, info, shard.options().formats))
     return false;
+  if (on_any_device(info.bits)) return true;
   const ModelConfig& config = shard.model().config();
   const int blocks = highest.blocks(config.layers);
   if (blocks == 0) return true;

@@ -145,6 +145,9 @@ class Shard {
   bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
   // Whether rows have the same bits in both phases. Any thread.
   bool same_bits_in_both_phases() const { return same_bits_in_both_phases_; }
+  // In the profile int8: the step that is not as its specification has it, null if all are. Any
+  // thread.
+  const char* differs_from_exact() const { return differs_from_exact_; }
   // The cost of a step's rows: one for each block that a row runs through, and the blocks that the
   // head's parameters equal for each wanted row that goes to the head.
   uint64_t layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const;
@@ -220,6 +223,7 @@ class Shard {
   std::shared_ptr<Loaded> loaded_;
   std::atomic<Point> floor_;
   std::atomic<bool> same_bits_in_both_phases_ = true;
+  std::atomic<const char*> differs_from_exact_ = nullptr;
   std::atomic<uint32_t> long_rows_ = 0;
   uint64_t steps_ = 0;  // since the device was started
   uint64_t small_steps_ = 0;

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "io/quantize.h"
+#include "run/self_test.h"
 #include "run/shard/shard_loaded.h"
 #include "tensor/blocks.h"
 
@@ -108,6 +109,7 @@ void Shard::load() {
   same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
     return has_same_bits_in_both_phases(program, loaded->limits);
   });
+  if (loaded->limits.int8 == Int8Rows::kAll) differs_from_exact_ = exact_difference(device());
   loaded->workspace = device().workspace(loaded->limits);
   device().prepare(std::span(programs).subspan(first_part()), *loaded->workspace);
   allocate(*loaded);
