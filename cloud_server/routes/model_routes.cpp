@@ -77,7 +77,9 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
 }
 
 http::Response list_models(Cloud& cloud, const http::Request&) {
-  return serve::model_list(cloud.ids());
+  std::vector<std::string> profiles;
+  for (const auto& model : cloud.models) profiles.emplace_back(profile_name(model->profile()));
+  return serve::model_list(cloud.ids(), profiles);
 }
 
 http::Response describe_model(Cloud& cloud, const http::Request& request) {

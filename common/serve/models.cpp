@@ -18,9 +18,15 @@ std::string entry(const std::string& id) {
 
 }  // namespace
 
-http::Response model_list(std::span<const std::string> ids) {
+http::Response model_list(std::span<const std::string> ids, std::span<const std::string> profiles) {
   std::string data;
-  for (const std::string& id : ids) data += cat(data.empty() ? "" : ",", entry(id));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::string json = entry(ids[i]);
+    if (!profiles.empty()) {
+      json.insert(json.size() - 1, cat(",\"profile\":", json_quote(profiles[i])));
+    }
+    data += cat(data.empty() ? "" : ",", json);
+  }
   return http::Response::json(200, cat("{\"object\":\"list\",\"data\":[", data, "]}\n"));
 }
 

@@ -11,7 +11,9 @@
 
 namespace split::serve {
 
-http::Response model_list(std::span<const std::string> ids);
+// `profiles`: the profile of each, or none.
+http::Response model_list(std::span<const std::string> ids,
+                          std::span<const std::string> profiles = {});
 // `chat`: describe_chat(), or null.
 http::Response model_entry(const std::string& id, const Json& chat);
 // Describes the chats of a model that writes answers: its template (null: none) and the form of its

@@ -192,13 +192,16 @@ ModelInfo parse_model_info(std::string_view text) {
   return info;
 }
 
-std::vector<std::string> parse_model_list(std::string_view text) {
+std::vector<ListedModel> parse_model_list(std::string_view text) {
   Fields fields(text);
   const Json& data = fields.raw("data");
   if (!data.is_array() || data.size() > 4096) Fields::refuse("data", "expected a list of models");
-  std::vector<std::string> ids;
-  for (const Json& model : data) ids.push_back(Fields(&model).text("id"));
-  return ids;
+  std::vector<ListedModel> models;
+  for (const Json& model : data) {
+    Fields each(&model);
+    models.push_back({each.text("id"), each.text_or("profile", "")});
+  }
+  return models;
 }
 
 std::string to_json(const SessionRequest& request) {

@@ -86,8 +86,12 @@ std::string to_json(const ModelInfo& info);
 // and chunks wherever it is named.
 ModelInfo parse_model_info(std::string_view json);
 
-// Parses GET /v1/models: the ids in the server's order.
-std::vector<std::string> parse_model_list(std::string_view json);
+// Parses GET /v1/models, in the server's order. The profile is empty if it says none.
+struct ListedModel {
+  std::string id, profile;
+  bool operator==(const ListedModel&) const = default;
+};
+std::vector<ListedModel> parse_model_list(std::string_view json);
 
 // --- sessions
 // A feature of servers that share rows, and so read the two fields below.

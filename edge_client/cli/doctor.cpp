@@ -220,7 +220,7 @@ std::string Doctor::link() {
 std::string Doctor::speed() {
   const Speed here =
       calibrate(*device_, choice_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
-                options_.placement.formats, options_.profile, [&](const Shard& shard) {
+                choice_->request().formats, choice_->request().profile, [&](const Shard& shard) {
                   bits_ = own_bits(shard, info_, tails_->weights().formats(info_));
                 });
   forecasts_->measured({}, here, {});

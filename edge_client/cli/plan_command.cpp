@@ -49,7 +49,7 @@ void plan_command(const Options& options, const World& world, ModelChoice& choic
     std::string bits;
     const Speed edge = calibrate(
         *device, choice.model(), dtype_from_format(info.format).value_or(DType::kF32),
-        options.placement.formats, options.profile,
+        choice.request().formats, choice.request().profile,
         [&](const Shard& shard) { bits = own_bits(shard, info, tails.weights().formats(info)); });
     report.exact = tails.is_exact_here(info, bits);
     forecasts->measured(network, edge, load);

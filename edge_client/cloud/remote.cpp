@@ -182,7 +182,7 @@ std::vector<float> Remote::tensor(const http::Reply& reply, std::string_view nam
   });
 }
 
-std::vector<std::string> Remote::models() {
+std::vector<wire::ListedModel> Remote::models() {
   return read("is no list of models",
               [&] { return wire::parse_model_list(get("/v1/models", kMostJson).body); });
 }

@@ -92,7 +92,7 @@ class Remote {
   // Like http::Client::on_silence.
   void on_silence(std::function<bool()> is_lost) { client_.on_silence(std::move(is_lost)); }
 
-  std::vector<std::string> models();
+  std::vector<wire::ListedModel> models();
   // Requests a few bytes: a round trip.
   void ping() { get("/livez", 4096); }
   // "cloud_server 0.1.0", if the server says so.

@@ -40,7 +40,7 @@ Engine::Engine(const EngineOptions& options, const PlacementRequest& request,
 // Over weights in halves, as most are.
 double Engine::token_ms(Device& device) const {
   const Speed speed = calibrate(device, choice_.model(), DType::kF16, choice_.request().formats,
-                                options().profile, {}, Measured::kOneRow);
+                                choice_.request().profile, {}, Measured::kOneRow);
   return choice_.config().layers * speed.block_ms + speed.head_ms;
 }
 

@@ -128,7 +128,7 @@ std::shared_ptr<PlacedModel> WeightFetch::begin(Growth& growth) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
     forecasts_->measured({},
                          calibrate(tails_.device(), choice().model(), stored,
-                                   choice().request().formats, choice().options().profile),
+                                   choice().request().formats, choice().request().profile),
                          {});
   }
   return tails_.begin_growth(info, growth, on_bytes_);

@@ -140,7 +140,7 @@ std::unique_ptr<Forecasts> make_forecasts(TailBuilder& tails, const wire::ModelI
   const ShardCache cache = choice.cache();
   const StageFormats formats = tails.weights().formats(info);
   const std::string here = cat(request.device.device, " ", request.device.threads, " ",
-                               profile_name(options.profile), " ", request.formats.text());
+                               profile_name(request.profile), " ", request.formats.text());
   PlanInput shape = plan_shape(model);
   Forecasts::Missing missing;
   try {

@@ -89,7 +89,7 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
              &words.format);
   flags.choice("profile", {"f32", "int8", "int8_decode"},
                "int8: in eight bits on the CPU, with weights in "
-               "blocks; int8_decode: in new tokens alone (f32)",
+               "blocks; int8_decode: in new tokens alone (f32; int8 where the server has it)",
                &words.profile);
   flags.choice("goal", {"fast", "offload"},
                "what --cut auto and plans look for: the fastest text, or the least work for the "
@@ -279,13 +279,15 @@ void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
   options.goal = *goal_from_name(words.goal);
   options.goal_given = flags.given("goal");
   if (options.measure && !options.plan) refuse("--measure: expected --plan beside it");
-  options.profile = *profile_from_name(words.profile);
+  options.placement.profile = *profile_from_name(words.profile);
   options.wire = *dtype_from_format(words.wire);
   if (options.exact && options.wire != DType::kF32)
     refuse(cat("--exact: expected --wire f32 beside it, got ", words.wire));
-  if (rounds_to_int8(options.profile)) {
+  options.placement.names_arithmetic = flags.given("profile") || flags.given("format");
+  if (rounds_to_int8(options.placement.profile)) {
     options.placement.own_blocks = !flags.given("format");
-    if (options.placement.own_blocks) options.placement.formats = profile_formats(options.profile);
+    if (options.placement.own_blocks)
+      options.placement.formats = profile_formats(options.placement.profile);
     if (!options.placement.formats.quantise())
       refuse(cat("--profile ", words.profile, ": expected --format q8_0 or q4_0, got ",
                  shown(words.format)));

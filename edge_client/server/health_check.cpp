@@ -41,7 +41,8 @@ HealthCheck::Seen HealthCheck::look(const std::string& model) {
   seen_.reachable = false;
   seen_.stage_ms.clear();
   try {
-    seen_.models = remote_->models();
+    seen_.models.clear();
+    for (const wire::ListedModel& listed : remote_->models()) seen_.models.push_back(listed.id);
     seen_.reachable = true;
     if (!model.empty()) seen_.stage_ms = remote_->stage_times(model);
   } catch (const RemoteError& error) {

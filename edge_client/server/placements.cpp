@@ -96,6 +96,7 @@ PlacementRequest Placements::request_of(const PlacementChange& wanted, const Ser
   if (wanted.format) {
     request.formats = of_field("format", [&] { return StageFormats::parse(*wanted.format); });
     request.own_blocks = false;
+    request.names_arithmetic = true;
   }
   if (wanted.device) {
     const std::lock_guard lock(mutex_);

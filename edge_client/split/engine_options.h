@@ -37,13 +37,17 @@ struct PlacementRequest {
   std::optional<Head> head;          // nullopt: a large one stays on the cloud
   std::vector<ScheduledMove> moves;  // each text's
   StageFormats formats;              // format of downloads
-  bool own_blocks = false;  // download the server's block formats as they are, if it has such
+  Profile profile = Profile::kF32;
+  bool names_arithmetic = false;  // the profile or the formats, so that the server's is not taken
+  bool own_blocks = false;        // download the server's block formats as they are, if it has such
   DeviceOptions device;
   bool embed = false;  // only hidden states are needed
   // Texts come at any time, several at once: the KV cache has room for some contexts, chats and
   // embeddings are answered too, and missing weights download while no text runs.
   bool many_texts = false;
 
+  // Takes a server's profile of int8, whose rows have the same bits on every device.
+  void join(std::string_view server_profile);
   PlacementRequest at(Cut other) const {
     PlacementRequest request = *this;
     request.cut = other;
@@ -64,8 +68,7 @@ struct EngineOptions {
   bool exact = false;                   // no move may change a bit
   bool stay = false;                    // texts at a named cut wait for a lost cloud
   DType wire = DType::kF32;             // format of hidden states on the wire
-  Profile profile = Profile::kF32;
-  std::string cache;  // empty: the default directory
+  std::string cache;                    // empty: the default directory
   std::optional<uint64_t> cache_limit;
   DraftOptions drafts = {.most = kMostDrafts};  // for texts that run here alone; `memory` is unset
   Goal goal = Goal::kFast;                      // applies to automatic choices

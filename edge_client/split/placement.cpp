@@ -7,6 +7,13 @@
 
 namespace split::edge {
 
+void PlacementRequest::join(std::string_view server_profile) {
+  if (names_arithmetic || server_profile != profile_name(Profile::kInt8)) return;
+  profile = Profile::kInt8;
+  own_blocks = true;
+  formats = profile_formats(profile);
+}
+
 std::string Placement::on_edge(const ModelConfig& config) const {
   return local() ? range.describe(config.layers) : "nothing";
 }

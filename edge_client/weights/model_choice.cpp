@@ -158,7 +158,7 @@ std::string ModelChoice::wanted_id() {
   start.on_found = [&](bool again) {
     if (std::exchange(told, false)) retry_.on_found(again);
   };
-  const std::vector<std::string> ids = edge::retried(start, interrupt_, [&] {
+  const auto listed = edge::retried(start, interrupt_, [&] {
     try {
       return remote_->models();
     } catch (const RemoteError& error) {
@@ -175,20 +175,27 @@ std::string ModelChoice::wanted_id() {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // A peer without TLS, or without a good certificate: waiting does not help.
       if (error.code == kTlsCode) throw Error(ErrorKind::kRemote, error.what());
-      if (recall(error, true)) return std::vector{seen_->info.id};
+      if (recall(error, true)) {
+        return std::vector<wire::ListedModel>{{seen_->info.id, seen_->info.profile}};
+      }
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
   });
-  if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] the server serves no models");
+  if (listed.empty()) throw Error(ErrorKind::kRemote, "[server] the server serves no models");
   std::string all;
-  for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
-  if (request_.model.empty() && options().any_model && ids.size() > 1) {
+  for (const auto& model : listed) all += cat(all.empty() ? "" : ", ", shown(model.id));
+  if (request_.model.empty() && options().any_model && listed.size() > 1) {
     throw Error(ErrorKind::kInput, cat("--any-model: expected --model beside it: the server has ",
                                        all.substr(0, 400)));
   }
-  if (request_.model.empty()) return ids[0];
-  if (std::ranges::find(ids, request_.model) != ids.end()) return request_.model;
+  const auto wanted = request_.model.empty()
+                          ? listed.begin()
+                          : std::ranges::find(listed, request_.model, &wire::ListedModel::id);
+  if (wanted != listed.end()) {
+    request_.join(wanted->profile);
+    return wanted->id;
+  }
   throw Error(ErrorKind::kRemote,
               cat("[server] ", remote_->origin(), " has no model ", shown(request_.model),
                   ", it has ", all.substr(0, 400)),
@@ -287,8 +294,8 @@ void ModelChoice::take_context(const wire::ModelInfo& info) const {
   if (options().context || config().encodes()) return;
   std::call_once(fitted_, [&] {
     TextRoom room = text_room(options(), request_, info);
-    if (room.budget == 0) room.budget = default_kv_budget(*model_, options().profile, {}, room);
-    const std::string line = fit_context(*model_, options().profile, {}, room);
+    if (room.budget == 0) room.budget = default_kv_budget(*model_, request_.profile, {}, room);
+    const std::string line = fit_context(*model_, request_.profile, {}, room);
     if (!line.empty()) note(line);
   });
 }

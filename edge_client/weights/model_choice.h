@@ -143,7 +143,7 @@ class ModelChoice {
   std::optional<SeenModels::Key> key_alone() const;
   bool recall(const RemoteError& error, bool aloud);
 
-  const PlacementRequest& request_;
+  PlacementRequest request_;
   const Note note_;
   Interrupt& interrupt_;
   const ServerAddress server_;

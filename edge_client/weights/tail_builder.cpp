@@ -27,10 +27,10 @@ uint64_t TailBuilder::kv_budget(const Placement& place) const {
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
   if (options_.kv_budget == 0 && !request_.many_texts &&
       (!place.moves.empty() || request_.auto_cut)) {
-    return kv_bytes_for(choice_.model(), place.range, options_.profile, 2);
+    return kv_bytes_for(choice_.model(), place.range, profile(), 2);
   }
   if (options_.kv_budget > 0 || !request_.many_texts) return options_.kv_budget;
-  return std::min(kMost, kv_bytes_for(choice_.model(), place.range, options_.profile, kContexts));
+  return std::min(kMost, kv_bytes_for(choice_.model(), place.range, profile(), kContexts));
 }
 
 Device& TailBuilder::device() {
@@ -38,9 +38,13 @@ Device& TailBuilder::device() {
   return *device_;
 }
 
+// A server's profile that was not asked for here is left where the device lacks it.
+Profile TailBuilder::profile() const { return joins_ ? request_.profile : Profile::kF32; }
+
 std::unique_ptr<Device> TailBuilder::new_device() const {
   std::unique_ptr<Device> device = make_tested_device(request_.device);
-  expect_profile(*device, options_.profile);
+  if (request_.names_arithmetic) expect_profile(*device, request_.profile);
+  joins_ = request_.names_arithmetic || device->multiplies_int8();
   const bool named = request_.device.device != DeviceOptions().device;
   if (named || !device->waits_long() || !token_time_) return device;
   if (!choice_.knows_model() || choice_.config().encodes()) return device;
@@ -51,13 +55,15 @@ std::unique_ptr<Device> TailBuilder::new_device() const {
     choice_.note(cat("a token takes ", fixed(ms, 1), " ms on ", device->name(), " and ",
                      fixed(cpu_ms, 1), " ms on the CPU: the faster one computes"));
   }
-  return faster_ == Faster::kCpu ? make_cpu_device(request_.device.threads) : std::move(device);
+  if (faster_ == Faster::kGpu) return device;
+  joins_ = true;
+  return make_cpu_device(request_.device.threads);
 }
 
 void TailBuilder::expect_flags() {
   if (!request_.auto_cut || choice_.recalled() || std::exchange(expected_flags_, true)) return;
   const bool named = request_.device.device != DeviceOptions().device;
-  if (named || options_.profile != Profile::kF32) device();
+  if (named || request_.profile != Profile::kF32) device();
   if (device_ && device_->waits_long()) device_.reset();  // its model is to be known first
   if (!options_.cache.empty()) ShardCache(options_.cache).expect_usable();
   if (request_.formats == StageFormats()) return;
@@ -122,7 +128,7 @@ void TailBuilder::load_tail(PlacedModel& split, std::unique_ptr<Device> device,
   const StageRange& range = split.place.range;
   const std::vector<wire::BlobInfo> blobs = weights_.blobs(split.info, range);
   expect_room(*device, split.info.id, bytes_of(blobs),
-              kv_bytes_for(choice_.model(), range, options_.profile, 1));
+              kv_bytes_for(choice_.model(), range, profile(), 1));
   begin_tail(split, std::move(device), blobs, load, kv, LocalTail::Begins::kWhole);
   split.fetched = split.tail->finish();
 }
@@ -156,10 +162,10 @@ void TailBuilder::begin_tail(PlacedModel& split, std::unique_ptr<Device> device,
                              uint64_t kv, LocalTail::Begins begins) const {
   expect_base(split.info);
   split.tail = std::make_shared<LocalTail>(std::move(device), choice_.model(), split.place.range,
-                                           weights_.formats(split.info), options_.profile, blobs,
+                                           weights_.formats(split.info), profile(), blobs,
                                            weights_.begin_load(split.info, blobs, std::move(load)),
                                            kv, request_.device.threads, begins, choice_.tail());
-  split.profile = profile_name(options_.profile);
+  split.profile = profile_name(profile());
   split.personal = choice_.tail() != nullptr;
   choice_.seen_models().name_blobs(split.info, blobs);
 }
@@ -174,7 +180,7 @@ std::shared_ptr<PlacedModel> TailBuilder::load_from_cache(const PlacedModel& spl
   LoadOptions load;
   load.retry = {.budget = {}};
   // As for any text that moves.
-  const uint64_t kv = kv_bytes_for(choice_.model(), whole->place.range, options_.profile, 2);
+  const uint64_t kv = kv_bytes_for(choice_.model(), whole->place.range, profile(), 2);
   load_tail(*whole, new_device(), load, std::max(kv_budget(whole->place), kv));
   return whole;
 }
@@ -227,8 +233,7 @@ std::unique_ptr<PlacedModel> TailBuilder::begin_growth(const wire::ModelInfo& in
 uint64_t TailBuilder::granted_to_weights() {
   if (device().is_gpu()) return UINT64_MAX;
   const uint64_t granted = granted_memory();
-  return granted -
-         std::min(granted, kv_bytes_for(choice_.model(), StageRange(), options_.profile, 2));
+  return granted - std::min(granted, kv_bytes_for(choice_.model(), StageRange(), profile(), 2));
 }
 
 std::optional<bool> TailBuilder::is_exact_here(const wire::ModelInfo& info,
@@ -269,7 +274,9 @@ void TailBuilder::allow_moves(PlacedModel& split) {
           return is_exact(choice_.remote(), split.info, *split.batcher(), choice_.bounds().highest);
         });
     if (!may_move(split.exact, options_.exact, false)) {
-      return stay("this machine's bits are not the server's (--exact)");
+      return stay(
+          "this machine's bits are not the server's (--exact); with --profile int8 there they "
+          "are the same");
     }
   }
   split.deepest =

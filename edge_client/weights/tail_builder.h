@@ -64,6 +64,7 @@ class TailBuilder {
 
  private:
   std::unique_ptr<Device> new_device() const;
+  Profile profile() const;
   std::unique_ptr<PlacedModel> placed(const wire::ModelInfo& info);
   void load_tail(PlacedModel& split, std::unique_ptr<Device> device, const LoadOptions& load,
                  uint64_t kv) const;
@@ -84,6 +85,7 @@ class TailBuilder {
   bool told_wire_ = false, expected_flags_ = false;
   std::unique_ptr<Device> device_;  // for the next load
   enum class Faster : uint8_t { kUnknown, kGpu, kCpu };
+  mutable std::atomic<bool> joins_ = true;  // the last device takes the server's profile
   mutable std::atomic<Faster> faster_ = Faster::kUnknown;  // where that was measured
 };
 

@@ -111,7 +111,7 @@ TEST(CloudDescription, SaysThatItIsLoading) {
   cloud.cloud.models = std::move(with.cloud.models);
   open_models(cloud.cloud);
   EXPECT_EQ(wire::parse_model_list(cloud.ask().get("/v1/models").body),
-            (std::vector<std::string>{"rand-a"}));
+            (std::vector<wire::ListedModel>{{"rand-a", "f32"}}));
   EXPECT_NE(cloud.ask().get("/metrics").body.find("{model=\"rand-a\"}"), std::string::npos);
   EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
 }
@@ -127,7 +127,8 @@ TEST(CloudModels, AreListedInOrder) {
   TestCloud cloud({"rand-b", "rand-a"});
   const http::Reply reply = cloud.ask().get("/v1/models");
   ASSERT_EQ(reply.status, 200);
-  EXPECT_EQ(wire::parse_model_list(reply.body), (std::vector<std::string>{"rand-b", "rand-a"}));
+  EXPECT_EQ(wire::parse_model_list(reply.body),
+            (std::vector<wire::ListedModel>{{"rand-b", "f32"}, {"rand-a", "f32"}}));
   EXPECT_EQ(json_of(reply)["object"], "list");
   expect_error(cloud.ask().get("/v1/models/none"), 404, "model_not_found", "model");
 }

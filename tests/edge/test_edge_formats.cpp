@@ -87,6 +87,39 @@ TEST_P(EdgeFormats, AQuantisedHeadIsTheSameForEveryCut) {
   }
 }
 
+// One text on every set of kernels, wherever it runs and moves, without a flag here but --exact.
+TEST(EdgeProfile, IsTheServersInt8UnlessTheEdgeNamesOne) {
+  for (const std::string name : {"demo", "models/llama3", "rand-b"}) {
+    const TestCloud cloud({name}, 64 << 20, {}, Profile::kInt8);
+    const TemporaryFolder cache;
+    const auto run = [&](std::vector<std::string> more) {
+      for (const std::string& argument :
+           {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+            std::string("--device=cpu"), std::string("--seed=3"), std::string("--temperature=0.9"),
+            std::string("--max-tokens=16"), std::string("--ignore-eos"), std::string("--json"),
+            std::string("--prompt-ids=3,1,4,1,5")}) {
+        more.push_back(argument);
+      }
+      const Outcome got = run_edge(more);
+      EXPECT_EQ(got.code, 0) << got.err;
+      return got.json();
+    };
+    const auto expected = run({"--cut=cloud"})["tokens"];
+    for (const char* isa : {"scalar", "avx2", "amx"}) {
+      ::setenv("SPLIT_CPU_ISA", isa, 1);
+      for (const char* cut : {"0", "1", "2"}) {
+        const auto got = run({cat("--cut=", cut), "--exact", "--moves=3:2,7:0,11:1"});
+        EXPECT_EQ(got["tokens"], expected) << name << " on " << isa << " at " << cut;
+        EXPECT_EQ(got["receipt"]["exact"], true);
+        EXPECT_EQ(got["receipt"]["moves"].size(), 3u);
+      }
+    }
+    ::unsetenv("SPLIT_CPU_ISA");
+    EXPECT_EQ(run({"--cut=1", "--format=f32"})["receipt"]["exact"], false);
+    EXPECT_EQ(run({"--cut=1", "--profile=f32"})["receipt"]["exact"], false);
+  }
+}
+
 TEST_P(EdgeFormats, DownloadOnlyWhatIsMissing) {
   const auto info = wire::parse_model_info(
       Client(cloud.url()).request("GET", cat("/v1/models/", GetParam()), {}, {}, {}).body);
