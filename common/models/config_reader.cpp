@@ -81,6 +81,22 @@ std::vector<int> ConfigReader::tokens(const char* key) const {
   return all;
 }
 
+std::vector<bool> ConfigReader::kinds(const char* key, int blocks, const char* yes,
+                                      const char* no) const {
+  const Json& list = json_[key];
+  if (!list.is_array() || list.size() != static_cast<size_t>(blocks)) {
+    refuse(key, cat("expected a list of ", blocks, ", got ",
+                    list.is_array() ? cat("one of ", list.size()) : shown(list)));
+  }
+  std::vector<bool> all;
+  for (const Json& kind : list) {
+    all.push_back(kind == Json(yes));
+    if (all.back() || kind == Json(no)) continue;
+    refuse(key, cat("expected \"", yes, "\" or \"", no, "\", got ", shown(kind)));
+  }
+  return all;
+}
+
 bool ConfigReader::classifies() const {
   const Json* const named = json_.find("architectures");
   return named != nullptr && named->is_array() && !named->empty() && (*named)[0].is_string() &&

@@ -19,24 +19,12 @@ void check_divides(const char* key, int number, const char* other, int of) {
 }
 
 std::vector<bool> full_blocks(const ConfigReader& reader, int layers) {
+  if (reader.has("layer_types")) {
+    return reader.kinds("layer_types", layers, "full_attention", "linear_attention");
+  }
+  const int each = reader.integer_or("full_attention_interval", 1, kMaxSize, 4);
   std::vector<bool> full;
-  if (!reader.has("layer_types")) {
-    const int each = reader.integer_or("full_attention_interval", 1, kMaxSize, 4);
-    for (int layer = 0; layer < layers; ++layer) full.push_back((layer + 1) % each == 0);
-    return full;
-  }
-  const Json& types = reader["layer_types"];
-  if (!types.is_array() || types.size() != static_cast<size_t>(layers)) {
-    reader.refuse("layer_types", cat("expected a list of ", layers, ", got ",
-                                     types.is_array() ? cat("one of ", types.size())
-                                                      : ConfigReader::shown(types)));
-  }
-  for (const Json& type : types) {
-    full.push_back(type == Json("full_attention"));
-    if (full.back() || type == Json("linear_attention")) continue;
-    reader.refuse("layer_types", cat("expected \"full_attention\" or \"linear_attention\", got ",
-                                     ConfigReader::shown(type)));
-  }
+  for (int layer = 0; layer < layers; ++layer) full.push_back((layer + 1) % each == 0);
   return full;
 }
 
