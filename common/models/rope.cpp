@@ -67,18 +67,16 @@ constexpr double kTwoPi = 6.28318530717958647693;
 constexpr double kMost = 1e12;
 
 constexpr std::pair<std::string_view, RopeConfig::Type> kTypes[] = {
-    {"default", RopeConfig::Type::kDefault},
-    {"linear", RopeConfig::Type::kLinear},
-    {"llama3", RopeConfig::Type::kLlama3},
-    {"yarn", RopeConfig::Type::kYarn},
-    {"factors", RopeConfig::Type::kFactors}};
+    {"default", RopeConfig::Type::kDefault}, {"linear", RopeConfig::Type::kLinear},
+    {"llama3", RopeConfig::Type::kLlama3},   {"yarn", RopeConfig::Type::kYarn},
+    {"factors", RopeConfig::Type::kFactors}, {"proportional", RopeConfig::Type::kProportional}};
 
 RopeConfig::Type type_of(const ConfigReader& reader, const std::string& where) {
   const std::string name = reader.text_or("rope_type", reader.text_or("type", "default").c_str());
   std::string known;
   for (const auto& [known_name, type] : kTypes) {
     if (name == known_name) return type;
-    if (type == RopeConfig::Type::kFactors) continue;  // from GGUF files alone
+    if (type >= RopeConfig::Type::kFactors) continue;  // from GGUF files, or of Gemma 4 alone
     known += cat(known.empty() ? "" : type == RopeConfig::Type::kYarn ? " or " : ", ", known_name);
   }
   reader.refuse(where + ".rope_type", cat("expected ", known, ", got ", split::shown(name)));
@@ -105,6 +103,11 @@ RopeConfig read_scaling(const Json& json, const std::string& where, int max_posi
   rope.type = type_of(reader, where);
   rope.theta = reader.number_or("rope_theta", 1, kMost, theta);
   rope.part = reader.number_or("partial_rotary_factor", 0, 1, part.value_or(1));
+  if (rope.type == RopeConfig::Type::kProportional) {
+    if (part) reader.refuse(where + ".rope_type", "expected one for leading channels");
+    rope.factor = reader.number_or("factor", 1e-6, kMost, 1);
+    return rope;
+  }
   if (!part && rope.part != 1) {
     reader.refuse(where + ".partial_rotary_factor", "expected 1: all channels of a head turn");
   }
@@ -223,6 +226,9 @@ std::vector<float> inverse_frequencies(const RopeConfig& rope, int head_dim) {
       case RopeConfig::Type::kFactors:
         CHECK(rope.factors.size() == static_cast<size_t>(half));
         frequency /= rope.factors[static_cast<size_t>(i)];
+        break;
+      case RopeConfig::Type::kProportional:
+        frequency = i < static_cast<int>(rope.part * half) ? frequency / factor : 0;
         break;
     }
     all.push_back(frequency);

@@ -14,14 +14,15 @@ namespace split {
 struct RopeConfig {
   enum class Type : uint8_t {
     kDefault,
-    kLinear,   // all frequencies divided by the factor
-    kLlama3,   // low frequencies divided, between two bounds smoothly
-    kYarn,     // similarly, by "YaRN" (2023), with scaled scores
-    kFactors,  // each divided by one of `factors`, GGUF's rope_freqs.weight
+    kLinear,        // all frequencies divided by the factor
+    kLlama3,        // low frequencies divided, between two bounds smoothly
+    kYarn,          // similarly, by "YaRN" (2023), with scaled scores
+    kFactors,       // each divided by one of `factors`, GGUF's rope_freqs.weight
+    kProportional,  // of pairs (i, i + D / 2) the leading `part` turns, the others have frequency 0
   };
   Type type = Type::kDefault;
   double theta = 10000;
-  double part = 1;  // share of a head's channels that turns, the leading ones
+  double part = 1;  // share of a head's channels, or pairs, that turns, the leading ones
   double factor = 1;
   double original_positions = 0;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
