@@ -80,6 +80,12 @@ void ModelConfig::add_marks(std::span<const int32_t> tokens, uint32_t second,
   }
 }
 
+int64_t ModelConfig::row_width(int point) const {
+  int64_t width = channels;
+  for (const RowPart& part : row_parts) width += part.at(point);
+  return width;
+}
+
 Dims stored_dims(const WeightDecl& decl, DType dtype) {
   const bool blocks = is_quantised(dtype);
   if (format_name(dtype).empty() || (blocks && decl.product == Product::kNone)) {
@@ -126,7 +132,7 @@ void Model::add_stops(std::span<const int> ids) {
 void Model::lower_context(int context) {
   CHECK(context >= 1 && context <= config_.context);
   for (Constant& table : constants_) {
-    if (table.dims[0] != config_.context) continue;
+    if (table.dims.size() < 2 || table.dims[0] != config_.context) continue;
     table.dims[0] = context;
     table.values.resize(static_cast<size_t>(*element_count(table.dims)));
   }

@@ -28,6 +28,20 @@ enum class Marks : uint8_t {
   kTypes,      // 0 in a text's first part, 1 in its second
 };
 
+// What rows have beside their hidden state: a result of one stage that blocks behind it read.
+struct RowPart {
+  std::string name;         // of the result, and of the blocks' input
+  int64_t columns = 0;      // of both
+  int64_t each = 0;         // columns of each block, one block's after the other's; 0: all read all
+  int first = 0, last = 0;  // points whose rows need it
+
+  // Columns of a row at a point, the trailing ones: those that blocks from there on read.
+  int64_t at(int point) const {
+    return first <= point && point <= last ? columns - each * point : 0;
+  }
+  bool operator==(const RowPart&) const = default;
+};
+
 // Facts that all models have. Other facts are in an architecture's own file.
 struct ModelConfig {
   ModelKind kind = ModelKind::kDecoder;
@@ -47,8 +61,11 @@ struct ModelConfig {
   int padding = -1;         // token for padding, if marks are positions
   bool final_norm = false;  // an encoder has one behind its last block
   bool ranks = false;       // scores pairs: its classifier has one label
+  std::vector<RowPart> row_parts = {};
 
   bool encodes() const { return kind == ModelKind::kEncoder; }
+  // Floats of a row at a point, 0 to L.
+  int64_t row_width(int point) const;
   bool has_norm() const { return !encodes() || final_norm; }
   // Appends the marks of a text whose second part, if any, begins at token `second`.
   void add_marks(std::span<const int32_t> tokens, uint32_t second, std::vector<int32_t>& to) const;
@@ -68,6 +85,7 @@ struct WeightDecl {
   std::string from = {};   // the tensor of the checkpoint that it copies, if not empty,
   int64_t from_row = -1;   // its rows from this one on; -1: all
   bool first_row = false;  // graphs read its first row alone, as a vector
+  int64_t spread = 0;      // graphs read its one number as a vector of so many; 0: as it is
 };
 // The weight's shape when it is stored as `dtype`: quantised weights have outputs as rows. Throws
 // Error(kShape) for a type that is impossible for it.
@@ -82,7 +100,7 @@ struct Blob {
 // Inputs of a stage's graph besides weights.
 enum class Takes : uint8_t {
   kTokens,   // "tokens", "positions" and "marks"
-  kHidden,   // "hidden" [kRows, C]
+  kHidden,   // "hidden" [kRows, C], and what its rows have beside it, by name
   kOutRows,  // kHidden's, and "out_rows": the result has a row for each
 };
 
@@ -93,6 +111,7 @@ struct KvShape {
   int64_t head_dim = 0;
   int window = 0;  // keys that a row sees, its own among them; 0: all before it
   StateShape state = {};
+  int source = -1;  // the block that makes them, itself or one before; -1: itself
   int64_t width() const { return heads * head_dim; }
 };
 

@@ -157,6 +157,7 @@ std::optional<Dims> broadcast_dims(const Dims& x, const Dims& z);
 struct NamedOutput {
   std::string name;
   Tensor tensor;
+  std::vector<NamedOutput> beside = {};  // others of the same graph
 };
 
 #define UNARY(op_name, ...) \

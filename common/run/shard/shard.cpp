@@ -1,5 +1,6 @@
 // A Shard's parts, and its device.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -23,8 +24,10 @@ std::span<const Stage> stages_of(const Model& model, const StageRange& range) {
 
 uint64_t page_bytes(std::span<const Stage> stages, DType kv, bool encodes) {
   uint64_t bytes = 0;
+  std::set<int> sources;
   for (const Stage& stage : stages) {
     if (stage.kv.heads == 0) continue;
+    if (stage.kv.source >= 0 && !sources.insert(stage.kv.source).second) continue;
     if (encodes) bytes = 0;  // all blocks share one block's pages
     bytes += 2 * tensor_bytes(kv, {kPageTokens, stage.kv.width()}).value();
   }
@@ -250,7 +253,9 @@ size_t Shard::index_to(Point point) const {
 
 size_t Shard::width(Point point) const {
   if (point == Point::top()) return 2 * std::min<size_t>(kTopLogits, width(Point::head()));
-  return static_cast<size_t>(stage_to(point).width);
+  const ModelConfig& config = model_.config();
+  const bool cut = point <= Point(config.layers);
+  return static_cast<size_t>(cut ? config.row_width(point.block()) : stage_to(point).width);
 }
 
 uint64_t Shard::layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const {

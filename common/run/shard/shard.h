@@ -139,7 +139,8 @@ class Shard {
     return page_bytes_ * pages_.total() + state_bytes_ * pages_.states();
   }
 
-  // Floats of one result row at a point: V for the head, two for each of its top k, else C.
+  // Floats of one result row at a point: V for the head, two for each of its top k, C for the norm,
+  // else C and the row's parts.
   size_t width(Point point) const;
   // Whether rows cross a bus to the host, so that all logits cost more than finding the top k.
   bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
@@ -203,6 +204,10 @@ class Shard {
   Limits limits_of(std::span<const Program> programs) const;
   void allocate(Loaded& loaded) const;
   void allocate_part(Loaded& loaded, size_t part) const;
+  // Whether two blocks read and write the same keys and values.
+  bool shares_pages(const Stage& a, const Stage& b) const {
+    return model_.config().encodes() || (a.kv.source >= 0 && a.kv.source == b.kv.source);
+  }
   void bind(Loaded& loaded, std::span<const Program> programs) const;
   std::vector<Binding> bindings_of(Loaded& loaded, size_t part, const Program& program) const;
   void add_programs(const StageRange& range, bool any_wanted);
@@ -210,6 +215,8 @@ class Shard {
   void spoil_states(const StageRange& range, std::span<const uint32_t> states);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);
+  void place_parts(Point from);
+  void take_parts(Point to, std::span<const uint32_t> wanted, float* out);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it replaced the device
   const Model& model_;

@@ -68,11 +68,21 @@ Buffer* ShardWeights::get(const Slot& slot) {
   fetch(slot);
   const TensorView view = fetched_.extract(slot.name).mapped();
   const bool ready = view.dtype == slot.dtype;
-  auto buffer =
-      device_.upload(slot, ready ? view : converted_to(slot.dtype, view, model_.weight(slot.name)));
+  const TensorView own = ready ? view : converted_to(slot.dtype, view, model_.weight(slot.name));
+  auto buffer = device_.upload(slot, spread(slot, own));
   const bool given = model_.constant(slot.name) == nullptr;
   if (given && source_.taken) borrowed_.emplace_back(buffer.get(), view);
   return buffers_.emplace(slot.name, std::move(buffer)).first->second.get();
+}
+
+// Repeats a single number as often as the slot has columns.
+TensorView ShardWeights::spread(const Slot& slot, const TensorView& view) {
+  if (model_.constant(slot.name) != nullptr || model_.weight(slot.name).spread == 0) return view;
+  std::vector<std::byte>& all = spread_[slot.name];
+  for (int64_t i = 0; i < slot.dims[0]; ++i) {
+    all.insert(all.end(), view.bytes.begin(), view.bytes.end());
+  }
+  return {view.dtype, slot.dims, all};
 }
 
 void ShardWeights::forget(std::span<const std::string> names) {
@@ -83,6 +93,7 @@ void ShardWeights::forget(std::span<const std::string> names) {
       buffers_.erase(at);
     }
     converted_.erase(name);
+    spread_.erase(name);
   }
 }
 
@@ -146,14 +157,14 @@ std::vector<Program> Shard::trace() const {
 // Traces stage `i`. Before it is there, unnamed formats are taken to be floats: the rows between
 // its steps are equal.
 Program Shard::trace(size_t i, bool there) const {
-  const auto compiled = [&](const std::string& name, const NamedOutput& output) {
-    Program program = compile(name, {output}, device().fuse_rules());
+  const auto compiled = [&](const std::string& name, const std::vector<NamedOutput>& outputs) {
+    Program program = compile(name, outputs, device().fuse_rules());
     if (there && debug_level() >= 1) log_info(to_string(program));
     return program;
   };
   if (i == stages_.size()) {
     const Tensor logits = input("logits", DType::kF32, {kOutRows, stages_.back().width});
-    return compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))});
+    return compiled("topk", {{"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))}});
   }
   const Stage& stage = stages_[i];
   const std::optional<DType> format = options_.formats.of(stage.name);
@@ -169,7 +180,10 @@ Program Shard::trace(size_t i, bool there) const {
            : options_.profile == Profile::kBF16 ? DType::kBF16
                                                 : view.dtype;
   };
-  return compiled(stage.name, stage.trace({stored, *options_.kv}));
+  std::vector<NamedOutput> outputs = {stage.trace({stored, *options_.kv})};
+  const std::vector<NamedOutput> beside = std::move(outputs[0].beside);
+  outputs.insert(outputs.end(), beside.begin(), beside.end());
+  return compiled(stage.name, outputs);
 }
 
 Limits Shard::limits_of(std::span<const Program> programs) const {
@@ -205,6 +219,10 @@ void Shard::allocate(Loaded& loaded) const {
     hidden = device().alloc(loaded.limits.most_rows() *
                             static_cast<size_t>(model_.config().channels) * sizeof(float));
   }
+  for (const RowPart& part : model_.config().row_parts) {
+    loaded.beside[part.name] = device().alloc(loaded.limits.most_rows() *
+                                              static_cast<size_t>(part.columns) * sizeof(float));
+  }
   for (size_t i = first_part(); i < parts(); ++i) allocate_part(loaded, i);
 }
 
@@ -223,11 +241,14 @@ void Shard::allocate_part(Loaded& loaded, size_t i) const {
       return std::shared_ptr<Buffer>(
           device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv));
     };
-    const auto shared = std::ranges::find_if(
-        loaded.parts, [](const Loaded::Part& other) { return other.k_cache != nullptr; });
-    const bool share = model_.config().encodes() && shared != loaded.parts.end();
-    part.k_cache = share ? shared->k_cache : pages();
-    part.v_cache = share ? shared->v_cache : pages();
+    size_t other = 0;
+    while (other < stages_.size() &&
+           (loaded.parts[other].k_cache == nullptr || !shares_pages(stages_[other], stage))) {
+      ++other;
+    }
+    const bool share = other < stages_.size();
+    part.k_cache = share ? loaded.parts[other].k_cache : pages();
+    part.v_cache = share ? loaded.parts[other].v_cache : pages();
   }
   if (stage.kv.state.keeps()) part.states = device().alloc_states(loaded.limits, stage.kv.state);
   if (stage.takes == Takes::kOutRows) {
@@ -246,7 +267,9 @@ std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program&
   std::vector<Binding> bindings;
   for (const Slot& slot : program.slots) {
     if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    const auto beside = loaded.beside.find(slot.name);
     Buffer* const buffer = slot.kind == SlotKind::kWeight   ? loaded.weights.get(slot)
+                           : beside != loaded.beside.end()  ? beside->second.get()
                            : slot.kind == SlotKind::kOutput ? to
                            : slot.name == "k_cache"         ? part.k_cache.get()
                            : slot.name == "v_cache"         ? part.v_cache.get()

@@ -52,12 +52,14 @@ class ShardWeights {
 
  private:
   TensorView checked(const std::string& name) const;
+  TensorView spread(const Slot& slot, const TensorView& view);
   TensorView converted_to(DType dtype, const TensorView& view, const WeightDecl& decl);
 
   Device& device_;
   const Model& model_;
   const WeightSource& source_;
   std::map<std::string, TensorView> fetched_;
+  std::map<std::string, std::vector<std::byte>> spread_;  // as converted_: the buffers go first
   std::map<std::string, OwnedTensor> converted_;  // the buffers, which may read them, go first
   std::map<std::string, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
@@ -72,7 +74,8 @@ struct Shard::Loaded {
   // A stage on the device.
   struct Part {
     std::string_view name;
-    // Null without keys; an encoder, whose blocks keep nothing, has one pair for all.
+    // Null without keys; blocks of one source share a pair, and those of an encoder, which keep
+    // nothing.
     std::shared_ptr<Buffer> k_cache, v_cache;
     std::unique_ptr<Buffer> states;  // null without any
     std::unique_ptr<Buffer> rows;    // its result, if it takes wanted rows
@@ -81,6 +84,7 @@ struct Shard::Loaded {
 
   ShardWeights weights;
   std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
+  std::map<std::string, std::unique_ptr<Buffer>> beside;  // rows of the parts, by their names
   Limits limits;
   std::unique_ptr<Workspace> workspace;
   std::vector<Part> parts;  // stages_, then the top k if there are logits; below the floor with a

@@ -129,7 +129,7 @@ void Shard::gather(std::span<const ShardRows> parts) {
     CHECK(!config.encodes() || length == 0);  // all rows of a text
     CHECK(pages_.filled(parts[p].sequence, rows.range) >= rows.past);
     CHECK(uint64_t{rows.past} + rows.count() <= static_cast<uint64_t>(config.context));
-    CHECK(rows.hidden.empty() || rows.width == static_cast<uint32_t>(config.channels));
+    CHECK(rows.hidden.empty() || rows.width == width(from));
     for (const int32_t token : rows.tokens) CHECK(token >= 0 && token < config.vocab);
     loaded.rows.add(static_cast<uint32_t>(p), rows, config);
     const size_t pages = pages_.copy_table(parts[p].sequence,
@@ -169,7 +169,8 @@ void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float
   add_programs(range, !wanted.empty());
   batch.states = loaded.states;
   const bool whole_rows = to != Point::top() && stage_to(to).takes != Takes::kOutRows;
-  const size_t row_floats = width(to);
+  const auto channels = static_cast<size_t>(model_.config().channels);
+  const size_t row_floats = whole_rows ? channels : width(to);
   if (!wanted.empty() && whole_rows) {
     // The smallest run of rows that holds the wanted ones.
     const size_t first = wanted.front(), count = wanted.back() - first + 1;
@@ -189,7 +190,55 @@ void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float
   }
   for (size_t i = 0; whole_rows && i < wanted.size(); ++i) {
     const float* const row = loaded.out.data() + (wanted[i] - wanted.front()) * row_floats;
-    out = std::copy_n(row, row_floats, out);
+    std::copy_n(row, row_floats, out + i * width(to));
+  }
+  if (whole_rows && width(to) > channels && !wanted.empty()) take_parts(to, wanted, out);
+}
+
+// Takes the parts of rows apart that come in at a point, behind their hidden states.
+void Shard::place_parts(Point from) {
+  Loaded& loaded = *loaded_;
+  const ModelConfig& config = model_.config();
+  const size_t row_floats = width(from), rows = loaded.rows.hidden.size() / row_floats;
+  auto at = static_cast<size_t>(config.channels);
+  for (const RowPart& part : config.row_parts) {
+    const auto columns = static_cast<size_t>(part.columns),
+               here = static_cast<size_t>(part.at(from.block()));
+    if (here == 0) continue;
+    loaded.out.assign(rows * columns, 0);
+    for (size_t row = 0; row < rows; ++row) {
+      std::copy_n(loaded.rows.hidden.data() + row * row_floats + at, here,
+                  loaded.out.data() + (row + 1) * columns - here);
+    }
+    device().write(*loaded.beside.at(part.name), 0, std::as_bytes(std::span(loaded.out)));
+    at += here;
+  }
+  const auto channels = static_cast<size_t>(config.channels);
+  for (size_t row = 1; row < rows; ++row) {
+    std::copy_n(loaded.rows.hidden.data() + row * row_floats, channels,
+                loaded.rows.hidden.data() + row * channels);
+  }
+  loaded.rows.hidden.resize(rows * channels);
+}
+
+// Writes the parts of wanted rows at a point behind their hidden states in `out`.
+void Shard::take_parts(Point to, std::span<const uint32_t> wanted, float* out) {
+  Loaded& loaded = *loaded_;
+  const ModelConfig& config = model_.config();
+  const size_t count = wanted.back() - wanted.front() + 1;
+  auto at = static_cast<size_t>(config.channels);
+  for (const RowPart& part : config.row_parts) {
+    const auto columns = static_cast<size_t>(part.columns),
+               here = static_cast<size_t>(part.at(to.block()));
+    if (here == 0) continue;
+    loaded.out.resize(count * columns);
+    device().read(*loaded.beside.at(part.name), wanted.front() * columns * sizeof(float),
+                  std::as_writable_bytes(std::span(loaded.out)));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const size_t behind = (wanted[i] - wanted.front() + 1) * columns;
+      std::copy_n(loaded.out.data() + behind - here, here, out + i * width(to) + at);
+    }
+    at += here;
   }
 }
 
@@ -230,6 +279,7 @@ void Shard::forward(std::span<const ShardRows> parts, float* out) {
     out -= (wanted - before) * width(to);
     RowBatch batch = loaded.rows.batch(phase, rows, end, before, wanted);
     if (end == parts.size() && !from.is_tokens()) {
+      if (width(from) > static_cast<size_t>(model_.config().channels)) place_parts(from);
       batch.in = loaded.hidden[stage_index(from) % 2].get();
       batch.in_bytes = std::as_bytes(std::span(loaded.rows.hidden));
     }
