@@ -138,15 +138,12 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
   // The original page rejected special tokens; here they are plain text.
   const std::vector<int32_t> tokens =
       prompt_ids(config, model.tokenizer(), text, false, request.memory.get());
-  const auto channels = static_cast<size_t>(config.channels);
+  const Point to = config.layers - static_cast<int>(*offline);
+  const size_t channels = model.batcher().shard().width(to);
   const OneSequence sequence(model.batcher().shard().pages());
   request.memory->take(tokens.size() * channels * 3 * sizeof(float));  // floats and base64
   std::vector<float> out(tokens.size() * channels);
-  Job job{sequence.id,
-          {.range = {.to = config.layers - static_cast<int>(*offline)},
-           .tokens = tokens,
-           .wanted = Wanted::kAll},
-          out.data()};
+  Job job{sequence.id, {.range = {.to = to}, .tokens = tokens, .wanted = Wanted::kAll}, out.data()};
   run_job(cloud, request, model, job);
   if (!all_finite(out)) refuse_overflow(model, false);
 

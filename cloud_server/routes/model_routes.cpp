@@ -62,6 +62,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
     info.features.emplace_back(wire::kAgainFeature);
   }
   if (model.batcher().prefixes() != nullptr) info.features.emplace_back(wire::kCacheFeature);
+  info.row_parts = config.row_parts;
   info.bits = model.bits();
   for (const ServedModel::File& file : model.files()) info.files.push_back(file.info);
   info.kind = config.encodes() ? "encoder" : "decoder";

@@ -20,10 +20,11 @@ using http::HttpError;
 void check_rows(const SequenceRows& rows, const ModelConfig& config) {
   const Point from = rows.range.from;
   if (rows.hidden.empty() && !from.is_tokens()) {
-    throw HttpError(400, "hidden_expected",
-                    cat("this session starts at block ", from.block(),
-                        ": send safetensors with `hidden` [rows, ", config.channels, "]"),
-                    "hidden");
+    throw HttpError(
+        400, "hidden_expected",
+        cat("this session starts at block ", from.block(),
+            ": send safetensors with `hidden` [rows, ", config.row_width(from.block()), "]"),
+        "hidden");
   }
   if (!rows.hidden.empty() && from.is_tokens()) {
     throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens",
@@ -326,9 +327,9 @@ http::Response step_session(Cloud& cloud, const http::Request& request) {
     const ModelConfig& config = model.config();
     take_hidden(request);
     const wire::StepRequest asked =
-        sends_tensors(request)
-            ? wire::parse_step(request.query_params, as_bytes_of(request.body), config)
-            : wire::parse_step(request.body, config, request.memory.get());
+        sends_tensors(request) ? wire::parse_step(request.query_params, as_bytes_of(request.body),
+                                                  config, session.range.from)
+                               : wire::parse_step(request.body, config, request.memory.get());
     const StageRange range{session.range.from, to_of(asked, session.range, config.layers)};
     if (asked.can) session.can = asked.can;
     if (asked.fill) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/json.h"
+#include "models/config_reader.h"
 #include "step/phase.h"
 #include "wire/fields.h"
 
@@ -60,6 +61,13 @@ std::string to_json(const ModelInfo& info) {
     json["dimensions"] = info.dimensions;
     json["pooling"] = parse_json(info.pooling_json, 8, "the pooling");
     json["prompts"] = info.prompts;
+  }
+  for (const RowPart& part : info.row_parts) {
+    json["row_parts"].push_back({{"name", part.name},
+                                 {"columns", part.columns},
+                                 {"each", part.each},
+                                 {"from", part.first},
+                                 {"to", part.last}});
   }
   if (info.context > 0) {
     json["max_context"] = info.max_context;
@@ -127,6 +135,23 @@ BlobInfo parse_blob(const Json& json) {
   return blob;
 }
 
+std::vector<RowPart> parse_row_parts(Fields& fields) {
+  std::vector<RowPart> parts;
+  if (!fields.has("row_parts")) return parts;
+  const Json& all = fields.raw("row_parts");
+  if (!all.is_array() || all.size() > 4096) Fields::refuse("row_parts", "expected a list of parts");
+  for (const Json& one : all) {
+    Fields entry(&one);
+    RowPart& part = parts.emplace_back();
+    part.name = entry.text("name");
+    part.columns = entry.integer("columns", 1, kMaxSize);
+    part.each = entry.integer("each", 0, part.columns);
+    part.first = static_cast<int>(entry.integer("from", 0, kMaxSize));
+    part.last = static_cast<int>(entry.integer("to", part.first, kMaxSize));
+  }
+  return parts;
+}
+
 }  // namespace
 
 ModelInfo parse_model_info(std::string_view text) {
@@ -166,6 +191,7 @@ ModelInfo parse_model_info(std::string_view text) {
       info.stops.push_back(stop.get<int>());
     }
   }
+  info.row_parts = parse_row_parts(fields);
   info.phases_alike = fields.boolean_or("phases_alike", false);
   info.files = parse_files(fields.raw("files"));
   info.blob_url = fields.text_or("blob_url", "");

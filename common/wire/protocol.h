@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/model.h"
 #include "step/range.h"
 #include "tensor/shape.h"
 #include "wire/chunks.h"
@@ -65,6 +66,7 @@ struct ModelInfo {
   std::string generate_phase;         // names::kNarrow or kWide
   std::vector<std::string> features;  // its sessions' abilities beyond steps to one point: "to" ...
   std::string bits;                   // inputs of a row's bits (run/bits.h)
+  std::vector<RowPart> row_parts;     // what rows have behind their hidden states, in this order
   bool phases_alike = false;          // a row has the same bits in both phases
   std::vector<FileInfo> files;        // served by model_file_path()
   // For embeddings: their size, how they are made (a JSON object), and the names of the prompts

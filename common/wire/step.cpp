@@ -274,9 +274,8 @@ void read_prompts(Fields& fields, const Encode& encode, bool special, ForwardReq
   request.received.own(std::move(all));
 }
 
-Matrix parse_hidden(Bytes body, const ModelConfig& config) {
-  return parse_frame(body, "hidden", static_cast<uint32_t>(config.channels),
-                     static_cast<uint32_t>(config.context));
+Matrix parse_hidden(Bytes body, const ModelConfig& config, Point from, uint32_t most) {
+  return parse_frame(body, "hidden", static_cast<uint32_t>(config.row_width(from.block())), most);
 }
 
 }  // namespace
@@ -308,7 +307,7 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
   return step;
 }
 
-StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
+StepRequest parse_step(Query query, Bytes body, const ModelConfig& config, Point from) {
   Json::Object members = members_of(query, {"past", "phase", "rows", "to", "wire"});
   // No default: a step without it would drop all rows of the session.
   if (!value_of(query, "past")) members.push_back({"past", ""});
@@ -316,7 +315,7 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
   StepRequest step;
   StepIo io{&fields};
   step_fields(io, config, step.received.rows, step);
-  step.received.own(parse_hidden(body, config));
+  step.received.own(parse_hidden(body, config, from, static_cast<uint32_t>(config.context)));
   return step;
 }
 
@@ -402,11 +401,11 @@ ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config)
   rows.range = parse_range(query, config, true);
   rows.range.from = rows.range.from.block();  // hidden states at point 0, not tokens
   read_results(fields, config, true, request);
-  Matrix hidden =
-      parse_frame(body, "hidden", static_cast<uint32_t>(config.channels), kMaxStepTokens);
-  request.lengths = parse_lengths(body, hidden.rows, static_cast<uint32_t>(config.context));
-  if (request.lengths.empty() && hidden.rows > static_cast<uint32_t>(config.context)) {
-    hidden = parse_hidden(body, config);  // throws
+  const auto context = static_cast<uint32_t>(config.context);
+  Matrix hidden = parse_hidden(body, config, rows.range.from, kMaxStepTokens);
+  request.lengths = parse_lengths(body, hidden.rows, context);
+  if (request.lengths.empty() && hidden.rows > context) {
+    hidden = parse_hidden(body, config, rows.range.from, context);  // throws
   }
   request.received.own(std::move(hidden));
   return checked(std::move(request));

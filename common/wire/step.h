@@ -64,8 +64,8 @@ std::string step_json(SequenceRows rows, StepFields fields = {});
 // `memory` pays for the parsed JSON.
 StepRequest parse_step(std::string_view json, const ModelConfig& config,
                        MemoryShare* memory = nullptr);
-// `body`: one frame "hidden", of at most a context's rows.
-StepRequest parse_step(Query query, Bytes body, const ModelConfig& config);
+// `body`: one frame "hidden", of at most a context's rows, which enter at the point `from`.
+StepRequest parse_step(Query query, Bytes body, const ModelConfig& config, Point from = 0);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
 // A feature of servers that read a digest.
 inline constexpr std::string_view kDigestFeature = "digest";

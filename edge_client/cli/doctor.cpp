@@ -210,8 +210,7 @@ std::string Doctor::computed(const SplitContext& run, SplitCounts& counts) {
 std::string Doctor::link() {
   forecasts_ = make_forecasts(*tails_, info_);
   Network network = measure_network(choice_->remote(), info_);
-  const auto channels = static_cast<uint32_t>(choice_->config().channels);
-  const auto load = measure_steps(choice_->remote(), info_, channels, network);
+  const auto load = measure_steps(choice_->remote(), info_, choice_->config(), network);
   forecasts_->measured(network, {}, load);
   return cat(fixed(network.rtt_ms, 1), " ms there and back, ", fixed(network.down_mbit, 0),
              " Mbit/s from the server, ", fixed(network.step_ms, 1), " ms for a step beside that");

@@ -42,8 +42,8 @@ void plan_command(const Options& options, const World& world, ModelChoice& choic
   if (options.measure) {
     const std::unique_ptr<Forecasts> forecasts = make_forecasts(tails, info);
     Network network = measure_network(choice.remote(), info);
-    const std::optional<CloudLoad> load = measure_steps(
-        choice.remote(), info, static_cast<uint32_t>(choice.config().channels), network);
+    const std::optional<CloudLoad> load =
+        measure_steps(choice.remote(), info, choice.config(), network);
     const std::unique_ptr<Device> device = make_tested_device(options.placement.device);
     here = device->name();
     std::string bits;

@@ -55,11 +55,11 @@ RemoteError no_answer(const http::NoReply& error);
 // The model that rows are requested from.
 struct AskedModel {
   std::string id = {};
-  uint32_t channels = 0, vocab = 0;
-  DType wire = DType::kF32;  // format of hidden states on the wire
-  bool moves = false;        // a step names its cut, and where its text could go on
-  bool digests = false;      // a step has the digest of its session's ids
-  bool again = false;        // a step says which rows a lost session had
+  const ModelConfig* config = nullptr;  // for requests that rows answer
+  DType wire = DType::kF32;             // format of hidden states on the wire
+  bool moves = false;                   // a step names its cut, and where its text could go on
+  bool digests = false;                 // a step has the digest of its session's ids
+  bool again = false;                   // a step says which rows a lost session had
 };
 
 // One thread at a time, except cancel().

@@ -53,12 +53,13 @@ void embed_part(const SplitContext& run, TextRows texts, const Sentences& senten
   std::vector<float> rows;
   if (run.place.cut > 0) {
     texts.range.to = run.place.cut.blocks();
-    rows = ask(run, texts, false, channels, counts);
+    const auto width = static_cast<size_t>(run.model.config().row_width(texts.range.to.block()));
+    rows = ask(run, texts, false, width, counts);
     ++out.trips;
     texts.range.from = run.place.cut.blocks();
     texts.tokens = {};
     texts.hidden = rows;
-    texts.width = static_cast<uint32_t>(channels);
+    texts.width = static_cast<uint32_t>(width);
   }
   const Timed timed(counts.edge_ms);
   texts.range.to = end;

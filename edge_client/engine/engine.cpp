@@ -170,8 +170,7 @@ bool Engine::follows() const {
 void Engine::measure(const wire::ModelInfo& info) {
   if (choice_.recalled()) return;
   try {
-    measure_cloud(choice_.remote(), info, static_cast<uint32_t>(choice_.config().channels),
-                  *forecasts_);
+    measure_cloud(choice_.remote(), info, choice_.config(), *forecasts_);
   } catch (const RemoteError&) {
   }
 }

@@ -87,7 +87,7 @@ wire::ModelInfo WeightFetch::ask() {
   const auto asked = [&](bool patient) {
     wire::ModelInfo info = choice().whole_manifest(*remote, ends_, patient);
     if (forecasts_ != nullptr) {
-      measure_cloud(*remote, info, static_cast<uint32_t>(choice().config().channels), *forecasts_);
+      measure_cloud(*remote, info, choice().config(), *forecasts_);
     }
     return info;
   };
@@ -192,7 +192,7 @@ void WeightFetch::measure_late(const wire::ModelInfo& info) {
   if (forecasts_ == nullptr || forecasts_->facts().cloud) return;
   try {
     const std::shared_ptr<Remote> remote = ended_by(ends_, choice().connect());
-    measure_cloud(*remote, info, static_cast<uint32_t>(choice().config().channels), *forecasts_);
+    measure_cloud(*remote, info, choice().config(), *forecasts_);
   } catch (const Error&) {  // leaves it unknown
   }
 }

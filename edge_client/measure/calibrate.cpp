@@ -78,14 +78,14 @@ class Steps {
         others_(others),
         sequence_(shard.pages().open()),
         passing_(shard.pages().open()),
-        channels_(static_cast<uint32_t>(shard.model().config().channels)),
         phase_(phase),
-        hidden_(size_t{rows} * channels_),
         rows_(rows) {
     if (past == 0) return;
-    const std::vector<float> before(size_t{past} * channels_);
+    const size_t width = shard.width(blocks().from);
+    const std::vector<float> before(past * width);
     std::vector<float> out(shard.width(blocks().to));
-    forward(sequence_, {.range = blocks(), .hidden = before, .width = channels_}, out);
+    forward(sequence_, {.range = blocks(), .hidden = before, .width = static_cast<uint32_t>(width)},
+            out);
     past_ = past;
   }
   ~Steps() {
@@ -141,12 +141,14 @@ class Steps {
     const bool keeps = range.from < Point(shard_.model().config().layers);  // has keys and values
     const SequenceId sequence = keeps ? sequence_ : passing_;
     const uint32_t past = keeps ? past_ : 0;
+    const size_t width = shard_.width(range.from);
+    hidden_.resize(std::max(hidden_.size(), rows_ * width));
     shard_.pages().cut_back(sequence, past);
     forward(sequence,
             {.range = range,
              .past = past,
-             .hidden = hidden_,
-             .width = channels_,
+             .hidden = std::span(hidden_).first(rows_ * width),
+             .width = static_cast<uint32_t>(width),
              .phase = phase_,
              .wanted = wanted},
             out_);
@@ -160,9 +162,8 @@ class Steps {
   Shard& shard_;
   Others& others_;
   const SequenceId sequence_, passing_;
-  const uint32_t channels_;
   const Phase phase_;
-  const std::vector<float> hidden_;
+  std::vector<float> hidden_;
   const uint32_t rows_;
   uint32_t past_ = 0;
   std::vector<float> out_;

@@ -36,7 +36,7 @@ double measure_rtt(Remote& remote) {
 }
 
 std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& info,
-                                       uint32_t channels, Network& network) {
+                                       const ModelConfig& config, Network& network) {
   std::optional<CloudLoad> load = remote.load(info.id);
   if (!load || !load->speed) return load;
   const std::array<int32_t, 1> token{};
@@ -44,7 +44,7 @@ std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& in
   std::array<double, kSteps> on_the_way{}, there{};
   for (size_t i = 0; i < kSteps; ++i) {
     Traffic traffic;
-    remote.ask({Send::kForward, {}, row, &traffic}, {.id = info.id, .channels = channels});
+    remote.ask({Send::kForward, {}, row, &traffic}, {.id = info.id, .config = &config});
     on_the_way[i] = traffic.wire_ms;
     there[i] = traffic.cloud_ms;
   }
@@ -57,10 +57,10 @@ std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& in
   return load;
 }
 
-void measure_cloud(Remote& remote, const wire::ModelInfo& info, uint32_t channels,
+void measure_cloud(Remote& remote, const wire::ModelInfo& info, const ModelConfig& config,
                    Forecasts& forecasts) {
   Network network{.rtt_ms = measure_rtt(remote)};
-  const std::optional<CloudLoad> load = measure_steps(remote, info, channels, network);
+  const std::optional<CloudLoad> load = measure_steps(remote, info, config, network);
   forecasts.measured(network, {}, load);
 }
 

@@ -18,9 +18,9 @@ double measure_rtt(Remote& remote);
 // reports: on the line, which goes into `network`, and there, with their wait for others. Throws
 // RemoteError.
 std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& info,
-                                       uint32_t channels, Network& network);
+                                       const ModelConfig& config, Network& network);
 // Measures both and the round trip for the forecasts. Throws RemoteError.
-void measure_cloud(Remote& remote, const wire::ModelInfo& info, uint32_t channels,
+void measure_cloud(Remote& remote, const wire::ModelInfo& info, const ModelConfig& config,
                    Forecasts& forecasts);
 
 }  // namespace split::edge

@@ -100,6 +100,9 @@ PlanInput plan_shape(const Model& model) {
   PlanInput input;
   input.layers = model.config().layers;
   input.channels = model.config().channels;
+  for (int cut = 0; cut <= input.layers; ++cut) {
+    input.row_widths.push_back(model.config().row_width(cut));
+  }
   input.head_blocks = head_in_blocks(model);
   input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
   input.missing_bytes = input.download_bytes;

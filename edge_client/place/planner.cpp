@@ -120,7 +120,7 @@ Place price_here(const PlanInput& input) {
 }
 
 Place price_cut(const PlanInput& input, int cut) {
-  const uint64_t row = input.row_bytes();
+  const uint64_t row = input.row_bytes(cut);
   const auto& [rows, tokens] = input.split;
   Place place;
   place.cut = cut;

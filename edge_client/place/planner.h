@@ -91,8 +91,9 @@ struct PlanFacts {
 struct PlanInput : PlanFacts {
   int layers = 0;
   int64_t channels = 0;
-  double head_blocks = 0;    // the head's multiplications, as a multiple of a block's
-  DType wire = DType::kF32;  // format of hidden states on the wire
+  std::vector<int64_t> row_widths;  // floats of a row at each cut; empty: its channels
+  double head_blocks = 0;           // the head's multiplications, as a multiple of a block's
+  DType wire = DType::kF32;         // format of hidden states on the wire
   uint32_t prompt_tokens = 32;
   // Bytes of weights that each cut 0..layers needs here, and of those still missing.
   std::vector<uint64_t> download_bytes, missing_bytes;
@@ -110,7 +111,10 @@ struct PlanInput : PlanFacts {
     this->drafts = drafts;
     if (!drafts) split = local = {};
   }
-  uint64_t row_bytes() const { return tensor_bytes(wire, {1, channels}).value_or(0); }
+  uint64_t row_bytes(int cut) const {
+    const int64_t width = row_widths.empty() ? channels : row_widths.at(static_cast<size_t>(cut));
+    return tensor_bytes(wire, {1, width}).value_or(0);
+  }
 };
 
 struct Place {

@@ -114,14 +114,15 @@ struct SplitState {
     return rows >= all || (all - rows <= lag && rows >= prompt_rows);
   }
   int layers() const { return model.config().layers; }
-  size_t channels() const { return static_cast<size_t>(model.config().channels); }
+  // Floats of a row between both sides at this cut.
+  size_t width(int at) const { return static_cast<size_t>(model.config().row_width(at)); }
 
   // Turns these rows into hidden states for a tail from the cut `at` on.
   SequenceRows behind(int at, SequenceRows rows, std::span<const float> hidden) const {
     rows.range.from = at;
     rows.tokens = {};
     rows.hidden = hidden;
-    rows.width = static_cast<uint32_t>(channels());
+    rows.width = static_cast<uint32_t>(width(at));
     return rows;
   }
 

@@ -145,7 +145,7 @@ Task<void> TextSession::run_head() {
   const std::vector<float> hidden = std::exchange(results_, {});
   const SequenceRows rows{.range = {sides_.layers(), Point::head()},
                           .hidden = hidden,
-                          .width = static_cast<uint32_t>(sides_.channels()),
+                          .width = static_cast<uint32_t>(sides_.width(sides_.layers())),
                           .wanted = Wanted::kAll};
   cloud_.is_asked();
   for (Backoff backoff(retry_); !head_here();) {
@@ -340,7 +340,7 @@ Task<void> TextSession::pass(SequenceRows rows) {
   const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
   // A tail that gets none of these rows may have some from wrong guesses.
   forget_tail(keeps_rows ? rows.past : rows.past + lag);
-  const size_t width = local ? sides_.tail->shard().width(to) : sides_.channels();
+  const size_t width = local ? sides_.tail->shard().width(to) : sides_.width(sides_.blocks());
   results_.resize(rows.wanted_count() * width);
   float* out = results_.data();
   for (uint32_t at = 0; at < rows.count(); at += SequenceHistory::kPieceRows) {

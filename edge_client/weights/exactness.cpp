@@ -27,17 +27,19 @@ bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail, Cut hi
   if (blocks == 0) return true;
   std::array<int32_t, 8> ids{};
   for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;
-  const auto columns = static_cast<uint32_t>(config.channels);
   Traffic traffic;
   SequenceRows rows{.range = {.to = blocks}, .tokens = ids, .wanted = Wanted::kAll};
-  const AskedModel asked{.id = info.id, .channels = columns};
+  const AskedModel asked{.id = info.id, .config = &config};
   const std::vector<float> there = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
   const Point from = std::min(shard.floor(), Point(blocks));
   std::vector<float> below;
   if (!from.is_tokens()) {
     rows.range.to = from;
     below = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
-    rows = {.range = {from, blocks}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
+    rows = {.range = {from, blocks},
+            .hidden = below,
+            .width = static_cast<uint32_t>(shard.width(from)),
+            .wanted = Wanted::kAll};
   }
   if (from == Point(blocks)) return true;  // there is no block to compare
   std::vector<float> here(there.size());

@@ -283,6 +283,12 @@ void ModelChoice::refuse_file(std::string_view name, std::string_view why) const
 
 // Limits the context to the server's, and by default to what this machine has room for.
 void ModelChoice::take_context(const wire::ModelInfo& info) const {
+  if (info.row_parts != config().row_parts) {
+    throw Error(ErrorKind::kRemote,
+                cat("[server] the model ", shown(info.id), ": its rows have ",
+                    info.row_parts.size(), " parts that this program takes for ",
+                    config().row_parts.size(), " others; is it of another version?"));
+  }
   const int most = info.context;
   if (most > 0 && most < config().context) {
     if (options().context) {

@@ -114,6 +114,19 @@ TEST_F(Manifest, SaysWhatAModelIsAndHowFarItsTextsGo) {
   EXPECT_THROW(parse_model_info(good.dump()), Error);
 }
 
+TEST_F(Manifest, SaysWhatRowsHaveBesideTheirHiddenStates) {
+  EXPECT_TRUE(parse_model_info(good.dump()).row_parts.empty());
+  good["row_parts"] = {{{"name", "inputs"}, {"columns", 12}, {"each", 4}, {"from", 0}, {"to", 2}},
+                       {{"name", "keys.1"}, {"columns", 8}, {"each", 0}, {"from", 2}, {"to", 2}}};
+  const ModelInfo now = parse_model_info(good.dump());
+  EXPECT_EQ(now.row_parts, (std::vector<RowPart>{{"inputs", 12, 4, 0, 2}, {"keys.1", 8, 0, 2, 2}}));
+  EXPECT_EQ(Json::parse(to_json(now)), good);
+  good["row_parts"][1]["to"] = 1;  // before it begins
+  EXPECT_THROW(parse_model_info(good.dump()), Error);
+  good["row_parts"] = 3;
+  EXPECT_THROW(parse_model_info(good.dump()), Error);
+}
+
 TEST_F(Manifest, ComesBackAsItWas) {
   const ModelInfo parsed = parse_model_info(good.dump());
   EXPECT_EQ(Json::parse(to_json(parsed)), good);
