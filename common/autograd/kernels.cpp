@@ -69,7 +69,7 @@ Tensor composed(const Node& kernel, const Windows& windows,
     const Tensor x = heads_of(input(Turn::x), number(kernel, attributes::rotate::heads), windows);
     return rotated(x, input(Turn::cos), input(Turn::sin), windows);
   }
-  if (kernel.op == Op::k_norm_rotate) {
+  if (kernel.op == Op::k_norm_rotate && kernel.inputs[Normed::cos]->op != Op::k_constant) {
     const Tensor x = heads_of(input(Normed::x), number(kernel, Numbers::heads), windows);
     const Tensor weight = input(Normed::weight) + real(kernel, Numbers::plus);
     return rotated(rms_normalise(x, {-1}, real(kernel, Numbers::eps)) * weight, input(Normed::cos),

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "models/bert.h"
 #include "models/config_reader.h"
+#include "models/gemma4.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
 #include "models/qwen35.h"
@@ -35,6 +36,8 @@ constexpr Entry kModels[] = {
     {"modernbert", make_llama, kModernBertNames},
     {"qwen3_5", make_qwen35, kQwen35Names},
     {"qwen3_5_text", make_qwen35, kQwen35Names},
+    {"gemma4", make_gemma4, kGemma4Names},
+    {"gemma4_text", make_gemma4, kGemma4Names},
 };
 
 // Throws Error(kInput) if no model of the registry fits.

@@ -62,13 +62,36 @@ void expect_for_cuts(ServedFamily& family, const std::vector<int32_t>& prompt,
 }
 
 TEST(FamilyPair, EachCutGivesTransformersText) {
-  for (const char* name : {"llama3", "llama2", "qwen3", "gemma3", "qwen35", "qwen35-text"}) {
+  for (const char* name :
+       {"llama3", "llama2", "qwen3", "gemma3", "qwen35", "qwen35-text", "gemma4", "gemma4-dense"}) {
     const GoldenValues golden(cat("models/", name));
     ServedFamily family(name);
     auto greedy = golden.values<int32_t>("p1.greedy_ids");
     greedy.resize(std::min<size_t>(greedy.size(), 8));
     expect_for_cuts(family, golden.ids(1), greedy);
   }
+}
+
+// A row between the two has inputs of the blocks above, and keys and values of those below that
+// they read: another width at each cut. The cut moves past them in both directions.
+TEST(FamilyPair, RowsWithPartsCrossAtEachCutAndMove) {
+  const GoldenValues golden("models/gemma4");
+  ServedFamily family("gemma4");
+  auto greedy = golden.values<int32_t>("p4.greedy_ids");
+  greedy.resize(12);
+  const auto run = [&](const std::string& cut, const std::string& moves) {
+    std::vector<std::string> arguments = {"--prompt-ids=" + joined(golden.ids(4)), "--cut=" + cut,
+                                          "--head=edge", cat("--max-tokens=", greedy.size())};
+    if (!moves.empty()) arguments.push_back("--moves=" + moves);
+    const Outcome got = family.run(arguments);
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), greedy) << cut << " " << moves;
+    EXPECT_EQ(got.json()["receipt"]["moves"].size(), std::ranges::count(moves, ':')) << got.out;
+  };
+  for (int cut = 3; cut <= 7; ++cut) run(cat(cut), "");
+  run("6", "4:2,8:5");
+  run("5", "3:cloud,6:0,9:7");
+  run("1", "5:7");
 }
 
 // Weights in Q4_K, Q6_K, Q8_0, Q4_0, f16 and bf16, as the file has them.

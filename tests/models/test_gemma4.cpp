@@ -1,4 +1,5 @@
-// Gemma 4: its config.json in both forms, and each setting that is refused by its name.
+// Gemma 4: its config.json in both forms, and each setting that is refused by its name; and what
+// transformers computes, at every point, at each cut with the bits of the whole.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -133,6 +134,159 @@ TEST(Gemma4Config, RefusesEachUnsupportedSettingByItsName) {
   };
   for (const auto& c : cases) EXPECT_EQ(message(c.key, c.value), c.expected);
 }
+
+// --- Goldens
+
+class Gemma4 : public testing::TestWithParam<const char*> {
+ protected:
+  Shard shard(const StageRange& range = {}) const {
+    return {*device, *golden.model, golden.weights(), options_for(*golden.model, range)};
+  }
+  double bound(int prompt, const char* of) const {
+    return 10 * notes["prompts"][static_cast<size_t>(prompt)]["float32_error"][of].get<double>();
+  }
+  std::vector<int32_t> ids_of(size_t count) const {
+    int prompt = 0;
+    while (golden.ids(prompt).size() != count) ++prompt;
+    return golden.ids(prompt);
+  }
+
+  const Golden golden{cat("models/", GetParam())};
+  const Json notes = golden_json(GetParam(), "golden.json");
+  const std::unique_ptr<Device> device = make_device({"cpu", 2});
+  const int layers = golden.model->config().layers;
+  const uint32_t channels = static_cast<uint32_t>(golden.model->config().channels);
+};
+
+TEST_P(Gemma4, EveryPointIsTransformers) {
+  Shard whole = shard();
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const auto ids = golden.ids(p);
+    const std::string prefix = cat("p", p, ".");
+    const bool all = golden.has(prefix + "hidden_all");
+    const auto states = golden.values<float>(prefix + (all ? "hidden_all" : "hidden_at"));
+    std::vector<uint32_t> at;
+    if (all) {
+      for (uint32_t row = 0; row < ids.size(); ++row) at.push_back(row);
+    } else {
+      for (const int32_t row : golden.values<int32_t>(prefix + "at")) {
+        at.push_back(static_cast<uint32_t>(row));
+      }
+    }
+    const size_t count = at.size() * channels;
+    for (int point = 0; point <= layers; ++point) {
+      Line line(whole);
+      const auto rows =
+          line.run({.range = {.to = Point(point)}, .tokens = ids, .wanted = Wanted(at)});
+      std::vector<float> got;  // without their parts
+      const size_t width = rows.size() / at.size();
+      for (auto row = rows.begin(); row != rows.end(); row += static_cast<ptrdiff_t>(width)) {
+        got.insert(got.end(), row, row + channels);
+      }
+      const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
+      EXPECT_LE(largest_gap(got, want), bound(p, "hidden")) << p << " point " << point;
+    }
+    Line line(whole);
+    const auto normed = line.run({.range = {.to = Point::norm()}, .tokens = ids});
+    EXPECT_LE(largest_gap(normed, golden.values<float>(prefix + "normed_last")), bound(p, "normed"))
+        << p;
+  }
+}
+
+TEST_P(Gemma4, LogitsAndGreedyTextAreTransformers) {
+  Shard whole = shard();
+  size_t owed = 0;
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const std::string prefix = cat("p", p, ".");
+    Line line(whole);
+    std::vector<float> logits = line.run({.tokens = golden.ids(p)});
+    EXPECT_LE(largest_gap(logits, golden.values<float>(prefix + "logits_last")), bound(p, "logits"))
+        << p;
+    const auto greedy = golden.values<int32_t>(prefix + "greedy_ids");
+    for (size_t i = 0; i < greedy.size(); ++i, ++owed) {
+      const auto next = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+      ASSERT_EQ(next, greedy[i]) << "prompt " << p << " token " << i;
+      logits = line.run({.tokens = std::span(&next, 1), .phase = Phase::kGenerate});
+    }
+  }
+  EXPECT_EQ(owed, 48u * static_cast<size_t>(golden.prompts()));
+}
+
+// Below the cut, above it, and the head on either side: the bits of the whole, in pieces too.
+TEST_P(Gemma4, EachCutHasTheBitsOfTheWhole) {
+  const auto ids = ids_of(70);
+  Shard all = shard();
+  Line whole(all);
+  const auto want = whole.run({.tokens = ids, .wanted = Wanted::kAll});
+  const size_t vocab = want.size() / ids.size();
+  for (int cut = 0; cut <= layers; ++cut) {
+    const StageRange below{.to = cut}, above{cut, Point::head()};
+    Shard cloud = shard(below), edge = shard(above);
+    Line lower(cloud), upper(edge);
+    size_t at = 0;
+    for (const size_t rows : {7, 16, 1, 1, 30, 2, 13}) {
+      const std::span<const int32_t> piece = std::span(ids).subspan(at, rows);
+      const auto hidden = lower.run({.range = below, .tokens = piece, .wanted = Wanted::kAll});
+      const auto width = static_cast<uint32_t>(cloud.width(cut));
+      ASSERT_EQ(hidden.size(), rows * width);
+      const auto got =
+          upper.run({.range = above, .hidden = hidden, .width = width, .wanted = Wanted::kAll});
+      ASSERT_TRUE(std::ranges::equal(got, std::span(want).subspan(at * vocab, rows * vocab)))
+          << "cut " << cut << " row " << at;
+      at += rows;
+    }
+    EXPECT_EQ(at, ids.size());
+  }
+}
+
+// Rows in one piece that go on from point to point, in one shard, with others beside them that end
+// earlier.
+TEST_P(Gemma4, RowsGoOnFromAnyPoint) {
+  const auto ids = ids_of(37);
+  Shard all = shard();
+  Line whole(all);
+  const auto want = whole.run({.tokens = ids, .wanted = Wanted::kAll});
+  Line line(all);
+  std::vector<float> rows = line.run({.range = {.to = 0}, .tokens = ids, .wanted = Wanted::kAll});
+  for (int point = 0; point <= layers; ++point) {
+    SequenceRows next{.range = {point, point < layers ? Point(point + 1) : Point::head()},
+                      .hidden = rows,
+                      .width = static_cast<uint32_t>(all.width(point)),
+                      .wanted = Wanted::kAll};
+    std::vector<float> out(ids.size() * all.width(next.range.to));
+    Job job{line.id, next, out.data()};
+    line.batcher.run(job);
+    rows = std::move(out);
+  }
+  EXPECT_EQ(rows, want);
+}
+
+// A GPU without kernels for it says which, and the CPU takes its place.
+TEST_P(Gemma4, AGpuNamesTheKernelThatItLacks) {
+  std::unique_ptr<Device> gpu;
+  try {
+    gpu = make_device({"vulkan:0", 1});
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const Stage& block = golden.model->stage("block.2");
+  const Program program =
+      compile(block.name, {block.trace({[](const std::string&) { return DType::kF32; }})},
+              gpu->fuse_rules());
+  try {
+    check_supported(*gpu, program);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+    EXPECT_NE(std::string_view(error.what()).find("program 'block.2': no kernel for "),
+              std::string_view::npos)
+        << error.what();
+  }
+  Shard shard(*gpu, *golden.model, golden.weights(), options_for(*golden.model));
+  EXPECT_TRUE(shard.device().name().starts_with("cpu")) << shard.device().name();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Gemma4, testing::Values("gemma4", "gemma4-dense"));
 
 }  // namespace
 }  // namespace split::test

@@ -78,8 +78,8 @@ TEST(Models, RefusesOtherModelsByName) {
         message_of([&] { tensor_names(cat(R"({"model_type": ")", type, "\"}")); }),
         cat("[config.json] model_type: expected \"gpt2\", \"bert\", \"roberta\", \"xlm-roberta\", "
             "\"mpnet\", \"llama\", \"mistral\", "
-            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\", \"modernbert\", \"qwen3_5\" or "
-            "\"qwen3_5_text\", got '",
+            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\", \"modernbert\", \"qwen3_5\", "
+            "\"qwen3_5_text\", \"gemma4\" or \"gemma4_text\", got '",
             type, "'"));
   }
   for (const char* type : {"gpt2", "bert", "llama"}) {

@@ -160,16 +160,6 @@ class Qwen35 : public testing::TestWithParam<const char*> {
   const uint32_t channels = static_cast<uint32_t>(golden.model->config().channels);
 };
 
-double largest_gap(std::span<const float> got, std::span<const float> want) {
-  EXPECT_EQ(got.size(), want.size());
-  double most = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    const double apart = std::abs(double{got[i]} - double{want[i]});
-    most = std::isfinite(apart) ? std::max(most, apart) : HUGE_VAL;
-  }
-  return most;
-}
-
 TEST_P(Qwen35, EveryPointIsTransformers) {
   Shard whole = golden.shard(*device);
   for (int p = 0; p < golden.prompts(); ++p) {

@@ -140,8 +140,8 @@ TEST(Variants, NameWhatIsNotSupported) {
   EXPECT_EQ(with("model_type", "gpt_neo"),
             "[config.json] model_type: expected \"gpt2\", \"bert\", \"roberta\", \"xlm-roberta\", "
             "\"mpnet\", \"llama\", \"mistral\", "
-            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\", \"modernbert\", \"qwen3_5\" or "
-            "\"qwen3_5_text\", got 'gpt_neo'");
+            "\"qwen2\", \"qwen3\", \"gemma2\", \"gemma3_text\", \"modernbert\", \"qwen3_5\", "
+            "\"qwen3_5_text\", \"gemma4\" or \"gemma4_text\", got 'gpt_neo'");
   EXPECT_EQ(with("activation_function", "quick_gelu"),
             "[config.json] activation_function: expected gelu_new, gelu, relu or silu, got "
             "'quick_gelu'");

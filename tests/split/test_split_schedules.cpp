@@ -103,7 +103,8 @@ TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo", "models/qwen35",
-                                         "models/qwen35-text"),
+                                         "models/qwen35-text", "models/gemma4",
+                                         "models/gemma4-dense"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::ranges::replace_if(

@@ -2,6 +2,8 @@
 // it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -53,6 +55,16 @@ struct Line {
   Shard& shard;
   SequenceId id;
 };
+
+inline double largest_gap(std::span<const float> got, std::span<const float> want) {
+  EXPECT_EQ(got.size(), want.size());
+  double most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double apart = std::abs(double{got[i]} - double{want[i]});
+    most = std::isfinite(apart) ? std::max(most, apart) : HUGE_VAL;
+  }
+  return most;
+}
 
 inline std::vector<double> log_softmax(std::span<const float> logits) {
   double largest = -1e300, sum = 0;
