@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/system/part_file.h"
 
 namespace split {
 
@@ -79,6 +81,7 @@ struct MapPlace {
   std::atomic<bool> taken{true};
   std::atomic<uintptr_t> begin{0}, end{0};
   std::string name;
+  Fd fd;  // none: it could not be kept
   MapPlace* next = nullptr;
 };
 std::atomic<MapPlace*> map_places{nullptr};
@@ -92,7 +95,7 @@ MapPlace* find_place(Matches&& matches) {
   return at;
 }
 
-void remember_map(const void* address, size_t size, std::string name) {
+void remember_map(const void* address, size_t size, const Fd& fd, std::string name) {
   MapPlace* place = find_place([](MapPlace& at) {
     bool taken = false;
     return at.taken.compare_exchange_strong(taken, true, std::memory_order_acquire);
@@ -100,6 +103,7 @@ void remember_map(const void* address, size_t size, std::string name) {
   const bool is_new = place == nullptr;
   if (is_new) place = new MapPlace;
   place->name = std::move(name);
+  place->fd = Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   const auto begin = reinterpret_cast<uintptr_t>(address);
   place->end.store(begin + size, std::memory_order_relaxed);
   place->begin.store(begin, std::memory_order_release);
@@ -112,8 +116,17 @@ void forget_map(const void* address) noexcept {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   MapPlace* const place = find_place([&](MapPlace& at) { return at.begin == begin; });
   if (place == nullptr) return;
+  place->fd.reset();
   place->begin.store(0, std::memory_order_relaxed);
   place->taken.store(false, std::memory_order_release);
+}
+
+MapPlace* place_of(const void* address) noexcept {
+  const auto byte = reinterpret_cast<uintptr_t>(address);
+  return find_place([&](const MapPlace& at) {
+    const uintptr_t begin = at.begin.load(std::memory_order_acquire);
+    return begin != 0 && begin <= byte && byte < at.end.load(std::memory_order_relaxed);
+  });
 }
 
 FileStatus status_of(const struct stat& status) {
@@ -235,7 +248,7 @@ MappedFile::MappedFile(const Fd& fd, size_t size, std::string_view what) : size_
     throw Error(ErrorKind::kIo, cat("[file] ", what, ": mmap: ", errno_text(errno)));
   }
   try {
-    remember_map(address_, size_, std::string(what));
+    remember_map(address_, size_, fd, std::string(what));
   } catch (...) {
     ::munmap(address_, size_);
     throw;
@@ -247,12 +260,20 @@ void MappedFile::unmap() noexcept {
   ::munmap(address_, size_);
 }
 const char* MappedFile::name_at(const void* address) noexcept {
-  const auto byte = reinterpret_cast<uintptr_t>(address);
-  const MapPlace* const place = find_place([&](const MapPlace& at) {
-    const uintptr_t begin = at.begin.load(std::memory_order_acquire);
-    return begin != 0 && begin <= byte && byte < at.end.load(std::memory_order_relaxed);
-  });
+  const MapPlace* const place = place_of(address);
   return place == nullptr ? nullptr : place->name.c_str();
+}
+void MappedFile::read(Bytes part, std::span<std::byte> out) {
+  CHECK(part.size() == out.size());
+  const MapPlace* const place = place_of(part.data());
+  if (place == nullptr || !place->fd) {
+    std::ranges::copy(part, out.begin());
+    return;
+  }
+  const uint64_t at = reinterpret_cast<uintptr_t>(part.data()) - place->begin.load();
+  if (read_at(place->fd, at, out, place->name).size() == out.size()) return;
+  throw Error(ErrorKind::kIo, cat("[file] ", place->name, ": expected ", at + out.size(),
+                                  " bytes, the file is shorter now"));
 }
 MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
   constexpr std::string_view kWhat = "a file in memory";

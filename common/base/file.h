@@ -103,6 +103,9 @@ class MappedFile {
   // Frees the memory of a part of a map until it is read again. Returns false if only the
   // destructor can free it.
   static bool let_go(Bytes bytes);
+  // Copies a part of a map from its file, so that no page of the map becomes memory of this
+  // process; or of other memory, as it is. Throws Error(kIo).
+  static void read(Bytes part, std::span<std::byte> out);
   // Whether maps occupy this process's memory while they exist: in a tab.
   static bool is_memory();
 

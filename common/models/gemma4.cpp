@@ -88,6 +88,7 @@ class Gemma4 : public Model {
                       {{"per_layer_model_projection.weight", {all_inputs(), channels}},
                        {"per_layer_projection_norm.weight", {gemma_.per_layer}}}});
     stage.blobs.insert(stage.blobs.end(), {"embed_tokens_per_layer", "per_layer"});
+    stage.tables = {kTable};
     config_.row_parts.push_back({kInputs, all_inputs(), gemma_.per_layer, 0, gemma_.layers - 1});
     stage.trace = [this](const StageTypes& types) {
       return NamedOutput{"hidden", embedded(types), {{kInputs, inputs_of_blocks(types)}}};
@@ -168,12 +169,9 @@ class Gemma4 : public Model {
                        .trace = [this](const StageTypes& types) { return head(types); }});
   }
 
-  Tensor row_of(const char* table, const StageTypes& types, int64_t width) const {
-    return gather(stored(table, types), input("tokens", DType::kI32, {kRows})) *
-           std::sqrt(static_cast<float>(width));
-  }
   Tensor embedded(const StageTypes& types) const {
-    return row_of("embed_tokens.weight", types, gemma_.channels);
+    return gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows})) *
+           std::sqrt(static_cast<float>(gemma_.channels));
   }
 
   // The inputs of all blocks, side by side: what the token has in a table of its own, and what is
@@ -184,7 +182,9 @@ class Gemma4 : public Model {
     const Tensor normed =
         norm_heads(made, {stored("per_layer_projection_norm.weight", types), gemma_.norm_eps, 0.0f},
                    gemma_.layers);
-    return (normed + row_of(kTable, types, gemma_.per_layer)) * std::sqrt(0.5f);
+    const Tensor own = input(kTable, DType::kF32, {kRows, all_inputs()}) *
+                       std::sqrt(static_cast<float>(gemma_.per_layer));
+    return (normed + own) * std::sqrt(0.5f);
   }
 
   NamedOutput block(int layer, const StageTypes& types) const {

@@ -112,6 +112,14 @@ const WeightDecl& Model::weight(std::string_view name) const {
   throw Error(ErrorKind::kNotFound, cat("[model] no weight '", name, "'"));
 }
 
+bool Model::stays_on_disk(std::string_view name) const {
+  return std::ranges::all_of(blob(name).weights, [&](const WeightDecl& decl) {
+    return std::ranges::any_of(stages_, [&](const Stage& stage) {
+      return std::ranges::find(stage.tables, decl.name) != stage.tables.end();
+    });
+  });
+}
+
 uint64_t Model::parameters(const Stage& stage) const {
   uint64_t count = 0;
   for (const std::string& name : stage.blobs) {

@@ -134,6 +134,8 @@ struct Stage {
   bool joins_last = false;  // its graph begins with the work of the stage before it
   bool logits = false;      // its result has a number for each token of the vocabulary
   std::function<NamedOutput(const StageTypes&)> trace = {};
+  // Weights whose rows, by token, are inputs of these names, in floats: no device holds the others.
+  std::vector<std::string> tables = {};
 
   const std::vector<std::string>& blobs_as(DType format) const {
     return is_quantised(format) ? quantised : blobs;
@@ -180,6 +182,8 @@ class Model {
   // Numbers of a block's key, and the keys that a row sees there; 0: all before it.
   int64_t kv_width(int layer) const { return block(layer).kv.width(); }
   int window(int layer) const { return block(layer).kv.window; }
+  // Whether a stage reads nothing of a blob but rows, so that it need not be in memory.
+  bool stays_on_disk(std::string_view blob) const;
   const StateShape& state(int layer) const { return block(layer).kv.state; }
   // Numbers in the weights of a stage.
   uint64_t parameters(const Stage& stage) const;

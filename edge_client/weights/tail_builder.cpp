@@ -127,7 +127,17 @@ void TailBuilder::load_tail(PlacedModel& split, std::unique_ptr<Device> device,
                             const LoadOptions& load, uint64_t kv) const {
   const StageRange& range = split.place.range;
   const std::vector<wire::BlobInfo> blobs = weights_.blobs(split.info, range);
-  expect_room(*device, split.info.id, bytes_of(blobs),
+  uint64_t bytes = 0;
+  for (const wire::BlobInfo& blob : blobs) {
+    if (!choice_.model().stays_on_disk(blob.name)) {
+      bytes += blob.bytes;
+    } else if (MappedFile::is_memory()) {
+      throw Error(ErrorKind::kInput,
+                  cat("--cut: expected 1 or more for ", shown(split.info.id),
+                      ": at cut 0 a tab holds ", blob.name, " too, ", human_bytes(blob.bytes)));
+    }
+  }
+  expect_room(*device, split.info.id, bytes,
               kv_bytes_for(choice_.model(), range, profile(), 1));
   begin_tail(split, std::move(device), blobs, load, kv, LocalTail::Begins::kWhole);
   split.fetched = split.tail->finish();

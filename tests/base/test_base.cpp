@@ -203,6 +203,25 @@ std::string message_of(const std::function<void()>& call) {
   return "no error";
 }
 
+TEST(File, PartsOfAMapAreReadFromItsFile) {
+  const TemporaryFolder folder;
+  write_file(folder.path / "x", as_bytes_of(std::string_view("abcdefgh")));
+  const MappedFile file(folder.path / "x");
+  std::string out(3, ' ');
+  const auto read = [&](Bytes part) {
+    MappedFile::read(part, std::as_writable_bytes(std::span(out)));
+    return out;
+  };
+  EXPECT_EQ(read(file.bytes().subspan(2, 3)), "cde");
+  EXPECT_EQ(read(as_bytes_of(std::string_view("xyz"))), "xyz");  // no map
+  std::filesystem::rename(folder.path / "x", folder.path / "y");
+  EXPECT_EQ(read(file.bytes().subspan(5, 3)), "fgh");
+  std::filesystem::resize_file(folder.path / "y", 6);
+  EXPECT_EQ(
+      message_of([&] { read(file.bytes().subspan(5, 3)); }),
+      cat("[file] ", (folder.path / "x").string(), ": expected 8 bytes, the file is shorter now"));
+}
+
 TEST(File, WaitsForNoFifo) {
   const TemporaryFolder folder;
   const auto fifo = folder.path / "fifo";

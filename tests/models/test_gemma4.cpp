@@ -2,6 +2,9 @@
 // transformers computes, at every point, at each cut with the bits of the whole.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "models/gemma4_config.h"
@@ -259,6 +262,39 @@ TEST_P(Gemma4, RowsGoOnFromAnyPoint) {
     rows = std::move(out);
   }
   EXPECT_EQ(rows, want);
+}
+
+// Whether a page at this address is memory of this process.
+bool is_resident(const std::byte* address) {
+  const Fd map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  uint64_t entry = 0;
+  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(address) / page * sizeof entry);
+  EXPECT_EQ(::pread(map.get(), &entry, sizeof entry, at), ssize_t{sizeof entry});
+  return (entry >> 63) != 0;
+}
+
+// Rows of the table are read from its file: none of its pages comes into memory.
+TEST(Gemma4Table, NoneOfItBecomesMemory) {
+  const Golden golden("models/gemma4");
+  const std::string name = "embed_tokens_per_layer.weight";
+  const TensorView table = stored_weight(golden.checkpoint, golden.model->weight(name));
+  const MappedFile apart = MappedFile::in_memory(std::array{table.bytes});
+  const auto device = make_device({"cpu", 2});
+  const WeightSource stored = golden.weights();
+  const WeightSource weights([&](const std::string& asked) -> TensorView {
+    return asked == name ? TensorView{table.dtype, table.dims, apart.bytes()} : stored.view(asked);
+  });
+  Shard shard(*device, *golden.model, weights, options_for(*golden.model));
+  Line line(shard);
+  const auto ids = golden.ids(3);
+  const auto logits = line.run({.tokens = ids});
+  EXPECT_LE(largest_gap(logits, golden.values<float>("p3.logits_last")), 1e-4);
+  for (const size_t row : {size_t{0}, static_cast<size_t>(ids[0]), static_cast<size_t>(ids[150])}) {
+    EXPECT_FALSE(is_resident(apart.bytes().data() + row * 140)) << row;
+  }
+  EXPECT_NE(apart.bytes()[140], std::byte{1});  // reads a page of it
+  EXPECT_TRUE(is_resident(apart.bytes().data() + 140));
 }
 
 // A GPU without kernels for it says which, and the CPU takes its place.

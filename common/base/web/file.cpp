@@ -220,6 +220,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 void MappedFile::will_need(Bytes) {}
 bool MappedFile::let_go(Bytes) { return false; }
+void MappedFile::read(Bytes part, std::span<std::byte> out) {
+  std::ranges::copy(part, out.begin());
+}
 bool MappedFile::is_memory() { return true; }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {

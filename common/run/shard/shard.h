@@ -212,6 +212,7 @@ class Shard {
   std::vector<Binding> bindings_of(Loaded& loaded, size_t part, const Program& program) const;
   void add_programs(const StageRange& range, bool any_wanted);
   void gather(std::span<const ShardRows> parts);
+  void look_up();
   void spoil_states(const StageRange& range, std::span<const uint32_t> states);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);

@@ -118,6 +118,10 @@ void Shard::Growth::fetch() {
           cat("[shard] ", programs_[i].name, ": expected at most ", loaded_->limits.arena_row_bytes,
               " bytes between its steps for a row, got ", programs_[i].arena_row_bytes));
     }
+    const size_t part = begin_ + i;
+    if (part < shard_.stages_.size()) {
+      for (const std::string& name : shard_.stages_[part].tables) loaded_->weights.table(name);
+    }
     for (const Slot& slot : programs_[i].slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       if (!loaded_->weights.has(slot.name)) own_.push_back(slot.name);

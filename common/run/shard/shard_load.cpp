@@ -250,6 +250,10 @@ void Shard::allocate_part(Loaded& loaded, size_t i) const {
     part.k_cache = share ? loaded.parts[other].k_cache : pages();
     part.v_cache = share ? loaded.parts[other].v_cache : pages();
   }
+  for (const std::string& name : stage.tables) {
+    loaded.tables[name].rows =
+        rows(loaded.limits.most_rows(), static_cast<size_t>(model_.weight(name).dims[1]));
+  }
   if (stage.kv.state.keeps()) part.states = device().alloc_states(loaded.limits, stage.kv.state);
   if (stage.takes == Takes::kOutRows) {
     part.rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
@@ -268,8 +272,11 @@ std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program&
   for (const Slot& slot : program.slots) {
     if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
     const auto beside = loaded.beside.find(slot.name);
+    const auto table = loaded.tables.find(slot.name);
+    if (table != loaded.tables.end()) table->second.view = loaded.weights.table(slot.name);
     Buffer* const buffer = slot.kind == SlotKind::kWeight   ? loaded.weights.get(slot)
                            : beside != loaded.beside.end()  ? beside->second.get()
+                           : table != loaded.tables.end()   ? table->second.rows.get()
                            : slot.kind == SlotKind::kOutput ? to
                            : slot.name == "k_cache"         ? part.k_cache.get()
                            : slot.name == "v_cache"         ? part.v_cache.get()

@@ -40,6 +40,8 @@ class ShardWeights {
   // Takes a weight from the source, which waits for its bytes, and converts it for the device.
   // Throws the errors of Shard's constructor.
   void fetch(const Slot& slot);
+  // The whole weight as the source has it, for who reads rows of it.
+  TensorView table(const std::string& name) const { return checked(name); }
   // Returns the buffer; fetches and uploads at the first call.
   Buffer* get(const Slot& slot);
   // Tells the source which weights the device keeps no pointer to any more.
@@ -85,6 +87,11 @@ struct Shard::Loaded {
   ShardWeights weights;
   std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
   std::map<std::string, std::unique_ptr<Buffer>> beside;  // rows of the parts, by their names
+  struct Table {
+    TensorView view;
+    std::unique_ptr<Buffer> rows;  // those of a step's tokens
+  };
+  std::map<std::string, Table> tables;
   Limits limits;
   std::unique_ptr<Workspace> workspace;
   std::vector<Part> parts;  // stages_, then the top k if there are logits; below the floor with a

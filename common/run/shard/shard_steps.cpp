@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "run/shard/shard_loaded.h"
+#include "tensor/blocks.h"
 
 namespace split {
 namespace {
@@ -141,6 +142,26 @@ void Shard::gather(std::span<const ShardRows> parts) {
       loaded.rows.states[block][p] = states[block];
     }
     if (rows.past == 0) spoil_states(rows.range, states);
+  }
+  if (first.range.from.is_tokens()) look_up();
+}
+
+// Brings the rows of the step's tokens out of tables that no device holds.
+void Shard::look_up() {
+  Loaded& loaded = *loaded_;
+  for (auto& [name, table] : loaded.tables) {
+    const TensorView& all = table.view;
+    const size_t row = all.bytes.size() / static_cast<size_t>(all.dims[0]);
+    const size_t count = loaded.rows.tokens.size();
+    std::vector<std::byte> bytes(count * row);
+    for (size_t i = 0; i < count; ++i) {
+      const auto token = static_cast<size_t>(loaded.rows.tokens[i]);
+      MappedFile::read(all.bytes.subspan(token * row, row), std::span(bytes).subspan(i * row, row));
+    }
+    const TensorView rows{all.dtype, {static_cast<int64_t>(count), all.dims[1]}, bytes};
+    const OwnedTensor floats =
+        is_quantised(all.dtype) ? dequantised(rows) : converted(rows, DType::kF32);
+    device().write(*table.rows, 0, floats.view.bytes);
   }
 }
 
