@@ -146,22 +146,28 @@ void Shard::gather(std::span<const ShardRows> parts) {
   if (first.range.from.is_tokens()) look_up();
 }
 
-// Brings the rows of the step's tokens out of tables that no device holds.
+// Brings the rows of the step's tokens out of tables that no device holds, some at a time.
 void Shard::look_up() {
+  constexpr size_t kAtOnce = 32;
   Loaded& loaded = *loaded_;
+  const std::span<const int32_t> tokens = loaded.rows.tokens;
   for (auto& [name, table] : loaded.tables) {
     const TensorView& all = table.view;
     const size_t row = all.bytes.size() / static_cast<size_t>(all.dims[0]);
-    const size_t count = loaded.rows.tokens.size();
-    std::vector<std::byte> bytes(count * row);
-    for (size_t i = 0; i < count; ++i) {
-      const auto token = static_cast<size_t>(loaded.rows.tokens[i]);
-      MappedFile::read(all.bytes.subspan(token * row, row), std::span(bytes).subspan(i * row, row));
+    std::vector<std::byte> bytes(std::min(kAtOnce, tokens.size()) * row);
+    for (size_t first = 0; first < tokens.size(); first += kAtOnce) {
+      const size_t count = std::min(kAtOnce, tokens.size() - first);
+      const std::span<std::byte> part = std::span(bytes).first(count * row);
+      for (size_t i = 0; i < count; ++i) {
+        MappedFile::read(all.bytes.subspan(static_cast<size_t>(tokens[first + i]) * row, row),
+                         part.subspan(i * row, row));
+      }
+      const TensorView rows{all.dtype, {static_cast<int64_t>(count), all.dims[1]}, part};
+      const OwnedTensor floats =
+          is_quantised(all.dtype) ? dequantised(rows) : converted(rows, DType::kF32);
+      const size_t row_bytes = floats.view.bytes.size() / count;
+      device().write(*table.rows, first * row_bytes, floats.view.bytes);
     }
-    const TensorView rows{all.dtype, {static_cast<int64_t>(count), all.dims[1]}, bytes};
-    const OwnedTensor floats =
-        is_quantised(all.dtype) ? dequantised(rows) : converted(rows, DType::kF32);
-    device().write(*table.rows, 0, floats.view.bytes);
   }
 }
 
