@@ -5,6 +5,7 @@
   llama   tiny agent smollm2-135m tinyllama-1.1b llama-3.2-1b
   qwen2   tiny qwen2.5-0.5b
   qwen3   tiny qwen3-0.6b
+  gemma4  tiny gemma-4-e2b
   bert    tiny minilm-l6 bge-base       with the files of sentence-transformers, as the next ones
   mpnet   tiny mpnet-base
   roberta tiny roberta-base
@@ -44,6 +45,10 @@ OTHERS = {
     },
     "qwen2": {"tiny": (2, 64, 4, 2, 160, 512, 256), "qwen2.5-0.5b": (24, 896, 14, 2, 4864, 151936, 32768)},
     "qwen3": {"tiny": (2, 64, 4, 2, 160, 512, 256), "qwen3-0.6b": (28, 1024, 16, 8, 3072, 151936, 40960)},
+    "gemma4": {
+        "tiny": (10, 64, 4, 1, 96, 512, 256),
+        "gemma-4-e2b": (35, 1536, 8, 1, 6144, 262144, 131072),
+    },
     "bert": {
         "tiny": (2, 64, 4, 4, 160, 512, 128),
         "minilm-l6": (6, 384, 12, 12, 1536, 30522, 512),
@@ -188,6 +193,31 @@ def other_config(arch, size, positions, vocab, dtype):
             "sliding_window": 512,
             "use_bidirectional_attention": True,
         }
+    if arch == "gemma4":
+        tiny = size == "tiny"
+        return config | {
+            "architectures": ["Gemma4ForCausalLM"],
+            "bos_token_id": 2,
+            "eos_token_id": 1,
+            "final_logit_softcapping": 30.0,
+            "global_head_dim": 32 if tiny else 512,
+            "head_dim": 16 if tiny else 256,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "hidden_size_per_layer_input": 16 if tiny else 256,
+            "layer_types": ["sliding_attention" if (i + 1) % 5 else "full_attention" for i in range(layers)],
+            "model_type": "gemma4_text",
+            "num_key_value_heads": kv_heads,
+            "num_kv_shared_layers": layers * 4 // 7,
+            "rms_norm_eps": 1e-06,
+            "rope_parameters": {
+                "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+                "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+            },
+            "sliding_window": 16 if tiny else 512,
+            "tie_word_embeddings": True,
+            "use_double_wide_mlp": True,
+            "vocab_size_per_layer_input": vocab,
+        }
     config |= {
         "architectures": [{"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[arch] + "ForCausalLM"],
         "bos_token_id": vocab - 2,
@@ -252,6 +282,37 @@ def llama_tensors(config):
         out += linear(h + "mlp.gate_proj", inner, c, False)
         out += linear(h + "mlp.up_proj", inner, c, False)
         out += linear(h + "mlp.down_proj", c, inner, False, residual)
+    return out
+
+
+def gemma4_tensors(config):
+    c, layers, ple = config["hidden_size"], config["num_hidden_layers"], config["hidden_size_per_layer_input"]
+    vocab = config["vocab_size"]
+    out = [
+        ("model.embed_tokens.weight", (vocab, c), 0, STD),
+        ("model.embed_tokens_per_layer.weight", (vocab, layers * ple), 0, STD),
+        ("model.per_layer_model_projection.weight", (layers * ple, c), 0, STD),
+        ("model.per_layer_projection_norm.weight", (ple,), 1, 0.05),
+        ("model.norm.weight", (c,), 1, 0.05),
+    ]
+    norms = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+    for layer, kind in enumerate(config["layer_types"]):
+        h = f"model.layers.{layer}."
+        d = config["global_head_dim" if kind == "full_attention" else "head_dim"]
+        shared = layer >= layers - config["num_kv_shared_layers"]
+        width, inner = config["num_attention_heads"] * d, config["intermediate_size"] * (2 if shared else 1)
+        out += [(f"{h}{norm}.weight", (c,), 1, 0.05) for norm in (*norms, "post_per_layer_input_norm")]
+        out += [(f"{h}self_attn.{norm}.weight", (d,), 1, 0.05) for norm in ("q_norm", "k_norm")[: 1 if shared else 2]]
+        out += linear(h + "self_attn.q_proj", width, c, False)
+        for name in () if shared else ("k_proj", "v_proj"):
+            out += linear(f"{h}self_attn.{name}", config["num_key_value_heads"] * d, c, False)
+        out += linear(h + "self_attn.o_proj", c, width, False)
+        out += linear(h + "mlp.gate_proj", inner, c, False)
+        out += linear(h + "mlp.up_proj", inner, c, False)
+        out += linear(h + "mlp.down_proj", c, inner, False)
+        out += linear(h + "per_layer_input_gate", ple, c, False)
+        out += linear(h + "per_layer_projection", c, ple, False)
+        out.append((h + "layer_scalar", (1,), 1, 0.05))
     return out
 
 
@@ -323,6 +384,7 @@ def classifier_tensors(arch, config):
 TENSORS = {
     "gpt2": gpt2_tensors,
     **{arch: llama_tensors for arch in ("llama", "qwen2", "qwen3")},
+    "gemma4": gemma4_tensors,
     **{arch: bert_tensors for arch in ("bert", "mpnet", "roberta", "xlm-roberta")},
     "modernbert": modernbert_tensors,
     "embeddinggemma": embeddinggemma_tensors,

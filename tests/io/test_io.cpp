@@ -299,7 +299,7 @@ TEST(MakeRandomModel, HasEachWeightOfEachArchitectureInItsShape) {
   if (std::system("/usr/bin/python3 -c 'import numpy' 2> /dev/null") != 0)
     GTEST_SKIP() << "no python3-numpy";
   const TemporaryFolder folder;
-  for (const char* arch : {"gpt2", "llama", "qwen2", "qwen3"}) {
+  for (const char* arch : {"gpt2", "llama", "qwen2", "qwen3", "gemma4"}) {
     SCOPED_TRACE(arch);
     const std::string command =
         cat("/usr/bin/python3 '", SPLIT_SOURCE_DIR, "/scripts/make_random_model.py' --arch ", arch,
