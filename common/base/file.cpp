@@ -81,7 +81,7 @@ struct MapPlace {
   std::atomic<bool> taken{true};
   std::atomic<uintptr_t> begin{0}, end{0};
   std::string name;
-  Fd fd;  // none: it could not be kept
+  Fd fd;  // for read(); empty if it could not be kept
   MapPlace* next = nullptr;
 };
 std::atomic<MapPlace*> map_places{nullptr};

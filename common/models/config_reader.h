@@ -45,7 +45,7 @@ class ConfigReader {
   Op activation_or(const char* key, const char* otherwise) const;
   // A token or a list of them; empty if it is missing or -1.
   std::vector<int> tokens(const char* key) const;
-  // Which of a list's texts, one for each of so many blocks, are `yes`; the others are `no`.
+  // A list of one text for each of so many blocks: whether it is `yes`, else it is `no`.
   std::vector<bool> kinds(const char* key, int blocks, const char* yes, const char* no) const;
 
   // Whether a classifier stands on the model; and whether it ranks pairs, by one label: throws for

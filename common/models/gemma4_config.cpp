@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kEachFull = 6;  // without layer_types
 
-// Which blocks attend to all rows. transformers makes the last one such whatever the list says.
+// The blocks that attend to all rows: the last one too, whatever the list says, in transformers.
 std::vector<bool> blocks_without_window(const ConfigReader& reader, int layers) {
   std::vector<bool> full;
   if (reader.has("layer_types")) {

@@ -28,7 +28,7 @@ struct Gemma4Config : ModelConfig {
   bool tied_head = true;
   int per_layer = 0;  // P, channels of a block's own input; 0: there is none
   std::vector<Gemma4Block> blocks = {};
-  RopeConfig rope = {}, window_rope = {};  // of full blocks, and of those with a window
+  RopeConfig rope = {}, window_rope = {};  // for full blocks, and for those with a window
 };
 
 // Takes the settings of the text model in `text_config`, or flat. Throws Error(kInput) for each

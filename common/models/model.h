@@ -28,10 +28,10 @@ enum class Marks : uint8_t {
   kTypes,      // 0 in a text's first part, 1 in its second
 };
 
-// What rows have beside their hidden state: a result of one stage that blocks behind it read.
+// Part of a row beside its hidden state: a result of one stage that blocks behind it read.
 struct RowPart {
-  std::string name;         // of the result, and of the blocks' input
-  int64_t columns = 0;      // of both
+  std::string name;         // name of the result, and of the blocks' input
+  int64_t columns = 0;      // both have so many
   int64_t each = 0;         // columns of each block, one block's after the other's; 0: all read all
   int first = 0, last = 0;  // points whose rows need it
 

@@ -18,7 +18,8 @@ struct RopeConfig {
     kLlama3,        // low frequencies divided, between two bounds smoothly
     kYarn,          // similarly, by "YaRN" (2023), with scaled scores
     kFactors,       // each divided by one of `factors`, GGUF's rope_freqs.weight
-    kProportional,  // of pairs (i, i + D / 2) the leading `part` turns, the others have frequency 0
+    kProportional,  // leading pairs (i, i + D / 2) turn, a share of `part`; the others have
+                    // frequency 0
   };
   Type type = Type::kDefault;
   double theta = 10000;

@@ -89,7 +89,7 @@ struct Shard::Loaded {
   std::map<std::string, std::unique_ptr<Buffer>> beside;  // rows of the parts, by their names
   struct Table {
     TensorView view;
-    std::unique_ptr<Buffer> rows;  // those of a step's tokens
+    std::unique_ptr<Buffer> rows;  // rows of a step's tokens
   };
   std::map<std::string, Table> tables;
   Limits limits;
