@@ -41,6 +41,8 @@ class ServedFamily {
     return run_edge(arguments);
   }
 
+  std::string url() const { return running_->url(); }
+
  private:
   TemporaryFolder dir_;
   cloud::Cloud cloud_;
@@ -92,6 +94,29 @@ TEST(FamilyPair, RowsWithPartsCrossAtEachCutAndMove) {
   run("6", "4:2,8:5");
   run("5", "3:cloud,6:0,9:7");
   run("1", "5:7");
+}
+
+// Any client may bring such a row to the server, at any point.
+TEST(FamilyPair, RowsWithPartsAreTakenBack) {
+  const GoldenValues golden("models/gemma4");
+  ServedFamily family("gemma4");
+  const auto model =
+      make_model(read_file(source("tests/golden/models/gemma4/config.json"), 1 << 20));
+  edge::Remote remote(family.url(), std::chrono::seconds(60), in_process());
+  const edge::AskedModel asked{.id = "family", .config = &model->config()};
+  const auto ids = golden.ids(4);
+  const auto forward = [&](SequenceRows rows) {
+    edge::Traffic traffic;
+    return remote.ask({edge::Send::kForward, {}, std::move(rows), &traffic}, asked);
+  };
+  const auto want = forward({.tokens = ids});
+  for (int cut = 0; cut <= 7; ++cut) {
+    const auto rows = forward({.range = {.to = cut}, .tokens = ids, .wanted = Wanted::kAll});
+    const auto width = static_cast<uint32_t>(model->config().row_width(cut));
+    EXPECT_EQ(rows.size(), ids.size() * width);
+    EXPECT_EQ(forward({.range = {cut, Point::head()}, .hidden = rows, .width = width}), want)
+        << cut;
+  }
 }
 
 // Weights in Q4_K, Q6_K, Q8_0, Q4_0, f16 and bf16, as the file has them.

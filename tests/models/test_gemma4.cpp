@@ -264,6 +264,71 @@ TEST_P(Gemma4, RowsGoOnFromAnyPoint) {
   EXPECT_EQ(rows, want);
 }
 
+// Blocks that share pages come before their source, which a growing shard brings up later.
+TEST_P(Gemma4, GrowsDownToItsTokens) {
+  const auto ids = ids_of(37);
+  Shard all = shard();
+  Line whole(all);
+  const auto want = whole.run({.tokens = ids, .wanted = Wanted::kAll});
+  ShardOptions options = options_for(*golden.model);
+  options.floor = Point(layers);
+  Shard grown(*device, *golden.model, golden.weights(), options);
+  for (int floor = layers; floor >= 0; --floor) {
+    grown.grow(floor);
+    Line below(all), above(grown);
+    const auto rows = below.run({.range = {.to = floor}, .tokens = ids, .wanted = Wanted::kAll});
+    EXPECT_EQ(above.run({.range = {floor, Point::head()},
+                         .hidden = rows,
+                         .width = static_cast<uint32_t>(all.width(floor)),
+                         .wanted = Wanted::kAll}),
+              want)
+        << floor;
+  }
+  grown.grow(Point::tokens());
+  Line line(grown);
+  EXPECT_EQ(line.run({.tokens = ids, .wanted = Wanted::kAll}), want);
+}
+
+// Blocks that share keys and values add none.
+TEST(Gemma4Pages, AreThoseOfTheSources) {
+  const auto bytes = [](const StageRange& range) {
+    const auto model = make_model(golden_json("gemma4", "config.json").dump());
+    return kv_bytes_for(*model, range, Profile::kF32, 1);
+  };
+  const auto floats = [](uint64_t columns) { return 2 * 23 * kPageTokens * columns * 4; };
+  EXPECT_EQ(bytes({}), floats(12 + 12 + 24 + 12));
+  EXPECT_EQ(bytes({.to = 4}), bytes({}));
+  EXPECT_EQ(bytes({4, Point::head()}), floats(12 + 24));  // the rows of both sources come along
+}
+
+TEST_P(Gemma4, EachProfileHasTheBitsOfTheWholeAtACut) {
+  const auto ids = ids_of(37);
+  for (const Profile profile : {Profile::kF16, Profile::kBF16, Profile::kQ8_0, Profile::kInt8}) {
+    const auto shard = [&](const StageRange& range) {
+      ShardOptions options = options_for(*golden.model, range);
+      options.profile = profile;
+      options.formats = profile_formats(profile);
+      return std::make_unique<Shard>(*device, *golden.model, golden.weights(), options);
+    };
+    const auto all = shard({});
+    Line whole(*all);
+    const auto want = whole.run({.tokens = ids, .wanted = Wanted::kAll});
+    EXPECT_TRUE(std::ranges::all_of(want, [](float x) { return std::isfinite(x); }));
+    for (const int cut : {1, layers - 2}) {
+      const StageRange below{.to = cut}, above{cut, Point::head()};
+      const auto cloud = shard(below), edge = shard(above);
+      Line lower(*cloud), upper(*edge);
+      const auto rows = lower.run({.range = below, .tokens = ids, .wanted = Wanted::kAll});
+      EXPECT_EQ(upper.run({.range = above,
+                           .hidden = rows,
+                           .width = static_cast<uint32_t>(cloud->width(cut)),
+                           .wanted = Wanted::kAll}),
+                want)
+          << profile_name(profile) << " " << cut;
+    }
+  }
+}
+
 // Whether a page at this address is memory of this process.
 bool is_resident(const std::byte* address) {
   const Fd map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
