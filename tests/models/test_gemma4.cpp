@@ -289,6 +289,19 @@ TEST_P(Gemma4, GrowsDownToItsTokens) {
   EXPECT_EQ(line.run({.tokens = ids, .wanted = Wanted::kAll}), want);
 }
 
+// A row has the inputs of the blocks from its point on, and what these read of blocks before.
+TEST(Gemma4Parts, AreWhatBlocksBehindAPointRead) {
+  const auto model = make_model(golden_json("gemma4", "config.json").dump());
+  std::vector<int64_t> widths;
+  for (int point = 0; point <= 7; ++point) widths.push_back(model->config().row_width(point));
+  const int64_t full = 2 * 24, window = 2 * 12;  // a key and a value
+  EXPECT_EQ(widths, (std::vector<int64_t>{42 + 70, 42 + 60, 42 + 50, 42 + 40 + full,
+                                          42 + 30 + full + window, 42 + 20 + full + window,
+                                          42 + 10 + full, 42}));
+  const auto dense = make_model(golden_json("gemma4-dense", "config.json").dump());
+  EXPECT_TRUE(dense->config().row_parts.empty());
+}
+
 // Blocks that share keys and values add none.
 TEST(Gemma4Pages, AreThoseOfTheSources) {
   const auto bytes = [](const StageRange& range) {
