@@ -51,18 +51,12 @@ RowsRequest request_of(const Send& send, const AskedModel& model) {
   return request;
 }
 
-uint32_t columns_at(Point to, const ModelConfig& config) {
-  if (to == Point::head()) return static_cast<uint32_t>(config.vocab);
-  return static_cast<uint32_t>(to > Point(config.layers) ? config.channels
-                                                         : config.row_width(to.block()));
-}
-
 }  // namespace
 
 std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
   const auto start = Clock::now();
   size_t rows = send.rows.wanted_count();
-  uint32_t columns = 0;
+  uint32_t columns = model.width(send.rows.range.to);
   std::string_view name = "hidden";
   uint64_t beside = kMostFrame;  // bytes
   bool rounds = rows > 0;
@@ -89,10 +83,9 @@ std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
       return {};
     case Send::kStep:
     case Send::kFill:
-      columns = columns_at(send.rows.range.to, *model.config);
       break;
     case Send::kForward:
-      columns = columns_at(send.rows.range.to, *model.config);
+      if (send.rows.range.to == Point::head()) columns = model.vocab;
       name = wire::result_name(send.rows.range.to);
       rounds = !send.rows.hidden.empty() || send.rows.range.to != Point::head();
       break;
@@ -174,7 +167,9 @@ std::vector<float> ModelLink::ask(const Send& send) {
     return {};
   }
   const AskedModel model{.id = options_.info.id,
-                         .config = &options_.config,
+                         .channels = static_cast<uint32_t>(options_.config.channels),
+                         .vocab = static_cast<uint32_t>(options_.config.vocab),
+                         .row_parts = options_.config.row_parts,
                          .wire = options_.wire,
                          .moves = options_.moves,
                          .digests = options_.info.knows(wire::kDigestFeature),

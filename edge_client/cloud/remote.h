@@ -55,11 +55,19 @@ RemoteError no_answer(const http::NoReply& error);
 // The model that rows are requested from.
 struct AskedModel {
   std::string id = {};
-  const ModelConfig* config = nullptr;  // for requests that rows answer
-  DType wire = DType::kF32;             // format of hidden states on the wire
-  bool moves = false;                   // a step names its cut, and where its text could go on
-  bool digests = false;                 // a step has the digest of its session's ids
-  bool again = false;                   // a step says which rows a lost session had
+  uint32_t channels = 0, vocab = 0;
+  std::span<const RowPart> row_parts = {};
+  DType wire = DType::kF32;  // format of hidden states on the wire
+  bool moves = false;        // a step names its cut, and where its text could go on
+  bool digests = false;      // a step has the digest of its session's ids
+  bool again = false;        // a step says which rows a lost session had
+
+  // Columns of a row of states there.
+  uint32_t width(Point point) const {
+    int64_t all = channels;
+    for (const RowPart& part : row_parts) all += point < Point::norm() ? part.at(point.block()) : 0;
+    return static_cast<uint32_t>(all);
+  }
 };
 
 // One thread at a time, except cancel().

@@ -44,7 +44,10 @@ std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& in
   std::array<double, kSteps> on_the_way{}, there{};
   for (size_t i = 0; i < kSteps; ++i) {
     Traffic traffic;
-    remote.ask({Send::kForward, {}, row, &traffic}, {.id = info.id, .config = &config});
+    remote.ask({Send::kForward, {}, row, &traffic},
+               {.id = info.id,
+                .channels = static_cast<uint32_t>(config.channels),
+                .row_parts = config.row_parts});
     on_the_way[i] = traffic.wire_ms;
     there[i] = traffic.cloud_ms;
   }

@@ -29,7 +29,9 @@ bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail, Cut hi
   for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;
   Traffic traffic;
   SequenceRows rows{.range = {.to = blocks}, .tokens = ids, .wanted = Wanted::kAll};
-  const AskedModel asked{.id = info.id, .config = &config};
+  const AskedModel asked{.id = info.id,
+                         .channels = static_cast<uint32_t>(config.channels),
+                         .row_parts = config.row_parts};
   const std::vector<float> there = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
   const Point from = std::min(shard.floor(), Point(blocks));
   std::vector<float> below;

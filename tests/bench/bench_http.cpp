@@ -20,7 +20,7 @@ int run(int argc, char** argv) {
   const auto columns = static_cast<uint32_t>(model.config().channels);
   const int cut = std::max(1, model.config().layers / 2);
   const std::string session(32, 'a');
-  const edge::AskedModel asked{.id = options->size, .config = &model.config()};
+  const edge::AskedModel asked{.id = options->size, .channels = columns};
   edge::Traffic traffic;
   remote.ask({edge::Send::kOpen, session, {.range = {.to = cut}}, &traffic}, asked);
 
