@@ -90,7 +90,7 @@ TEST_P(EdgeFormats, AQuantisedHeadIsTheSameForEveryCut) {
 // One text on every set of kernels, wherever it runs and moves, without a flag here but --exact.
 TEST(EdgeProfile, IsTheServersInt8UnlessTheEdgeNamesOne) {
   for (const std::string name : {"demo", "models/llama3", "rand-b"}) {
-    const TestCloud cloud({name}, 64 << 20, {}, Profile::kInt8);
+    GatedCloud cloud(name, Profile::kInt8);
     const TemporaryFolder cache;
     const auto run = [&](std::vector<std::string> more) {
       for (const std::string& argument :

@@ -44,13 +44,14 @@ class GatedCloud {
   // Returns the answer to give in place of request number `n` (from 0); nothing to pass it on.
   using Gate = std::function<std::optional<http::Response>(const http::Request&, int n)>;
 
-  explicit GatedCloud(const std::string& name) {
+  explicit GatedCloud(const std::string& name, Profile profile = Profile::kF32) {
     cloud::ModelOptions options;
     options.id = std::filesystem::path(name).filename().string();
     options.path = name.starts_with('/') ? name : model_dir(name);
     options.device = "cpu";
     options.threads = 2;
     options.kv_budget = 256 << 20;
+    options.profile = profile;
     options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
     options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
     cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
