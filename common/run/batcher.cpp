@@ -34,13 +34,14 @@ struct Batcher::Room {
 };
 
 void Batcher::keep_prefixes(std::function<Clock::time_point()> clock) {
-  if (pages().states() > 0) return;  // no state is kept at a prefix's end
-  constexpr uint64_t kPart = 50;     // 1/50 of the pages' bytes are the index's limit
+  constexpr uint64_t kPart = 50;  // 1/50 of the pages' bytes are the index's limit
   prefixes_.emplace(
       shard_.pages(),
       PrefixCache::Options{.phases_alike = [this] { return shard_.same_bits_in_both_phases(); },
                            .index_bytes = shard_.page_bytes() * pages().total() / kPart,
-                           .clock = std::move(clock)});
+                           .clock = std::move(clock),
+                           .leave = [this](SequenceId id, const StageRange& range,
+                                           uint32_t row) { return shard_.leave(id, range, row); }});
 }
 
 size_t Batcher::depth() const {

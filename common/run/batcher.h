@@ -92,8 +92,8 @@ class Batcher {
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
-  // Keeps prefixes of texts from now on, in pages that are otherwise free, unless blocks keep a
-  // state. Before the first run().
+  // Keeps prefixes of texts from now on, in pages and room for states that are otherwise free.
+  // Before the first run().
   void keep_prefixes(std::function<Clock::time_point()> clock = Clock::now);
   // Null if they are not kept.
   PrefixCache* prefixes() { return prefixes_ ? &*prefixes_ : nullptr; }
@@ -175,7 +175,7 @@ class Batcher {
   bool bounded() const;
   uint32_t rows_alone(const Job& job) const;
 
-  bool make_room();
+  bool make_room(bool of_states);
 
   Shard& shard_;
   std::optional<PrefixCache> prefixes_;

@@ -28,10 +28,6 @@ bool Batcher::begin(const Share& share) {
     pages.truncate(job.sequence, past);
     there = has(past);  // unless a state did not go back that far
   }
-  if (there) {
-    const KvPages::Again again = pages.again(job.sequence, job.rows.range, past);
-    there = again.from == past && again.end >= end;
-  }
   if (!there) {
     lose(ticket);
     return false;
@@ -39,7 +35,17 @@ bool Batcher::begin(const Share& share) {
   const auto reserve = [&] { return pages.reserve(job.sequence, end, job.rows.range, past); };
   bool reserved = reserve();
   const bool asks = !job.requester.self;  // the program's measuring evicts nobody
-  while (!reserved && asks && make_room()) reserved = reserve();
+  while (!reserved && asks && make_room(pages.lacks_states(job.sequence, job.rows.range, past))) {
+    reserved = reserve();
+  }
+  // Behind reserve(), which may evict a snapshot.
+  const KvPages::Again again = pages.again(job.sequence, job.rows.range, past);
+  there = again.from == past && again.end >= end;
+  // Rows that wait for a snapshot keep it: its room may be what they lack.
+  if (!there || (!reserved && pages.drop_waiting(job.sequence))) {
+    lose(ticket);
+    return false;
+  }
   if (!reserved) {
     ticket.error =
         std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
@@ -48,8 +54,8 @@ bool Batcher::begin(const Share& share) {
   return reserved;
 }
 
-bool Batcher::make_room() {
-  return (prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
+bool Batcher::make_room(bool of_states) {
+  return (!of_states && prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
 }
 
 // Gives a share its rows, which lie at `from` unless they are in place already.

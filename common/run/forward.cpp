@@ -22,31 +22,46 @@ std::span<const float> LocalForward::run(const SequenceRows& rows) {
   out_.resize(rows.wanted_count() * width);
   // Other texts wait for what it computes, piece by piece.
   const bool shares = prefixes() != nullptr && rows.phase == Phase::kPrompt;
-  const PrefixCache::Computing computing =
-      shares && rows.past == 0 ? take(rows) : PrefixCache::Computing();
+  const PrefixCache::Taken taken = shares && rows.past == 0 ? take(rows) : PrefixCache::Taken();
+  if (!shares) put_far();
   float* out = out_.data();
   while (history_.size() - rows.past < rows.count()) {
-    const uint32_t done = history_.size() - rows.past, left = rows.count() - done;
-    const uint32_t most = shares ? batcher_.shard().long_rows() : left;
+    const uint32_t at = history_.size(), done = at - rows.past, left = rows.count() - done;
+    const uint32_t end = shares ? prefixes()->step_end(blocks(), at, taken.parts_at) : UINT32_MAX;
+    const uint32_t most = shares ? std::min(batcher_.shard().long_rows(), end - at) : left;
     const SequenceRows piece = rows.slice(done, std::min(left, most));
     computes(piece);
     run_piece(piece, out);
     out += piece.wanted_count() * width;
-    if (shares) prefixes()->put(*root_, sequence_, history_, blocks());
+    if (!shares) continue;
+    const uint32_t snapshot = piece.count() == left       ? PrefixCache::end_of(history_)
+                              : at + piece.count() == end ? end
+                                                          : 0;
+    prefixes()->put(*root_, sequence_, history_, blocks(), snapshot);
+    put_ = history_.size();
   }
   return out_;
 }
 
+// Leaves rows of a long answer, so that a text that goes on from there, or that is cut back, finds
+// a snapshot not far before.
+void LocalForward::put_far() {
+  if (prefixes() == nullptr || history_.size() < put_ + PrefixCache::kSnapshotEvery) return;
+  if (!batcher_.pages().keeps_states(blocks())) return;
+  put_ = history_.size();
+  prefixes()->put(*root_, sequence_, history_, blocks());
+}
+
 // Takes cached rows of a prompt at its start, as far as there are any.
-PrefixCache::Computing LocalForward::take(const SequenceRows& rows) {
+PrefixCache::Taken LocalForward::take(const SequenceRows& rows) {
   SequenceHistory whole;
   whole.append(rows.tokens, rows.phase);
   batcher_.shard().pages().truncate(sequence_, 0);
   PrefixCache::Taken taken = prefixes()->take(*root_, sequence_, 0, whole, blocks(),
                                               rows.wanted.first(rows.count()), requester_.gone);
-  cached_ = taken.rows;
+  cached_ = put_ = taken.rows;
   history_.append(rows.tokens.first(cached_), rows.phase);
-  return std::move(taken.rest);
+  return taken;
 }
 
 void LocalForward::run_piece(const SequenceRows& rows, float* out) {

@@ -66,7 +66,8 @@ class LocalForward : public Forward {
  private:
   PrefixCache* prefixes() { return root_ ? batcher_.prefixes() : nullptr; }
   StageRange blocks() const { return {.to = batcher_.shard().model().config().layers}; }
-  PrefixCache::Computing take(const SequenceRows& rows);
+  PrefixCache::Taken take(const SequenceRows& rows);
+  void put_far();
   void run_piece(const SequenceRows& rows, float* out);
   void run_job(const SequenceRows& rows, float* out);
   void restore(uint32_t past);
@@ -79,6 +80,7 @@ class LocalForward : public Forward {
   std::vector<float> out_;
   Spent spent_;
   uint32_t cached_ = 0;
+  uint32_t put_ = 0;  // rows that it left in the cache, or took
 };
 
 }  // namespace split

@@ -43,7 +43,9 @@ constexpr std::chrono::milliseconds kLookForClient{100};
 
 PrefixCache::~PrefixCache() {
   for (const Node& node : nodes_) {
-    if (node.key.root != nullptr) pages_.let_go(node.page, generation_);
+    if (node.key.root == nullptr) continue;
+    pages_.let_go_of_snapshot(node.state);
+    pages_.let_go(node.page, generation_);
   }
 }
 
@@ -58,7 +60,8 @@ uint32_t PrefixCache::known(const PrefixRoot& root, const SequenceHistory& rows,
                             const StageRange& range, uint32_t most) {
   const std::lock_guard lock(mutex_);
   refresh();
-  return static_cast<uint32_t>(path_of(root, rows, range, most / kPageTokens).size()) * kPageTokens;
+  const auto path = path_of(root, rows, range, most / kPageTokens);
+  return static_cast<uint32_t>(usable(path, range) * kPageTokens);
 }
 
 PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence, uint32_t own,
@@ -67,9 +70,12 @@ PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence
   std::unique_lock lock(mutex_);
   std::vector<uint32_t> path;
   CHECK(own % kPageTokens == 0);
+  size_t known = 0;
   for (;;) {
     refresh();
     path = path_of(root, rows, range, most / kPageTokens);
+    known = path.size();
+    path.resize(usable(path, range));
     const uint32_t have = std::max(own, static_cast<uint32_t>(path.size() * kPageTokens));
     if ((gone && gone()) || !is_computed(root, rows, range, have, most)) break;
     changed_.wait_for(lock, kLookForClient);
@@ -86,11 +92,14 @@ PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence
   // Deeper blocks lack the rows before these.
   if (own > 0) in_all = range;
   const bool there = pages_.length(sequence) == own;  // false: a device was lost
-  if (there && !found.empty() && pages_.adopt(sequence, found, in_all, generation_)) {
+  const KvPages::Snapshot state = path.empty() ? KvPages::Snapshot() : nodes_[path.back()].state;
+  if (pages_.keeps_states(in_all) && !pages_.has(state, in_all)) in_all = range;
+  if (there && !found.empty() && pages_.adopt(sequence, found, in_all, generation_, state)) {
     taken.rows = static_cast<uint32_t>(found.size() * kPageTokens);
     taken_rows_ += taken.rows;
     touch(path, true);
   }
+  if (known > path.size()) taken.parts_at = static_cast<uint32_t>(known * kPageTokens);
   if (rows.size() - own - taken.rows >= kWorthWaiting) {
     taken.rest.entry_ = computing_.insert(computing_.end(), {root, rows, range});
     taken.rest.cache_ = this;
@@ -98,8 +107,42 @@ PrefixCache::Taken PrefixCache::take(const PrefixRoot& root, SequenceId sequence
   return taken;
 }
 
+size_t PrefixCache::usable(const std::vector<uint32_t>& path, const StageRange& range) const {
+  size_t pages = path.size();
+  if (!pages_.keeps_states(range)) return pages;
+  while (pages > 0 && !pages_.has(nodes_[path[pages - 1]].state, range)) --pages;
+  return pages;
+}
+
+uint32_t PrefixCache::step_end(const StageRange& range, uint32_t row, uint32_t parts_at) const {
+  if (!pages_.keeps_states(range)) return UINT32_MAX;
+  const uint32_t next = (row / kSnapshotEvery + 1) * kSnapshotEvery;
+  return parts_at > row ? std::min(next, parts_at) : next;
+}
+
+uint32_t PrefixCache::end_of(const SequenceHistory& rows) {
+  const uint32_t all = rows.size();
+  if (all < kPageTokens) return 0;
+  constexpr uint32_t kLastIds = kSnapshotRows - kPageTokens;
+  const bool prompt = rows.phases().back() == Phase::kPrompt;
+  const uint32_t row = prompt ? std::max(all - kLastIds, kPageTokens) : all;
+  return row / kPageTokens * kPageTokens;
+}
+
 void PrefixCache::put(const PrefixRoot& name, SequenceId sequence, const SequenceHistory& rows,
-                      const StageRange& range) {
+                      const StageRange& range, uint32_t snapshot) {
+  KvPages::Snapshot left;
+  const auto leaves = [&] {
+    const std::lock_guard lock(mutex_);
+    refresh();
+    const size_t pages = snapshot / kPageTokens;
+    const auto path = path_of(name, rows, range, pages);
+    return path.size() < pages || !pages_.has(nodes_[path.back()].state, range);
+  };
+  // Without the lock: it waits for the present step.
+  if (options_.leave && snapshot > 0 && pages_.keeps_states(range) && leaves()) {
+    left = options_.leave(sequence, range, snapshot);
+  }
   const std::lock_guard lock(mutex_);
   refresh();
   erase_unused();
@@ -120,6 +163,10 @@ void PrefixCache::put(const PrefixRoot& name, SequenceId sequence, const Sequenc
       if (page) nodes_[at].page = *page, nodes_[at].range = range;
     }
     path.push_back(at);
+  }
+  const size_t pages = snapshot / kPageTokens;
+  if (left.made != 0 && path.size() >= pages && pages_.hold_snapshot(left)) {
+    pages_.let_go_of_snapshot(std::exchange(nodes_[path[pages - 1]].state, left));
   }
   touch(path, false);
   --root.nodes;
@@ -352,6 +399,7 @@ void PrefixCache::erase(uint32_t at) {
   leave(at);
   const uint32_t parent = node.key.parent;
   if (parent != kNone && nodes_[parent].children > 0) --nodes_[parent].children;
+  pages_.let_go_of_snapshot(std::exchange(node.state, {}));
   pages_.let_go(node.page, generation_);
   Root& root = *std::exchange(node.key.root, nullptr);
   free_.push_back(at);

@@ -7,6 +7,10 @@
 // salt. Takes no memory but a bounded index: pages that only the cache holds are free for any
 // sequence. The owner with most pages gives first: pages that nobody took yet, then the pages that
 // were taken longest ago, and each before its predecessors in the text.
+//
+// Where blocks keep a state, a prefix ends where a snapshot of it is (run/kv_pages.h). Texts leave
+// these before the end of a prompt, since the next turn's text often lacks a prompt's last ids,
+// behind an answer, each kSnapshotEvery rows, and where they part from others.
 #pragma once
 
 #include <array>
@@ -38,12 +42,15 @@ class PrefixCache {
     std::function<bool()> phases_alike = [] { return false; };  // Shard::same_bits_in_both_phases
     uint64_t index_bytes = 0;                                   // the index's limit
     std::function<Time()> clock = std::chrono::steady_clock::now;
+    // Shard::leave
+    std::function<KvPages::Snapshot(SequenceId, const StageRange&, uint32_t row)> leave = {};
   };
   // A page that is not taken for this long is dropped.
   static constexpr std::chrono::hours kUnused{1};
   // A text waits for another that computes at least so many of its next rows.
   static constexpr uint32_t kWorthWaiting = 64;
-  static constexpr size_t kNodeBytes = 128;
+  static constexpr size_t kNodeBytes = 144;
+  static constexpr uint32_t kSnapshotEvery = 1024;  // rows
 
   PrefixCache(KvPages& pages, Options options);
   ~PrefixCache();
@@ -72,6 +79,8 @@ class PrefixCache {
   };
   struct Taken {
     uint32_t rows = 0;  // newly taken
+    // Where the text parts from others, if it is to leave a snapshot there.
+    uint32_t parts_at = 0;
     Computing rest = {};
   };
 
@@ -83,10 +92,19 @@ class PrefixCache {
   // of this root computes more of it, unless `gone`.
   Taken take(const PrefixRoot& root, SequenceId sequence, uint32_t own, const SequenceHistory& rows,
              const StageRange& range, uint32_t most, const std::function<bool()>& gone);
+  // The next row behind `row` where a step of the range is to end, for a snapshot: `parts_at`, as
+  // take() gave it, or a multiple of kSnapshotEvery.
+  uint32_t step_end(const StageRange& range, uint32_t row, uint32_t parts_at) const;
   // Keeps the whole pages of a sequence, which has these rows in all blocks of the range, and whose
-  // step has ended.
+  // step has ended; and a snapshot at this row, if it is not 0 and can be left there.
   void put(const PrefixRoot& root, SequenceId sequence, const SequenceHistory& rows,
-           const StageRange& range);
+           const StageRange& range, uint32_t snapshot);
+  void put(const PrefixRoot& root, SequenceId sequence, const SequenceHistory& rows,
+           const StageRange& range) {
+    put(root, sequence, rows, range, end_of(rows));
+  }
+  // Where a prompt or an answer that ends with these rows leaves a snapshot.
+  static uint32_t end_of(const SequenceHistory& rows);
   // Frees a page that only the cache holds; false if there is none.
   bool evict_one();
   // Lets go of all pages of a root, or of the owners that `keeps` rejects.
@@ -126,6 +144,7 @@ class PrefixCache {
   struct Node {
     Key key;  // without a root: an unused node
     StageRange range = {};
+    KvPages::Snapshot state = {};  // behind its page
     uint32_t page = 0;
     uint32_t children = 0;
     uint32_t next = kNone;  // next in its bucket
@@ -145,6 +164,7 @@ class PrefixCache {
   uint32_t find(const Key& key);
   std::vector<uint32_t> path_of(const PrefixRoot& root, const SequenceHistory& rows,
                                 const StageRange& range, size_t pages);
+  size_t usable(const std::vector<uint32_t>& path, const StageRange& range) const;
   bool is_computed(const PrefixRoot& root, const SequenceHistory& rows, const StageRange& range,
                    uint32_t have, uint32_t most) const;
   bool has_room(const std::vector<uint32_t>& path);

@@ -8,8 +8,12 @@
 //   keys      [2][key_heads][key_dim][kPageTokens]        normed
 //   deltas    [2][value_heads][kPageTokens][value_room]   what a row adds to S, with its key
 //   decays    [2][value_heads][kPageTokens]               sums of g since the page's first row
-//   taken     [kPageTokens + taps][width]                 rows before the convolution, p % their
+//   taken     [kSnapshotRows + taps][width]               rows before the convolution, p % their
 //   number
+//
+// A snapshot of a state at a page's first row is what later rows need of it: S and the last taps -
+// 1 rows before the convolution. Two have room in the memory of a state: snapshot n lies in anchor
+// n % 2 and in the rows from 8 * (n % 2) on of state n / 2.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +22,9 @@
 namespace split {
 
 inline constexpr uint32_t kPageTokens = 16;
+// How far back of the furthest row a snapshot can be made: of a prompt, without its last 8 rows at
+// least, at a page's first row.
+inline constexpr uint32_t kSnapshotRows = 24;
 
 struct StateShape {
   size_t key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
@@ -31,7 +38,7 @@ struct StateShape {
   size_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
   // Columns of a head's values with zeros behind them: whole vectors.
   size_t value_room() const { return (value_dim + 15) / 16 * 16; }
-  size_t taken_rows() const { return kPageTokens + taps; }
+  size_t taken_rows() const { return kSnapshotRows + taps; }
 
   // Where a half of a part begins.
   size_t anchors(size_t half) const { return half * value_heads * key_dim * value_room(); }

@@ -19,8 +19,12 @@ namespace {
 
 constexpr uint32_t kContext = 256;
 
+constexpr const char* kConfig = R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,
+                                   "vocab_size":64,"n_positions":256})";
+
 // A model on a device, its batcher, and the same once more without a cache.
 struct World {
+  std::optional<Golden> golden;  // else random weights
   std::unique_ptr<Model> model;
   RandomWeights weights;
   std::unique_ptr<Device> own;
@@ -31,9 +35,9 @@ struct World {
   Batcher plain{other};
 
   explicit World(uint64_t pages = 64, std::unique_ptr<Device> device = make_device({"cpu", 1}),
-                 StageFormats formats = {})
-      : model(make_model(R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,
-                             "vocab_size":64,"n_positions":256})")),
+                 StageFormats formats = {}, const char* name = nullptr)
+      : golden(name != nullptr ? std::optional<Golden>(name) : std::nullopt),
+        model(make_model(golden ? golden->checkpoint.config_json() : kConfig)),
         weights(*model),
         own(std::move(device)),
         shard(*own, *model, source(), options(pages, formats)),
@@ -42,6 +46,7 @@ struct World {
     batcher.keep_prefixes();
   }
   WeightSource source() const {
+    if (golden) return golden->weights();
     return [this](const std::string& name) { return weights.view(name); };
   }
   ShardOptions options(uint64_t pages, const StageFormats& formats) const {
@@ -49,6 +54,7 @@ struct World {
     if (formats.block) made.profile = Profile::kQ8_0;
     made.formats = formats;
     made.kv_bytes = kv_bytes_for(*model, {}, made.profile, 1) * pages * kPageTokens / kContext;
+    if (golden) made.kv_bytes = pages * state_bytes_for(*model, {});  // as many states
     made.max_rows = 64;
     return made;
   }
@@ -124,17 +130,51 @@ TEST(PrefixHits, HaveThemWhereThePhasesDiffer) {
   EXPECT_GT(expect_same(world, 2, texts(3000)), static_cast<uint64_t>(texts(900)));
 }
 
-TEST(PrefixHits, HaveThemOnEightThreads) {
-  World world(200);
+void expect_same_on_eight_threads(World& world, int most, int least) {
   std::atomic<uint64_t> hits = 0;
   {
     std::vector<std::jthread> threads;
     for (uint32_t seed = 10; seed < 18; ++seed) {
-      threads.emplace_back([&, seed] { hits += expect_same(world, seed, texts(1200)); });
+      threads.emplace_back([&, seed] { hits += expect_same(world, seed, texts(most)); });
     }
   }
-  EXPECT_GT(hits, static_cast<uint64_t>(texts(3100)));
+  EXPECT_GT(hits, static_cast<uint64_t>(texts(least)));
 }
+
+TEST(PrefixHits, HaveThemOnEightThreads) {
+  World world(200);
+  expect_same_on_eight_threads(world, 1200, 3100);
+}
+
+// Blocks that keep a state: hits end at snapshots, which come and go.
+class PrefixHitsOf : public testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<Device> cpu() { return make_device({"cpu", 1}); }
+};
+
+TEST_P(PrefixHitsOf, HaveTheBitsOfRowsThatWereComputed) {
+  World world(12, cpu(), {}, GetParam());
+  EXPECT_GT(expect_same(world, 1, texts(18000)), static_cast<uint64_t>(texts(5000)));
+}
+
+TEST_P(PrefixHitsOf, HaveThemOnEightThreads) {
+  World world(60, cpu(), {}, GetParam());
+  expect_same_on_eight_threads(world, 600, 1500);
+}
+
+TEST_P(PrefixHitsOf, HaveThemWhenTheDeviceIsLost) {
+  testing::internal::CaptureStderr();
+  uint64_t hits = 0;
+  for (int at = 0; at < texts(600); ++at) {
+    World world(20, std::make_unique<FailingDevice>(at + 3), {}, GetParam());
+    hits += expect_same(world, 100 + static_cast<uint32_t>(at), 6);
+  }
+  testing::internal::GetCapturedStderr();
+  EXPECT_GT(hits, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PrefixHitsOf,
+                         testing::Values("models/qwen35", "models/qwen35-text"));
 
 // As the cloud's texts do: a result that is none is computed once more, without rows of others.
 class Retrying : public LocalForward {

@@ -176,6 +176,10 @@ class Shard {
   // which the sequences are as before.
   void forward(std::span<const ShardRows> parts, float* out);
 
+  // KvPages::leave() and KvPages::join(), with the copies that they ask for, between two steps.
+  KvPages::Snapshot leave(SequenceId id, const StageRange& range, uint32_t row);
+  bool join(SequenceId id, SequenceId fork, const StageRange& range, uint32_t from);
+
   // ms of each stage in a step of few rows, as far as known: measured in steps that run stage by
   // stage, one in 32 where that costs nothing, on a CPU. Any thread.
   std::map<std::string, double> stage_times() const;
@@ -213,7 +217,9 @@ class Shard {
   void add_programs(const StageRange& range, bool any_wanted);
   void gather(std::span<const ShardRows> parts);
   void look_up();
+  void spoil_state(size_t block, uint32_t number);
   void spoil_states(const StageRange& range, std::span<const uint32_t> states);
+  void copy_states(const KvPages::Copies& copies);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);
   void place_parts(Point from);

@@ -137,7 +137,8 @@ void Shard::gather(std::span<const ShardRows> parts) {
                                            loaded.rows.tables.data() + p * loaded.rows.table_pages);
     CHECK(pages * kPageTokens >= rows.past + rows.count());
     if (states.empty()) continue;
-    pages_.begin(parts[p].sequence, rows.range, rows.past, rows.past + rows.count(), states);
+    copy_states(
+        pages_.begin(parts[p].sequence, rows.range, rows.past, rows.past + rows.count(), states));
     for (size_t block = 0; block < states.size(); ++block) {
       loaded.rows.states[block][p] = states[block];
     }
@@ -171,20 +172,73 @@ void Shard::look_up() {
   }
 }
 
-// Fills states of texts that begin with numbers that no step may read.
-void Shard::spoil_states([[maybe_unused]] const StageRange& range,
-                         [[maybe_unused]] std::span<const uint32_t> states) {
+// Fills a state that a text begins in with numbers that no step may read.
+void Shard::spoil_state([[maybe_unused]] size_t block, [[maybe_unused]] uint32_t number) {
 #ifndef NDEBUG
+  Loaded::Part& part = loaded_->parts[block + 1 - options_.range.begin(model_.config().layers)];
+  if (part.states == nullptr) return;
+  const std::vector<float> none(part.states->size() / sizeof(float) / pages_.states(), NAN);
+  const Bytes bytes = std::as_bytes(std::span(none));
+  device().write(*part.states, number * bytes.size(), bytes);
+#endif
+}
+
+void Shard::spoil_states(const StageRange& range, std::span<const uint32_t> states) {
   const int layers = model_.config().layers;
   const auto first = static_cast<size_t>(range.from.blocks_before(layers));
   for (size_t block = first; block < first + static_cast<size_t>(range.blocks(layers)); ++block) {
-    Loaded::Part& part = loaded_->parts[block + 1 - options_.range.begin(layers)];
-    if (part.states == nullptr) continue;
-    const std::vector<float> none(part.states->size() / sizeof(float) / pages_.states(), NAN);
-    const Bytes bytes = std::as_bytes(std::span(none));
-    device().write(*part.states, states[block] * bytes.size(), bytes);
+    spoil_state(block, states[block]);
   }
-#endif
+}
+
+void Shard::copy_states(const KvPages::Copies& copies) {
+  using Kind = KvPages::StateCopy::Kind;
+  std::vector<float> floats;
+  for (const KvPages::StateCopy& copy : copies) {
+    const StateShape& shape = model_.state(static_cast<int>(copy.block));
+    Loaded::Part& part =
+        loaded_->parts[copy.block + 1 - options_.range.begin(model_.config().layers)];
+    const size_t each = shape.floats(), page = copy.row / kPageTokens % 2;
+    const auto move = [&](size_t from, size_t to, size_t count) {
+      floats.resize(count);
+      device().read(*part.states, from * sizeof(float), std::as_writable_bytes(std::span(floats)));
+      device().write(*part.states, to * sizeof(float), std::as_bytes(std::span(floats)));
+    };
+    if (copy.kind == Kind::kWhole) {
+      move(copy.from * each, copy.to * each, each);
+      continue;
+    }
+    const bool leaves = copy.kind == Kind::kLeave;
+    if (!leaves) spoil_state(copy.block, copy.to);
+    const uint32_t state = leaves ? copy.from : copy.to, snapshot = leaves ? copy.to : copy.from;
+    const auto copy_part = [&](size_t in_state, size_t in_snapshot, size_t count) {
+      in_state += state * each;
+      in_snapshot += snapshot / 2 * each;
+      leaves ? move(in_state, in_snapshot, count) : move(in_snapshot, in_state, count);
+    };
+    copy_part(shape.anchors(page), shape.anchors(snapshot % 2), shape.anchors(1));
+    for (size_t back = 1; back < shape.taps; ++back) {
+      copy_part(shape.taken() + (copy.row - back) % shape.taken_rows() * shape.width(),
+                shape.taken() + (snapshot % 2 * kMostTaps + back) * shape.width(), shape.width());
+    }
+  }
+}
+
+KvPages::Snapshot Shard::leave(SequenceId id, const StageRange& range, uint32_t row) {
+  const std::lock_guard turn(turns_);
+  KvPages::Copies copies;
+  if (loaded_ == nullptr) return {};
+  const KvPages::Snapshot left = pages_.leave(id, range, row, copies);
+  copy_states(copies);
+  return left;
+}
+
+bool Shard::join(SequenceId id, SequenceId fork, const StageRange& range, uint32_t from) {
+  const std::lock_guard turn(turns_);
+  KvPages::Copies copies;
+  const bool joined = pages_.join(id, fork, range, from, copies);
+  if (loaded_ != nullptr) copy_states(copies);
+  return joined;
 }
 
 // Runs a batch from one point to another, and copies its wanted rows there to `out`.
