@@ -99,12 +99,27 @@ PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
   return taken;
 }
 
-void keep_rows(const Session& session, const StageRange& range) {
+uint32_t step_end(const Session& session, const StageRange& range, uint32_t row,
+                  uint32_t parts_at) {
+  const PrefixCache* const prefixes = session.batcher->prefixes();
+  if (!session.root || prefixes == nullptr || !session.range.from.is_tokens()) return UINT32_MAX;
+  return prefixes->step_end(blocks_of(session, range), row, parts_at);
+}
+
+void keep_rows(Session& session, const StageRange& range, std::optional<uint32_t> snapshot) {
   PrefixCache* const prefixes = session.batcher->prefixes();
   if (!session.root || prefixes == nullptr || !session.range.from.is_tokens()) return;
   const uint32_t deep = session.batcher->pages().filled(session.sequence, session.range);
+  session.kept = session.history.size();
   prefixes->put(*session.root, session.sequence, session.history,
-                deep >= session.history.size() ? session.range : blocks_of(session, range));
+                deep >= session.history.size() ? session.range : blocks_of(session, range),
+                snapshot.value_or(PrefixCache::end_of(session.history)));
+}
+
+void keep_far(Session& session, const StageRange& range) {
+  session.kept = std::min(session.kept, session.history.size());
+  if (session.history.size() < session.kept + PrefixCache::kSnapshotEvery) return;
+  if (session.batcher->pages().keeps_states(session.range)) keep_rows(session, range);
 }
 
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {

@@ -22,9 +22,13 @@ void own_rows(Session& session, const SequenceRows& rows, const Requester& reque
 // Gives a session, whose last row is the one before these, the first of them from the prompt cache.
 PrefixCache::Taken take_rows(Session& session, const SequenceRows& rows,
                              const Requester& requester);
+// The row where a step of a session's prompt from `row` on is to end at the latest, for a snapshot.
+uint32_t step_end(const Session& session, const StageRange& range, uint32_t row, uint32_t parts_at);
 // Caches a session's rows for others: of all its blocks if these have them, else of this range,
-// whose blocks do.
-void keep_rows(const Session& session, const StageRange& range);
+// whose blocks do. `snapshot`: its row, 0 for none; by default where a prompt or an answer ends.
+void keep_rows(Session& session, const StageRange& range, std::optional<uint32_t> snapshot = {});
+// The same for a long answer that has come far since, where blocks keep a state.
+void keep_far(Session& session, const StageRange& range);
 // The load, for the answer to a session's step.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);
 [[noreturn]] void unknown_session();

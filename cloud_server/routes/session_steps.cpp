@@ -125,7 +125,8 @@ class StepAnswer {
 // Fills rows in pages that others read: a fork of the sequence computes them in pages of its own,
 // which the session takes if it lacks these rows.
 void fill_apart(Session& session, ServedModel& model, Job& job) {
-  KvPages& pages = model.batcher().shard().pages();
+  Shard& shard = model.batcher().shard();
+  KvPages& pages = shard.pages();
   StageRange blocks = job.rows.range;
   blocks.to = std::min(blocks.to, Point(model.config().layers));
   const uint32_t first = job.rows.past / kPageTokens * kPageTokens;
@@ -147,10 +148,13 @@ void fill_apart(Session& session, ServedModel& model, Job& job) {
   run_in_session(session, model, job);
   const uint32_t have = pages.length(session.sequence);
   if (have < end) throw SequenceLost();
+  // The next slice goes on from there.
+  shard.leave(fork.id, blocks, end / kPageTokens * kPageTokens);
+  pages.name_latest(session.sequence, fork.id);
   if (pages.filled(session.sequence, blocks) >= end) return;
   const uint32_t page = (end + kPageTokens - 1) / kPageTokens * kPageTokens;
   compute_to(std::min(have, page));
-  if (!pages.join(session.sequence, fork.id, blocks, first)) throw SequenceLost();
+  if (!shard.join(session.sequence, fork.id, blocks, first)) throw SequenceLost();
 }
 
 // Runs a request's job for a session's rows, and refuses results that are not finite.
@@ -210,15 +214,32 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     const uint32_t have = pages.length(session.sequence);
     if (have < rows.past) mismatch(rows.past, have);
   }
-  Job job{session.sequence, rows, answer.out().data()};
+  Job spent;
   uint32_t cached = 0;
   try {
     own_rows(session, rows, requester_of(request));
     const PrefixCache::Taken taken = take_rows(session, rows, requester_of(request));
     cached = taken.rows;
-    job.rows = rows.slice(cached, rows.count() - cached);
-    if (job.rows.count() > 0) run_step(cloud, session, request, model, job, answer.out());
-    if (rows.phase == Phase::kPrompt) keep_rows(session, rows.range);
+    const bool prompt = rows.phase == Phase::kPrompt;
+    if (!prompt) keep_far(session, rows.range);
+    size_t delivered = 0;  // floats
+    for (uint32_t at = cached, end; at < rows.count(); at = end) {
+      const uint32_t row = rows.past + at,
+                     stop =
+                         prompt ? step_end(session, rows.range, row, taken.parts_at) : UINT32_MAX;
+      end = std::min(rows.count(), stop - rows.past);
+      const SequenceRows piece = rows.slice(at, end - at);
+      const std::span<float> out =
+          answer.out().subspan(delivered, piece.wanted_count() * shard.width(rows.range.to));
+      Job job{session.sequence, piece, out.data()};
+      run_step(cloud, session, request, model, job, out);
+      delivered += out.size();
+      spent.queue_ms += job.queue_ms;
+      spent.compute_ms += job.compute_ms;
+      spent.share_ms += job.share_ms;
+      if (end < rows.count()) keep_rows(session, rows.range, stop);
+    }
+    if (prompt) keep_rows(session, rows.range);
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {
@@ -230,9 +251,9 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     }
     throw;
   }
-  if (asked.again) model.count_again(session, job.rows.count());
+  if (asked.again) model.count_again(session, rows.count() - cached);
   http::Response response = answer.response(rows.past, rows.past + rows.count());
-  end_step(cloud, session, model, request, job, response);
+  end_step(cloud, session, model, request, spent, response);
   if (cached > 0) response.headers.set(wire::kCachedHeader, cat(cached));
   return response;
 }
@@ -263,10 +284,12 @@ class Fill {
     }
     if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_), wire_);
     // A state that is past these rows comes to them from earlier ones, which are not asked for.
-    const KvPages::Again again = pages.again(session.sequence, range_, past);
+    KvPages::Again again = pages.again(session.sequence, range_, past);
+    const uint32_t end = past + std::min(count_ - at_, kSliceRows);
+    // A fork has states of its own.
+    if (!pages.owns(session.sequence, again.from, end)) again = {.from = past, .to = range_.to};
     const bool before = again.from < past;
-    const uint32_t most =
-        before ? again.from + kSliceRows : past + std::min(count_ - at_, kSliceRows);
+    const uint32_t most = before ? again.from + kSliceRows : end;
     SequenceRows rows = session.history.piece(again.from, std::min(most, again.end));
     rows.range = {range_.from, again.to};
     rows.wanted = before ? Wanted(Wanted::kNone) : wanted_.slice(count_, at_, rows.count());

@@ -96,16 +96,21 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
   at += taken.rows;
   if (begins) cached_ = at;
   if (again) model_.count_again(session, first - at);
+  if (!begins) keep_far(session, session.range);
   float* out = out_.data();
   while (at < end) {
     const bool all = rows.wanted == Wanted::kAll, before = at < first;
-    SequenceRows piece = text_.piece(at, all && before ? first : end);
+    const uint32_t stop = begins ? step_end(session, session.range, at, taken.parts_at) : end;
+    SequenceRows piece = text_.piece(at, std::min(all && before ? first : end, stop));
     at += piece.count();
     if (all && !before) piece.wanted = Wanted::kAll;
     if (!all && at == end) piece.wanted = Wanted::kLast;
     piece.range.to = piece.wanted == Wanted::kNone ? session.range.to : rows.range.to;
     run_piece(session, piece, out);
-    if (piece.phase == Phase::kPrompt) keep_rows(session, session.range);
+    if (piece.phase == Phase::kPrompt) {
+      keep_rows(session, session.range,
+                at == end ? std::nullopt : std::optional(at == stop ? at : 0));
+    }
     out += piece.wanted_count() * shard().width(piece.range.to);
   }
   beside_->note = tell_load(cloud_, model_, session);

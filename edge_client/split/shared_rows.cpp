@@ -19,7 +19,7 @@ uint32_t SharedRows::known(std::span<const int32_t> prompt) const {
   return cache->known(root_here(), rows, blocks(), rows.size() - 1);
 }
 
-Task<void> SharedRows::take(SequenceRows rows, std::optional<PrefixCache::Taken>& taken) const {
+Task<void> SharedRows::take(SequenceRows rows, std::optional<PrefixCache::Taken>& taken) {
   PrefixCache* const cache = prefixes();
   if (cache == nullptr || rows.phase != Phase::kPrompt || sides_.history.size() > 0) co_return;
   SequenceHistory whole;
@@ -33,12 +33,26 @@ Task<void> SharedRows::take(SequenceRows rows, std::optional<PrefixCache::Taken>
   co_await asked;
   sides_.history.append(rows.tokens.first(taken->rows), rows.phase);
   sides_.prompt_rows = taken->rows;
+  parts_at_ = taken->parts_at;
 }
 
-void SharedRows::put() const {
+uint32_t SharedRows::step_end(uint32_t row) const {
+  PrefixCache* const cache = prefixes();
+  return cache == nullptr ? UINT32_MAX : cache->step_end(blocks(), row, parts_at_);
+}
+
+void SharedRows::put(std::optional<uint32_t> snapshot) {
   PrefixCache* const cache = prefixes();
   if (cache == nullptr) return;
-  cache->put(root_here(), sides_.tail->sequence(), sides_.history, blocks());
+  put_ = sides_.history.size();
+  cache->put(root_here(), sides_.tail->sequence(), sides_.history, blocks(),
+             snapshot.value_or(PrefixCache::end_of(sides_.history)));
+}
+
+void SharedRows::put_far() {
+  put_ = std::min(put_, sides_.history.size());
+  if (prefixes() == nullptr || sides_.history.size() < put_ + PrefixCache::kSnapshotEvery) return;
+  if (sides_.tail->pages().keeps_states(blocks())) put();
 }
 
 void SharedRows::forget() {

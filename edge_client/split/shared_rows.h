@@ -21,9 +21,14 @@ class SharedRows {
   uint32_t known(std::span<const int32_t> prompt) const;
   // Copies cached rows into the tail. While `taken` lives, other texts wait for the rest of the
   // rows.
-  Task<void> take(SequenceRows rows, std::optional<PrefixCache::Taken>& taken) const;
-  // Caches the tail's whole pages. None of its jobs may run.
-  void put() const;
+  Task<void> take(SequenceRows rows, std::optional<PrefixCache::Taken>& taken);
+  // The row where a step of the prompt from `row` on is to end at the latest.
+  uint32_t step_end(uint32_t row) const;
+  // Caches the tail's whole pages. None of its jobs may run. `snapshot`: as PrefixCache::put; by
+  // default where a prompt or an answer ends.
+  void put(std::optional<uint32_t> snapshot = {});
+  // The same for a long answer that has come far since, where blocks keep a state.
+  void put_far();
   // Drops this root from the cache, and stops using it.
   void forget();
 
@@ -33,6 +38,8 @@ class SharedRows {
   StageRange blocks() const { return {sides_.blocks(), Point(sides_.layers())}; }
 
   SplitState& sides_;
+  uint32_t parts_at_ = 0;  // where the prompt parts from another text
+  uint32_t put_ = 0;       // rows at the last put()
 };
 
 }  // namespace split::edge

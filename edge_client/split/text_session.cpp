@@ -343,10 +343,13 @@ Task<void> TextSession::pass(SequenceRows rows) {
   const size_t width = local ? sides_.tail->shard().width(to) : sides_.width(sides_.blocks());
   results_.resize(rows.wanted_count() * width);
   float* out = results_.data();
-  for (uint32_t at = 0; at < rows.count(); at += SequenceHistory::kPieceRows) {
+  const bool prompt = rows.phase == Phase::kPrompt;
+  if (!prompt && keeps_rows && unsettled_.moves.empty()) shared_.put_far();
+  for (uint32_t at = 0, end; at < rows.count(); at = end) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
-    const SequenceRows piece =
-        rows.slice(at, std::min(SequenceHistory::kPieceRows, rows.count() - at));
+    const uint32_t stop = prompt ? shared_.step_end(rows.past + at) - rows.past : UINT32_MAX;
+    end = std::min({at + SequenceHistory::kPieceRows, rows.count(), stop});
+    const SequenceRows piece = rows.slice(at, end - at);
     SequenceRows ours = piece;
     std::vector<float> hidden;
     if (sides_.cut > 0) {
@@ -365,9 +368,12 @@ Task<void> TextSession::pass(SequenceRows rows) {
     out += piece.wanted_count() * width;
     const size_t skipped = std::min<size_t>(lag - std::min(lag, at), piece.count());
     lead(piece.tokens.subspan(skipped), piece.phase, sides_.blocks());
-    if (piece.phase == Phase::kPrompt) {
+    if (prompt) {
       sides_.prompt_rows = sides_.history.size();
-      if (unsettled_.moves.empty()) shared_.put();
+      const bool last = end == rows.count();
+      if (unsettled_.moves.empty()) {
+        shared_.put(last ? std::nullopt : std::optional(end == stop ? rows.past + end : 0));
+      }
     }
     ++sides_.version;
   }
