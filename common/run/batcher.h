@@ -175,7 +175,7 @@ class Batcher {
   bool bounded() const;
   uint32_t rows_alone(const Job& job) const;
 
-  bool make_room(bool of_states);
+  bool make_room(bool of_pages);
 
   Shard& shard_;
   std::optional<PrefixCache> prefixes_;

@@ -35,7 +35,7 @@ bool Batcher::begin(const Share& share) {
   const auto reserve = [&] { return pages.reserve(job.sequence, end, job.rows.range, past); };
   bool reserved = reserve();
   const bool asks = !job.requester.self;  // the program's measuring evicts nobody
-  while (!reserved && asks && make_room(pages.lacks_states(job.sequence, job.rows.range, past))) {
+  while (!reserved && asks && make_room(pages.lacks_pages(job.sequence, end))) {
     reserved = reserve();
   }
   // Behind reserve(), which may evict a snapshot.
@@ -54,8 +54,8 @@ bool Batcher::begin(const Share& share) {
   return reserved;
 }
 
-bool Batcher::make_room(bool of_states) {
-  return (!of_states && prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
+bool Batcher::make_room(bool of_pages) {
+  return (of_pages && prefixes_ && prefixes_->evict_one()) || (make_room_ && make_room_());
 }
 
 // Gives a share its rows, which lie at `from` unless they are in place already.

@@ -257,11 +257,9 @@ bool KvPages::reserve(SequenceId id, uint32_t length, const StageRange& range,
   return true;
 }
 
-bool KvPages::lacks_states(SequenceId id, const StageRange& range,
-                           std::optional<uint32_t> from) const {
+bool KvPages::lacks_pages(SequenceId id, uint32_t length) const {
   const std::lock_guard lock(mutex_);
-  bool state = false, apart = false;
-  return lacking(find(id), range, from, state, apart) > free_states_.size();
+  return (size_t{length} + kPageTokens - 1) / kPageTokens > find(id).pages.size() + free_.size();
 }
 
 bool KvPages::drop_waiting(SequenceId id) {

@@ -79,9 +79,8 @@ class KvPages {
   // state taken, when too few are free.
   bool reserve(SequenceId id, uint32_t length, const StageRange& range = {},
                std::optional<uint32_t> from = {});
-  // Whether reserve() fails for want of states.
-  bool lacks_states(SequenceId id, const StageRange& range,
-                    std::optional<uint32_t> from = {}) const;
+  // Whether reserve() fails for want of pages.
+  bool lacks_pages(SequenceId id, uint32_t length) const;
   // Drops a sequence's rows if these wait for a snapshot, which then gives its room; else false.
   bool drop_waiting(SequenceId id);
   // How the range's blocks come to compute rows from `row` on, which all of them have before it: a

@@ -203,6 +203,7 @@ TEST(CloudCache, AFullCacheMakesRoomBeforeSessionsDo) {
 
 // Sessions of the same rows on one cloud: those that share them, and one that computes all.
 struct Sessions : Cached {
+  using Cached::Cached;
   static std::string path(char name) { return "/v1/sessions/" + std::string(32, name); }
   void open(char name, bool shares = true, int to = 3) {
     const Json body = {{"to", to}, {"cache_prompt", shares}};
@@ -253,35 +254,96 @@ TEST(CloudCache, SessionsTakeRowsAndLetGoOfPagesThatTheyWriteInto) {
   EXPECT_EQ(all.computed(), 2u);
 }
 
+// Fills `rows` rows from `past` on up to a deeper point, in pages that another session reads.
+void expect_fills(const std::string& model, int shallow, int deep, uint32_t rows, uint32_t past) {
+  SCOPED_TRACE(cat(model, " ", rows, " from ", past));
+  Sessions all(model);
+  const Json to_shallow = {{"to", shallow}};
+  const std::vector<int32_t> prompt = prompt_of(rows);
+  all.open('a', true, deep);
+  all.open('b', false, deep);
+  all.expect_same(0, prompt, to_shallow);
+  all.open('c', true, shallow);
+  EXPECT_EQ(all.step('c', 0, prompt, to_shallow).status, 200);
+  all.open('e', true, shallow);
+  const auto took = all.step('e', 0, prompt, to_shallow).headers.get(wire::kCachedHeader);
+  EXPECT_GE(parse_u64(took.value_or("0"), 0, rows).value() + (deep == 3 ? 2 : 23), rows);
+  const auto fill = [&](char name, uint32_t from, uint32_t count, int to) {
+    return all.cloud.ask().post_for_tensors(
+        all.path(name) + "/forward",
+        {{"past", from}, {"count", count}, {"fill", true}, {"to", to}, {"rows", "all"}});
+  };
+  // Rows that it has: nothing of its own is written.
+  EXPECT_TRUE(fill('e', past, rows - past, shallow).body ==
+              fill('c', past, rows - past, shallow).body);
+  if (past > 0) {
+    EXPECT_EQ(fill('a', 0, past, deep).body, fill('b', 0, past, deep).body);
+  }
+  // Rows that its deeper blocks lack.
+  const http::Reply a = fill('a', past, rows - past, deep), b = fill('b', past, rows - past, deep);
+  ASSERT_EQ(a.status, 200) << a.body;
+  EXPECT_TRUE(a.body == b.body) << past;
+  all.expect_same(rows, {1, 2}, {{"phase", "generate"}});
+  all.expect_same(rows - 17, {1, 2}, {{"phase", "generate"}});
+  EXPECT_EQ(all.step('c', rows, {1}, to_shallow).body, all.step('e', rows, {1}, to_shallow).body);
+  if (deep == 3) return;
+  const KvPages& pages = all.pages();
+  for (const char name : {'a', 'b', 'c', 'e'}) all.cloud.ask().send("DELETE", all.path(name));
+  EXPECT_EQ(pages.states_in_use(), 0u);
+}
+
 TEST(CloudCache, AFillOfSharedPagesChangesNothingForWhoReadsThem) {
   for (const uint32_t past : {0u, 5u, 16u}) {
-    Sessions all;
-    all.open('a');
-    all.open('b', false);
-    all.expect_same(0, prompt_of(50), {{"to", 1}});
-    const Json shallow = {{"to", 1}};
-    all.open('c', true, 1);
-    EXPECT_EQ(all.step('c', 0, prompt_of(50), shallow).status, 200);
-    all.open('e', true, 1);
-    EXPECT_EQ(all.step('e', 0, prompt_of(50), shallow).headers.get(wire::kCachedHeader), "48");
-    const auto fill = [&](char name, uint32_t from, uint32_t count, int to) {
-      return all.cloud.ask().post_for_tensors(
-          all.path(name) + "/forward",
-          {{"past", from}, {"count", count}, {"fill", true}, {"to", to}, {"rows", "all"}});
-    };
-    // Rows that it has: nothing of its own is written.
-    EXPECT_TRUE(fill('e', past, 50 - past, 1).body == fill('c', past, 50 - past, 1).body);
-    if (past > 0) {
-      EXPECT_EQ(fill('a', 0, past, 3).body, fill('b', 0, past, 3).body);
-    }
-    // Rows that its deeper blocks lack.
-    const http::Reply a = fill('a', past, 50 - past, 3), b = fill('b', past, 50 - past, 3);
-    ASSERT_EQ(a.status, 200) << a.body;
-    EXPECT_TRUE(a.body == b.body) << past;
-    all.expect_same(50, {1, 2}, {{"phase", "generate"}});
-    all.expect_same(33, {1, 2}, {{"phase", "generate"}});
-    EXPECT_EQ(all.step('c', 50, {1}, shallow).body, all.step('e', 50, {1}, shallow).body);
+    expect_fills("rand-a", 1, 3, 50, past);
+    if (HasFailure()) return;
   }
+}
+
+// Blocks that keep a state: forks begin at snapshots, and leave their states.
+TEST(CloudCache, AFillOfSharedPagesGivesStatesToo) {
+  for (const std::string model : {"models/qwen35", "models/qwen35-text"}) {
+    for (const int shallow : {1, 3, 4}) {
+      for (const uint32_t past : {0u, 21u, 112u}) {
+        expect_fills(model, shallow, 5, 100 + 40 * static_cast<uint32_t>(shallow), past);
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+  }
+}
+
+TEST(CloudCache, SessionsWithStatesTakeRowsAndGoBack) {
+  Sessions all("models/qwen35");
+  const std::vector<int32_t> prompt = prompt_of(150);
+  all.open('c', true, 5);
+  all.step('c', 0, prompt);
+  all.open('a', true, 5);
+  all.open('b', false, 5);
+  const http::Reply first = all.step('a', 0, prompt), whole = all.step('b', 0, prompt);
+  EXPECT_EQ(first.headers.get(wire::kCachedHeader), "128");
+  EXPECT_TRUE(first.body == whole.body);
+  all.expect_same(150, {1, 2}, {{"phase", "generate"}});
+  all.computed();
+  all.expect_same(130, {3, 4, 5}, {{"rows", "all"}});  // from the snapshot at 128, and from 0
+  EXPECT_EQ(all.computed(), 5u + 133u);
+  all.expect_same(127, {6}, {{"phase", "generate"}});
+  all.expect_same(7, {8, 9}, {{"rows", "all"}});
+  // A text that parts from the first leaves a snapshot there, and the next one takes it.
+  const auto parted = [&](char name, int32_t id) {
+    std::vector<int32_t> other = prompt;
+    std::fill(other.begin() + 77, other.end(), id);
+    all.open(name, true, 5);
+    return all.step(name, 0, other).headers.get(wire::kCachedHeader).value_or("0");
+  };
+  EXPECT_EQ(parted('d', 5), "0");
+  EXPECT_EQ(parted('e', 6), "64");
+}
+
+TEST(CloudCache, ChoicesOfAModelWithStatesComputeOnePrompt) {
+  Cached all("models/qwen35");
+  const std::vector<int32_t> prompt = prompt_of(200);
+  EXPECT_EQ(cached(all.complete({{"prompt", prompt}, {"n", 4}})), 0u);
+  EXPECT_LE(all.computed(), 200u + 3 * 24);
+  EXPECT_GE(cached(all.complete({{"prompt", prompt}, {"n", 4}})), 176u);
 }
 
 TEST(CloudCache, TextsOnSessionsTakeRowsToo) {

@@ -7,6 +7,15 @@
 namespace split::test {
 namespace {
 
+// Evicts some of the snapshots of states, by sequences that want their room.
+void evict_snapshots(KvPages& pages, int layers, uint32_t left) {
+  std::vector<std::unique_ptr<OneSequence>> others;
+  while (pages.snapshots() > left) {
+    others.push_back(std::make_unique<OneSequence>(pages));
+    if (!pages.reserve(others.back()->id, 1, {.to = layers})) return;
+  }
+}
+
 class SplitSchedules : public SplitMoves {
  protected:
   using SplitMoves::SplitMoves;
@@ -46,11 +55,43 @@ class SplitSchedules : public SplitMoves {
     EXPECT_TRUE(moved > 0 || count == 1);
     return accepted;
   }
+
+  // So many texts, each twice: the second one takes rows of the first one's prompt where its cut
+  // was then, and moves. Faults come between.
+  void share_rows(int count) {
+    shares = true;
+    std::minstd_rand random(5);
+    uint64_t taken = 0;
+    size_t moved = 0;
+    for (int n = 0; n < count; ++n) {
+      SCOPED_TRACE(n);
+      GenerateOptions options = wanted();
+      options.sampling.seed = static_cast<uint64_t>(n);
+      cloud.leaves_snapshots = n % 3 != 0;
+      if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
+      prompt.resize(17 + random() % 30);
+      for (int32_t& id : prompt) id = static_cast<int32_t>(random() % 256);
+      const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+      cloud.before_call = [&](int) {
+        if (random() % 20 == 0) cloud.forget_all();
+        if (random() % 20 == 0) tail_pages->forget();
+        if (random() % 8 == 0) evict_snapshots(*tail_pages, layers(), random() % 3);
+      };
+      const Result got = run(schedule, options, static_cast<unsigned>(n));
+      cloud.before_call = {};
+      taken += got.taken_rows;
+      moved += got.moves.size();
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GT(taken, static_cast<uint64_t>(count) * 4);
+    EXPECT_GT(moved, static_cast<size_t>(count));
+  }
 };
 
 class SplitMovesOf : public SplitSchedules, public testing::WithParamInterface<const char*> {
  protected:
   SplitMovesOf() : SplitSchedules(GetParam()) {}
+  bool has_states() { return cloud.batcher().pages().states() > 0; }
 };
 
 TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
@@ -60,7 +101,8 @@ TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
   EXPECT_TRUE(accepted > 0 || model.starts_with("models/"));
 }
 
-// Faults of any kind before and behind the calls of any schedule, and guesses.
+// Faults of any kind before and behind the calls of any schedule, and guesses. Snapshots of states
+// come and go.
 TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
   if (!std::string_view(GetParam()).starts_with("models/") && schedules() < 1000) {
     GTEST_SKIP() << "other tests have each fault: SPLIT_LONG=1 runs it";
@@ -71,6 +113,8 @@ TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
   ends_lost = true;
   for (int n = 0; n < schedules() / 2; ++n) {
     SCOPED_TRACE(n);
+    cloud.leaves_snapshots = n % 3 != 0;
+    shares = has_states() && n % 4 < 2;
     GenerateOptions options = wanted();
     options.max_tokens = 24;
     options.sampling.seed = static_cast<uint64_t>(n);
@@ -80,7 +124,11 @@ TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
     const auto maybe = [&](int) {
       if (random() % 16 != 0) return;
       ++faults;
-      switch (random() % 4) {
+      switch (random() % (has_states() ? 6 : 4)) {
+        case 4:
+          return evict_snapshots(*tail_pages, layers(), random() % 3);
+        case 5:
+          return evict_snapshots(cloud.batcher().shard().pages(), layers(), random() % 3);
         case 0:
           return cloud.forget_all();
         case 1:
@@ -144,34 +192,17 @@ TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo"));
 
-// Each text twice: the second one takes rows of the first one's prompt where its cut was then, and
-// moves. Faults come between.
-TEST_F(SplitMoves, TextsThatShareRowsMoveAsThoseThatComputeThem) {
-  shares = true;
-  std::minstd_rand random(5);
-  uint64_t taken = 0;
-  size_t moved = 0;
-  for (int n = 0; n < schedules(); ++n) {
-    SCOPED_TRACE(n);
-    GenerateOptions options = wanted();
-    options.sampling.seed = static_cast<uint64_t>(n);
-    if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
-    prompt.resize(17 + random() % 30);
-    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % 256);
-    const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
-    cloud.before_call = [&](int) {
-      if (random() % 20 == 0) cloud.forget_all();
-      if (random() % 20 == 0) tail_pages->forget();
-    };
-    const Result got = run(schedule, options, static_cast<unsigned>(n));
-    cloud.before_call = {};
-    taken += got.taken_rows;
-    moved += got.moves.size();
-    ASSERT_FALSE(HasFailure());
-  }
-  EXPECT_GT(taken, static_cast<uint64_t>(schedules()) * 4);
-  EXPECT_GT(moved, static_cast<size_t>(schedules()));
-}
+TEST_F(SplitSchedules, TextsThatShareRowsMoveAsThoseThatComputeThem) { share_rows(schedules()); }
+
+class SplitSharesOf : public SplitSchedules, public testing::WithParamInterface<const char*> {
+ protected:
+  SplitSharesOf() : SplitSchedules(GetParam()) {}
+};
+
+TEST_P(SplitSharesOf, StatesToo) { share_rows(schedules() / 2); }
+
+INSTANTIATE_TEST_SUITE_P(Models, SplitSharesOf,
+                         testing::Values("models/qwen35", "models/qwen35-text"));
 
 // Something goes wrong once, before or behind any of the calls of a text that moves.
 TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {

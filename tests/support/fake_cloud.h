@@ -131,6 +131,7 @@ class FakeCloud : public edge::CloudLink {
   std::optional<wire::LoadNote> says;  // its load
   size_t rows_stepped = 0, rows_again = 0;
   int streams_again = 0;
+  bool leaves_snapshots = false;         // of states, behind each step
   const Tokenizer* tokenizer = nullptr;  // of texts that it streams
 
  private:
@@ -169,6 +170,11 @@ class FakeCloud : public edge::CloudLink {
     cut_back(own, rows.past, rows.range.to);
     own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
     std::vector<float> out = append(batcher_, own.sequence, rows);
+    if (leaves_snapshots) {
+      const StageRange blocks{.to = std::min(rows.range.to, Point(model_.config().layers))};
+      const uint32_t end = shard_.pages().length(own.sequence);
+      shard_.leave(own.sequence, blocks, end / kPageTokens * kPageTokens);
+    }
     call.done();
     return out;
   }
