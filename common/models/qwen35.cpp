@@ -82,8 +82,10 @@ class Qwen35 : public Model {
       matrix("linear_attn.in_proj_a", heads, channels, Product::kNone);
       weights.push_back({cat(name, ".linear_attn.conv1d.weight"),
                          {width, 1, static_cast<int64_t>(qwen_.state.taps)}});
-      vector("linear_attn.A_log", heads);
-      vector("linear_attn.dt_bias", heads);
+      for (const char* const what : {"A_log", "dt_bias"}) {
+        weights.push_back(
+            {.name = cat(name, ".linear_attn.", what), .dims = {heads}, .finite = true});
+      }
       vector("linear_attn.norm.weight", static_cast<int64_t>(qwen_.state.value_dim));
       matrix("linear_attn.out_proj", channels, values);
     }

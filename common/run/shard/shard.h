@@ -115,8 +115,8 @@ class Shard {
  public:
   // The source stays usable as long as the Shard lives. A device that fails is replaced as by
   // recover(). Throws Error(kInput) for a budget that holds no sequence, a profile or a type of
-  // keys and values that the device or the model does not take and a quantised weight with a scale
-  // that is not finite, Error(kShape) for a weight of another shape or type.
+  // keys and values that the device or the model does not take, a quantised weight with a scale or
+  // a decay with a value that is not finite, Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();

@@ -21,6 +21,9 @@ TensorView ShardWeights::checked(const std::string& name) const {
   if (is_quantised(view.dtype) && !scales_are_finite(view)) {
     throw Error(ErrorKind::kInput, cat("[shard] weight '", name, "': a scale is not finite"));
   }
+  if (model_.weight(name).finite && !values_are_finite(view)) {
+    throw Error(ErrorKind::kInput, cat("[shard] weight '", name, "': a value is not finite"));
+  }
   if (!model_.weight(name).first_row) return view;
   const size_t row = view.bytes.size() / static_cast<size_t>(dims[0]);
   return {view.dtype, {dims[1]}, view.bytes.first(row)};

@@ -285,6 +285,27 @@ TEST_P(States, ABudgetBelowTwoOfThemIsRefused) {
   }
 }
 
+TEST_P(States, DecaysThatAreNotFiniteAreRefused) {
+  for (const char* const what : {"A_log", "dt_bias"}) {
+    const std::string name = cat("layers.0.linear_attn.", what);
+    std::vector<float> values(static_cast<size_t>(golden.model->weight(name).dims[0]), 1);
+    values.back() = NAN;
+    const WeightSource weights = golden.weights();
+    const WeightSource spoilt([&](const std::string& asked) {
+      TensorView view = weights.view(asked);
+      if (asked == name) view = {DType::kF32, view.dims, std::as_bytes(std::span(values))};
+      return view;
+    });
+    try {
+      Shard(*device, *golden.model, spoilt, options());
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      EXPECT_EQ(error.what(), cat("[shard] weight '", name, "': a value is not finite"));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, States, testing::Values("qwen35", "qwen35-text"));
 
 }  // namespace
