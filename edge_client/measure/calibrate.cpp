@@ -169,9 +169,24 @@ class Steps {
   std::vector<float> out_;
 };
 
-// Returns the approximate bytes of a loaded block; 0 for a model without blocks.
+// Blocks of one kind, which take about equal times: those that keep a state, and the others.
+struct BlockKind {
+  int last = 0, count = 0;
+};
+std::vector<BlockKind> kinds_of(const Model& model) {
+  BlockKind kinds[2];
+  for (int block = 0; block < model.config().layers; ++block) {
+    BlockKind& kind = kinds[model.state(block).keeps() ? 1 : 0];
+    kind.last = block;
+    ++kind.count;
+  }
+  std::vector<BlockKind> found(std::begin(kinds), std::end(kinds));
+  std::erase_if(found, [](const BlockKind& kind) { return kind.count == 0; });
+  return found;
+}
+
+// Returns the approximate bytes of a loaded block.
 uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& formats, int block) {
-  if (block < 0) return 0;
   const Stage& stage = model.stages()[static_cast<size_t>(block) + 1];
   const DType format = formats.of(stage.name).value_or(stored);
   uint64_t bytes = 0;
@@ -189,13 +204,17 @@ uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& form
 Speed calibrate(Device& device, const Model& model, DType stored, const StageFormats& formats,
                 Profile profile, const std::function<void(const Shard&)>& look, Measured measured) {
   const int layers = model.config().layers;
+  const std::vector<BlockKind> kinds = kinds_of(model);
+  int first = std::max(0, layers - 1);
+  for (const BlockKind& kind : kinds) first = std::min(first, kind.last);
   ShardOptions options;
-  options.range = {std::max(0, layers - 1), Point::head()};
+  options.range = {first, Point::head()};
   options.profile = profile;
   options.formats = formats;
   const auto context = static_cast<uint32_t>(model.config().context);
   // Several for a short context, for all the rows below.
-  options.kv_bytes = kv_bytes_for(model, options.range, profile, context < 2 * kPast ? 8 : 2);
+  const bool several = context < 2 * kPast || kinds.size() > 1;
+  options.kv_bytes = kv_bytes_for(model, options.range, profile, several ? 8 : 2);
   if (is_quantised(stored)) {
     options.formats = StageFormats::parse(format_name(stored));
     stored = DType::kF16;
@@ -209,16 +228,23 @@ Speed calibrate(Device& device, const Model& model, DType stored, const StageFor
 
   // As steps of an answer end.
   const Point end = shard.host_copy_is_slow() ? Point::top() : Point::head();
-  const StageRange block_and_head{options.range.from, end}, head{layers, end};
+  const StageRange head{layers, end};
   const bool all = measured == Measured::kAll;
   const uint32_t past = all ? std::min(kPast, context / 2) : 0;
   const uint32_t few_rows = std::min(kFewRows, context - past),
                  prompt_rows = std::min(kPromptRows, context);
-  const uint64_t block_bytes = weight_bytes(model, stored, formats, layers - 1);
-  // A GPU has caches of its own.
-  Others others(shard.host_copy_is_slow() ? 0 : block_bytes * static_cast<uint64_t>(layers));
+  uint64_t bytes = 0;
+  for (const BlockKind& kind : kinds) {
+    bytes += weight_bytes(model, stored, formats, kind.last) * static_cast<uint64_t>(kind.count);
+  }
+  Others others(shard.host_copy_is_slow() ? 0 : bytes);  // a GPU has caches of its own
+  // The mean of all blocks.
   const auto of_block = [&](Steps& steps) {
-    return layers == 0 ? 0 : steps.ms_more(block_and_head, head);
+    double ms = 0;
+    for (const auto& [last, count] : kinds) {
+      ms += count * steps.ms_more({last, end}, {last + 1, end}) / layers;
+    }
+    return ms;
   };
   Steps one(shard, others, Phase::kGenerate, 1, past);
   Speed speed;

@@ -28,5 +28,19 @@ TEST(Calibration, FitsAContextThatIsShorterThanItsSteps) {
   EXPECT_GT(calibrate(*device, *small.model, DType::kF32, {}, Profile::kF32).head_ms, 0);
 }
 
+// Blocks that keep a state take other times than those of attention: the last of each is timed.
+TEST(Calibration, TimesABlockOfEachKind) {
+  const test::Golden qwen("models/qwen35-text");
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  const Speed speed =
+      calibrate(*device, *qwen.model, DType::kF32, {}, Profile::kF32, [&](const Shard& shard) {
+        EXPECT_EQ(shard.options().range, (StageRange{3, Point::head()}));
+        EXPECT_TRUE(qwen.model->state(3).keeps() && !qwen.model->state(4).keeps());
+      });
+  EXPECT_GT(speed.block_ms, 0);
+  EXPECT_GT(speed.block_row_ms, 0);
+  EXPECT_GT(speed.prompt_row_ms, 0);
+}
+
 }  // namespace
 }  // namespace split::edge
