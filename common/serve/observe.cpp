@@ -272,13 +272,17 @@ void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()>
         },
         labels);
   };
-  gauge("split_prompt_cache_bytes",
-        "Keys and values that the prompt cache alone holds; what texts need of them they get.",
-        [](Batcher& batcher) {
-          PrefixCache* const prefixes = batcher.prefixes();
-          if (prefixes == nullptr || prefixes->pages() == 0) return 0.0;  // pages() drops old ones
-          return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().spare();
-        });
+  gauge(
+      "split_prompt_cache_bytes",
+      "Keys and values that the prompt cache alone holds, and snapshots of states; what texts need "
+      "of them they get.",
+      [](Batcher& batcher) {
+        PrefixCache* const prefixes = batcher.prefixes();
+        if (prefixes == nullptr || prefixes->pages() == 0) return 0.0;  // pages() drops old ones
+        const Shard& shard = batcher.shard();
+        return static_cast<double>(shard.page_bytes()) * batcher.pages().spare() +
+               static_cast<double>(shard.state_bytes()) / 2 * batcher.pages().snapshots();
+      });
   counted("split_prompt_cached_tokens_total", "Tokens of prompts that were not computed again.",
           [](PrefixCache& prefixes) { return prefixes.taken_rows(); });
   counted("split_prompt_cache_evicted_pages_total", "Pages of the prompt cache that gave way.",
