@@ -1,6 +1,8 @@
 // Steps of sessions, and fills.
 #include "cloud_server/routes/session_steps.h"
 
+#include <utility>
+
 #include "cloud_server/routes/job.h"
 #include "wire/codes.h"
 #include "wire/fields.h"
@@ -221,6 +223,10 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     const PrefixCache::Taken taken = take_rows(session, rows, requester_of(request));
     cached = taken.rows;
     const bool prompt = rows.phase == Phase::kPrompt;
+    // A whole piece of a prompt may have more of it behind it, else the answer's first step leaves
+    // the snapshot.
+    const bool lacks = prompt && rows.count() == SequenceHistory::kPieceRows;
+    if (std::exchange(session.lacks_snapshot, lacks) && !prompt) keep_rows(session, rows.range);
     if (!prompt) keep_far(session, rows.range);
     size_t delivered = 0;  // floats
     for (uint32_t at = cached, end; at < rows.count(); at = end) {
@@ -237,9 +243,11 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
       spent.queue_ms += job.queue_ms;
       spent.compute_ms += job.compute_ms;
       spent.share_ms += job.share_ms;
-      if (end < rows.count()) keep_rows(session, rows.range, stop);
+      if (end < rows.count() || (lacks && rows.past + end == stop)) {
+        keep_rows(session, rows.range, stop);
+      }
     }
-    if (prompt) keep_rows(session, rows.range);
+    if (prompt) keep_rows(session, rows.range, lacks ? std::optional(0u) : std::nullopt);
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {

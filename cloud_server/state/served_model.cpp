@@ -99,7 +99,8 @@ ServedModel::ServedModel(const ModelOptions& options)
   if (const uint32_t states = shard_->pages().states(); states > 0) {
     log_info(cat("[model] ", options.id, ": ", states, " states of ",
                  human_bytes(shard_->state_bytes()),
-                 ", one for each text and one for each that moves, and pages for ",
+                 ", one for each text, one for each that moves and one for two snapshots, and "
+                 "pages for ",
                  uint64_t{shard_->pages().total()} * kPageTokens, " tokens share ",
                  human_bytes(room.budget), " (--kv-budget)"));
   }

@@ -336,6 +336,27 @@ TEST(CloudCache, SessionsWithStatesTakeRowsAndGoBack) {
   };
   EXPECT_EQ(parted('d', 5), "0");
   EXPECT_EQ(parted('e', 6), "64");
+  // As an edge sends a prompt, in pieces: the snapshot is left where it ends.
+  const std::vector<int32_t> pieces = prompt_of(300, 9);
+  const auto send = [&](char name) {
+    all.open(name, true, 5);
+    EXPECT_EQ(all.step(name, 0, {pieces.begin(), pieces.begin() + 256}).status, 200);
+    const uint32_t before = all.pages().snapshots();
+    all.step(name, 256, {pieces.begin() + 256, pieces.end()});
+    return all.pages().snapshots() - before;
+  };
+  const uint32_t before = all.pages().snapshots();
+  EXPECT_EQ(send('f'), 1u);
+  EXPECT_EQ(all.pages().snapshots(), before + 1);
+  // One that ends with a piece leaves it before the answer's first row.
+  const std::vector<int32_t> whole_piece = prompt_of(256, 11);
+  all.open('9', true, 5);
+  all.step('9', 0, whole_piece);
+  EXPECT_EQ(all.pages().snapshots(), before + 1);
+  all.step('9', 256, {1}, {{"phase", "generate"}});
+  EXPECT_EQ(all.pages().snapshots(), before + 2);
+  all.open('8', true, 5);
+  EXPECT_EQ(all.step('8', 0, whole_piece).headers.get(wire::kCachedHeader), "240");
 }
 
 TEST(CloudCache, ChoicesOfAModelWithStatesComputeOnePrompt) {
