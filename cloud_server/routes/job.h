@@ -27,7 +27,7 @@ uint32_t step_end(const Session& session, const StageRange& range, uint32_t row,
 // Caches a session's rows for others: of all its blocks if these have them, else of this range,
 // whose blocks do. `snapshot`: its row, 0 for none; by default where a prompt or an answer ends.
 void keep_rows(Session& session, const StageRange& range, std::optional<uint32_t> snapshot = {});
-// The same for a long answer that has come far since, where blocks keep a state.
+// Does so for a long answer that has come far since, where blocks keep a state.
 void keep_far(Session& session, const StageRange& range);
 // The load, for the answer to a session's step.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);

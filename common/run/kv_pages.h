@@ -181,7 +181,7 @@ class KvPages {
     std::optional<uint32_t> state, apart;  // numbers of its states
     Point to = 0;                          // where its last rows left the blocks
     uint32_t unused = 0;                   // steps since the one apart was used
-    std::vector<Snapshot> named;           // of its leading rows
+    std::vector<Snapshot> named;           // those of its leading rows
   };
   // A snapshot's room.
   struct Kept {
@@ -210,7 +210,13 @@ class KvPages {
   void lower(Sequence& sequence, size_t block, uint32_t row);
   // Calls `see` with each of the range's blocks that keep a state.
   template <typename See>
-  void for_states(const StageRange& range, const See& see) const;
+  void for_states(const StageRange& range, const See& see) const {
+    if (states_.total == 0) return;
+    const auto [first, count] = blocks_of(range);
+    for (size_t block = first; block < first + count; ++block) {
+      if (states_.blocks[block]) see(block);
+    }
+  }
   void drop_state(std::optional<uint32_t>& state);
   void drop_apart(Sequence& sequence);
   bool is_there(const Snapshot& snapshot) const;
@@ -245,7 +251,7 @@ class KvPages {
   std::vector<uint32_t> free_, free_states_;
   std::vector<Kept> kept_;             // two in a state's room
   std::vector<uint32_t> free_halves_;  // numbers whose neighbour is taken
-  uint64_t clock_ = 0;                 // of made and used
+  uint64_t clock_ = 0;                 // the last time of made and used
   uint32_t halved_ = 0;                // states' rooms that hold snapshots
   std::map<SequenceId, Sequence> sequences_;
 };

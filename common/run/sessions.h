@@ -45,7 +45,7 @@ struct Session {
   SequenceHistory history;         // its rows, and perhaps lost ones; hidden states leave none
   std::optional<PrefixRoot> root;  // where it takes and leaves cached rows; none: nowhere
   uint32_t kept = 0;               // rows when it last left some there
-  bool lacks_snapshot = false;     // of its prompt's end, which may be still to come
+  bool lacks_snapshot = false;     // its prompt's end, which may be still to come, has none
   std::optional<int> can;          // the lowest cut that its edge could go on from, if it said so
   bool moved = false;              // its edge sent rows that another session had
   SessionReceipt receipt;

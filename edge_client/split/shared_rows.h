@@ -27,7 +27,7 @@ class SharedRows {
   // Caches the tail's whole pages. None of its jobs may run. `snapshot`: as PrefixCache::put; by
   // default where a prompt or an answer ends.
   void put(std::optional<uint32_t> snapshot = {});
-  // The same for a long answer that has come far since, where blocks keep a state.
+  // Does so for a long answer that has come far since, where blocks keep a state.
   void put_far();
   // Drops this root from the cache, and stops using it.
   void forget();

@@ -131,7 +131,7 @@ class FakeCloud : public edge::CloudLink {
   std::optional<wire::LoadNote> says;  // its load
   size_t rows_stepped = 0, rows_again = 0;
   int streams_again = 0;
-  bool leaves_snapshots = false;         // of states, behind each step
+  bool leaves_snapshots = false;         // behind each step
   const Tokenizer* tokenizer = nullptr;  // of texts that it streams
 
  private:
@@ -166,15 +166,10 @@ class FakeCloud : public edge::CloudLink {
     EXPECT_LE(rows.range.to, own.range.to);
     rows_stepped += rows.count();
     if (send.again) rows_again += rows.count();
-    own.ids.resize(rows.past);
     cut_back(own, rows.past, rows.range.to);
     own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
     std::vector<float> out = append(batcher_, own.sequence, rows);
-    if (leaves_snapshots) {
-      const StageRange blocks{.to = std::min(rows.range.to, Point(model_.config().layers))};
-      const uint32_t end = shard_.pages().length(own.sequence);
-      shard_.leave(own.sequence, blocks, end / kPageTokens * kPageTokens);
-    }
+    if (leaves_snapshots) leave_snapshot(shard_, own.sequence, rows.range);
     call.done();
     return out;
   }
@@ -198,6 +193,7 @@ class FakeCloud : public edge::CloudLink {
   }
   // Cuts the session's rows back to those of its ids, and computes those again that a state lost.
   void cut_back(Session& own, uint32_t past, Point to) {
+    own.ids.resize(past);
     shard_.pages().truncate(own.sequence, past);
     const uint32_t have = shard_.pages().length(own.sequence);
     if (have == past) return;
@@ -208,10 +204,8 @@ class FakeCloud : public edge::CloudLink {
             .wanted = Wanted::kNone});
   }
   std::vector<float> forward(const SequenceRows& rows) {
-    const SequenceId sequence = shard_.pages().open();
-    std::vector<float> out = append(batcher_, sequence, rows);
-    shard_.pages().close(sequence);
-    return out;
+    const OneSequence one(shard_.pages());
+    return append(batcher_, one.id, rows);
   }
   // A session that has the rows before these in the blocks that they pass.
   Session& find(const std::string& session, const SequenceRows& rows) {

@@ -70,7 +70,7 @@ class Snapshots : public testing::TestWithParam<const char*> {
   Batcher batcher;
   Shard other;
   Batcher plain;
-  uint64_t rows = 0;  // that the batcher computed
+  uint64_t rows = 0;  // rows that the batcher computed
 };
 
 TEST_P(Snapshots, OfAPromptServeTheNextTurn) {

@@ -33,4 +33,10 @@ inline void fill_rows(Batcher& batcher, SequenceId sequence, std::span<const int
   }
 }
 
+// Leaves a snapshot of the blocks that a step up to range.to ran, where its last whole page ends.
+inline void leave_snapshot(Shard& shard, SequenceId sequence, StageRange range) {
+  range.to = std::min(range.to, Point(shard.model().config().layers));
+  shard.leave(sequence, range, shard.pages().length(sequence) / kPageTokens * kPageTokens);
+}
+
 }  // namespace split::test
