@@ -51,6 +51,31 @@ Config llama(const char* type, int layers, int channels, int heads, int kv_heads
   return config;
 }
 
+// Three of four blocks are gated DeltaNet.
+Config qwen35(int layers, int channels, int inner, int vocab) {
+  return {{"model_type", "qwen3_5_text"},
+          {"num_hidden_layers", layers},
+          {"hidden_size", channels},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 2},
+          {"head_dim", 256},
+          {"intermediate_size", inner},
+          {"linear_num_key_heads", 16},
+          {"linear_num_value_heads", 16},
+          {"linear_key_head_dim", 128},
+          {"linear_value_head_dim", 128},
+          {"linear_conv_kernel_dim", 4},
+          {"full_attention_interval", 4},
+          {"partial_rotary_factor", 0.25},
+          {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e7}}},
+          {"vocab_size", vocab},
+          {"max_position_embeddings", 262144},
+          {"rms_norm_eps", 1e-6},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", true},
+          {"eos_token_id", vocab - 1}};
+}
+
 Config bert(int layers, int channels, int heads) {
   return {{"model_type", "bert"},
           {"num_hidden_layers", layers},
@@ -86,7 +111,8 @@ std::vector<std::pair<const char*, Config>> sizes() {
           {"qwen2.5-0.5b", llama("qwen2", 24, 896, 14, 2, 4864, 151936, 32768, 1e6, tied)},
           {"tinyllama-1.1b", llama("llama", 22, 2048, 32, 4, 5632, 32000, 2048, 1e4,
                                    {{"tie_word_embeddings", false}})},
-          {"llama-3.2-1b", llama("llama", 16, 2048, 32, 8, 8192, 128256, 131072, 5e5, stretched)}};
+          {"llama-3.2-1b", llama("llama", 16, 2048, 32, 8, 8192, 128256, 131072, 5e5, stretched)},
+          {"qwen3.5-0.8b", qwen35(24, 1024, 3584, 248320)}};
 }
 
 // SplitMix64 (Steele et al., 2014), as a counter generator.

@@ -15,7 +15,8 @@
 namespace split::bench {
 
 // "demo" (the bundled model's shapes), "tiny", "gpt2" and its larger ones, "minilm-l6" and
-// "bge-base" (encoders), "smollm2-135m", "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b".
+// "bge-base" (encoders), "smollm2-135m", "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b",
+// "qwen3.5-0.8b".
 std::vector<std::string> random_model_sizes();
 
 // A model that is measured. Immutable once made, outlives the shards that read it.
