@@ -181,7 +181,7 @@ class KvPages {
     std::optional<uint32_t> state, apart;  // numbers of its states
     Point to = 0;                          // where its last rows left the blocks
     uint32_t unused = 0;                   // steps since the one apart was used
-    std::vector<Snapshot> named;           // those of its leading rows
+    std::vector<Snapshot> named;           // snapshots of its leading rows
   };
   // A snapshot's room.
   struct Kept {
