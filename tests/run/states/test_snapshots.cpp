@@ -157,6 +157,18 @@ TEST_P(Snapshots, AreWhereRowsFurtherBackAreComputedFrom) {
   }
 }
 
+// A text that goes back behind its snapshot and on with other ids has that snapshot no more.
+TEST_P(Snapshots, OfRowsThatAreGoneAreNotTakenUp) {
+  const std::vector<int32_t> prompt = text(200, 3), rest = text(80, 4), last = text(5, 5);
+  LocalForward taking(batcher, {}, PrefixRoot{}), computing(plain);
+  for (LocalForward* const one : {&taking, &computing}) {
+    one->run({.tokens = prompt});
+    one->run({.past = 180, .tokens = rest, .phase = Phase::kGenerate});
+  }
+  const SequenceRows rows_behind{.past = 230, .tokens = last, .phase = Phase::kGenerate};
+  expect_equal(taking.run(rows_behind), computing.run(rows_behind));
+}
+
 // Steps end at multiples of 1,024 rows in texts that are long enough; here at where texts part.
 TEST_P(Snapshots, EndTheStepsOfAPrompt) {
   const StageRange all{.to = golden.model->config().layers};
