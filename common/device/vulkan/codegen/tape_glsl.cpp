@@ -12,12 +12,13 @@
 namespace split::vulkan {
 namespace {
 
-// float tree_<op>(chains, lane): a reduction of a row over its chains, the same value in all lanes.
+// float tree_<op>(chains, lane, again): a reduction of a row over its chains, the same value in all
+// lanes; `again`: behind another one, whose exchange lanes may still read.
 // Chain c takes c + 128, then c + 64, and so on to c + 1: the order of the CPU.
 std::string tree_function(Op op) {
   const std::string combine = function_name(op);
-  return cat("float tree_", op_info(op).name, "(float chains[4], uint lane) {\n",
-             "  barrier();\n"
+  return cat("float tree_", op_info(op).name, "(float chains[4], uint lane, bool again) {\n",
+             "  if (again) barrier();\n"
              "  if (SUMS_ROW) [[unroll]] for (uint j = 0; j < LANE_CHAINS; ++j) {\n"
              "    exchange[lane + j * SUM_LANES] = chains[j];\n  }\n"
              "  barrier();\n"
@@ -300,6 +301,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   for (size_t i = 0; i < loads_; ++i) {
     if (load_of(i).access.kind == Access::kPerRow) out << load(i, "  ", columns);
   }
+  bool again = false;
   for (size_t value = loads_; value < tape_.values.size(); ++value) {
     const TapeOp& made = tape_.values[value];
     if (made.reduces()) {
@@ -311,7 +313,8 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
           << "[j] = " << function_name(made.op) << "(" << chains << "[j], " << name(made.x)
           << ");\n"
           << "  } END_ROW\n  const float " << v << " = tree_" << op_info(made.op).name << "("
-          << chains << ", lane);\n";
+          << chains << ", lane, " << (again ? "true" : "false") << ");\n";
+      again = true;
     } else if (!made.full) {
       out << compute(value, "  ");
     }
