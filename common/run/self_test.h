@@ -23,8 +23,8 @@ struct ExactBits {
 };
 std::span<const ExactBits> exact_bits();
 // Runs steps of the profile int8 on `device` and returns the first that has other bits than
-// exact1, its specification (tests/support/exact.h), or null if there is none: "norm", "product",
-// "attention" or "block".
+// exact1, its specification (tests/support/exact/specification.h), or null if there is none:
+// "norm", "product", "attention" or "block".
 const char* exact_difference(Device& device);
 // The numbers around 0 that these steps take as weights and rows: they depend on name and place.
 std::vector<float> test_numbers(const std::string& name, size_t count);

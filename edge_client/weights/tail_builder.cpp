@@ -137,8 +137,7 @@ void TailBuilder::load_tail(PlacedModel& split, std::unique_ptr<Device> device,
                       ": at cut 0 a tab holds ", blob.name, " too, ", human_bytes(blob.bytes)));
     }
   }
-  expect_room(*device, split.info.id, bytes,
-              kv_bytes_for(choice_.model(), range, profile(), 1));
+  expect_room(*device, split.info.id, bytes, kv_bytes_for(choice_.model(), range, profile(), 1));
   begin_tail(split, std::move(device), blobs, load, kv, LocalTail::Begins::kWhole);
   split.fetched = split.tail->finish();
 }

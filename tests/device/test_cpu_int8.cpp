@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "support/cpu_kernels.h"
-#include "support/exact.h"
+#include "support/exact/specification.h"
 
 namespace split::test {
 namespace {

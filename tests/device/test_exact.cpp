@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "support/cpu_kernels.h"
-#include "support/exact.h"
+#include "support/exact/specification.h"
 #include "support/golden_values.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>

@@ -7,7 +7,7 @@
 
 #include "io/quantize.h"
 #include "run/self_test.h"
-#include "support/exact.h"
+#include "support/exact/specification.h"
 #include "support/forwarding_device.h"
 #include "support/temporary_folder.h"
 

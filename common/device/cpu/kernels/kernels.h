@@ -57,11 +57,11 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // 575 -> 1,038. On a Xeon with AMX it is slower than "vnni", and never chosen.
 //
 // Or a product of rows rounded to blocks of int8 (RowStep), by a matrix in blocks or super-blocks:
-// tests/support/exact.h is its specification. A step sums whole numbers, exactly; a segment is the
-// chain of eight steps, at absolute multiples of eight: each sum times the product of the matrix's
-// and the row's scale; the result is the chain of segments. For Q6_K a sum is s times that of each
-// half, which a float holds exactly; for Q4_K another term subtracts dmin m times the sum of the
-// row's numbers. Nothing is fused.
+// tests/support/exact/specification.h is its specification. A step sums whole numbers, exactly; a
+// segment is the chain of eight steps, at absolute multiples of eight: each sum times the product
+// of the matrix's and the row's scale; the result is the chain of segments. For Q6_K a sum is s
+// times that of each half, which a float holds exactly; for Q4_K another term subtracts dmin m
+// times the sum of the row's numbers. Nothing is fused.
 enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
   const std::byte* x = nullptr;  // from RoundedKernels::Steps::round

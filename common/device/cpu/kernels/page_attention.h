@@ -33,6 +33,23 @@ inline bool all_finite(const std::byte* values, size_t bytes, size_t from, size_
   return found == 0;
 }
 
+// y, but 0 in lanes whose x is below `least`; a NaN is not.
+inline Vec unless_below(Vec x, float least, Vec y) {
+#if defined(__AVX512F__)
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, broadcast(least).v, _CMP_NLT_UQ), y.v)};
+#elif defined(__AVX2__)
+  const auto kept = [&](__m256 of, __m256 value) {
+    return _mm256_and_ps(_mm256_cmp_ps(of, _mm256_set1_ps(least), _CMP_NLT_UQ), value);
+  };
+  return {kept(x.a, y.a), kept(x.b, y.b)};
+#else
+  float lanes[16], values[16];
+  store(lanes, x), store(values, y);
+  for (size_t i = 0; i < 16; ++i) values[i] = lanes[i] < least ? 0.0f : values[i];
+  return load(values);
+#endif
+}
+
 // weight_f of the op table, with its bits: e^x for x <= 0, 0 below -28.
 inline Vec weights_of(Vec x) {
   const auto by = [](Vec a, float b) { return mul(a, broadcast(b)); };

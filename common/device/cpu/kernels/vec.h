@@ -208,7 +208,6 @@ inline Vec low_bits_as_exponent(Vec x) {
 }
 
 #endif
-
 // Adds by units of their own, beside those that multiply, if there are any.
 #if defined(__AVX512F__)
 inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -217,23 +216,6 @@ inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.
 #elif !defined(SPLIT_WASM_KERNELS)  // wasm/vec.h
 inline Vec add(Vec a, Vec b) { return fma(a, broadcast(1.0f), b); }
 #endif
-
-// y, but 0 in lanes whose x is below `least`; a NaN is not.
-inline Vec unless_below(Vec x, float least, Vec y) {
-#if defined(__AVX512F__)
-  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, broadcast(least).v, _CMP_NLT_UQ), y.v)};
-#elif defined(__AVX2__)
-  const auto kept = [&](__m256 of, __m256 value) {
-    return _mm256_and_ps(_mm256_cmp_ps(of, _mm256_set1_ps(least), _CMP_NLT_UQ), value);
-  };
-  return {kept(x.a, y.a), kept(x.b, y.b)};
-#else
-  float lanes[16], values[16];
-  store(lanes, x), store(values, y);
-  for (size_t i = 0; i < 16; ++i) values[i] = lanes[i] < least ? 0.0f : values[i];
-  return load(values);
-#endif
-}
 
 // Sixteen int8.
 #if defined(__AVX2__)
