@@ -87,10 +87,11 @@ void add_split_flags(Flags& flags, Options& options, Words& words) {
   flags.text("format", "FORMAT",
              "format of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)",
              &words.format);
-  flags.choice("profile", {"f32", "int8", "int8_decode"},
-               "int8: in eight bits on the CPU, with weights in "
-               "blocks; int8_decode: in new tokens alone (f32; int8 where the server has it)",
-               &words.profile);
+  flags.choice(
+      "profile", {"f32", "int8", "int8_decode"},
+      "int8: in eight bits, on the CPU; int8_decode: in new tokens alone (f32, or a server's "
+      "int8)",
+      &words.profile);
   flags.choice("goal", {"fast", "offload"},
                "what --cut auto and plans look for: the fastest text, or the least work for the "
                "cloud (fast)",

@@ -47,8 +47,9 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"created\":[0-9]+"), "\"created\":0"},
       {std::regex("\"prompt_tokens_details\":\\{\"cached_tokens\":[0-9]+\\},"), ""},  // came later
       {std::regex("\"(queue|compute)_ms\":[-+.0-9e]+"), "\"$1_ms\":0"},
-      // Members of a model's description that came later: those who do not know them pass over
-      // them.
+      // Members of a model's description, and of one in a list, that came later: those who do not
+      // know them pass over them.
+      {std::regex("\"splitcompute\",\"profile\":\"[^\"]*\""), "\"splitcompute\""},
       {std::regex("\"bits\":\"[^\"]*\","), ""},
       {std::regex("\"features\":\\[[^\\]]*\\],"), ""},
       {std::regex("\"phases_alike\":(true|false),"), ""},
