@@ -6,6 +6,7 @@
 #include <map>
 
 #include "device/device.h"
+#include "run/self_test.h"
 #include "run/shard/shard.h"
 #include "tensor/blocks.h"
 
@@ -124,7 +125,8 @@ std::string line_of(const Case& one) {
 std::string bits_of_all_formats() {
   std::string lines;
   for (const Case& one : kCases) lines += line_of(one);
-  return lines;
+  const char* const difference = exact_difference(*make_cpu_device(1));
+  return cat(lines, "exact1: ", difference == nullptr ? "kept" : difference, "\n");
 }
 
 }  // namespace split::test

@@ -115,6 +115,7 @@ for (const browser of ['Chromium', 'Firefox']) {
       // A processor with AVX512-BF16 has an order of sums of its own where weights are no floats.
       const env = {...process.env, SPLIT_CPU_ISA: 'avx2'};
       assert.equal(lines, (await run(process.env.PRINT_BITS, {env})).stdout);
+      assert.match(lines, /^exact1: kept$/m);
     });
     test('computes the embeddings and scores of each family at every cut', async () => {
       const models = [...kEncoders, ...kRerankers];
