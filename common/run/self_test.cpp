@@ -235,12 +235,12 @@ Tensor exact_step(std::string_view step) {
     return weight(name, DType::kF32, {kPages * kPageTokens, kSize / 2});
   };
   const Tensor x = input("x", DType::kF32, {kRows, kChannels});
-  const Tensor normed = norm(x, "g1");
+  Tensor normed = norm(x, "g1");
   if (step == "norm") return normed;
-  const Tensor qkv = by(normed, "qkv", DType::kQ8_0, kChannels, kQueries + 2 * kKeys);
+  Tensor qkv = by(normed, "qkv", DType::kQ8_0, kChannels, kQueries + 2 * kKeys);
   if (step == "product") return qkv;
   const Rotation rotation{table("cos"), table("sin"), input("positions", DType::kI32, {kRows})};
-  const Tensor attended = attention(
+  Tensor attended = attention(
       rotate(columns(qkv, 0, kQueries), rotation, kQueries / kSize),
       rotate(columns(qkv, kQueries, kKeys), rotation, kKeys / kSize),
       columns(qkv, kQueries + kKeys, kKeys), input("k_cache", DType::kBF16, {kKeys}),
