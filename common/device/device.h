@@ -129,6 +129,8 @@ class Device {
   // with which attention rounds its queries and weights to bf16 too; of these two, heads of whole
   // kBlock channels.
   virtual bool supports_kv(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
+  // Whether keys and values are in BF16 where a profile of halves or blocks names no type.
+  virtual bool keeps_bf16(Int8Rows /*rows*/) const { return supports_kv(DType::kBF16); }
   // Whether a row has the same bits in both phases, by matrices of this type.
   virtual bool same_bits_in_both_phases(const Limits& limits, DType /*matrix*/) const {
     return !limits.matrix;
@@ -137,8 +139,8 @@ class Device {
   virtual bool multiplies(DType matrix) const { return !is_k_quant(matrix); }
   // Whether steps may have limits.long_rows: where they are the faster ones, and there is memory.
   virtual bool takes_long_rows(const Limits& /*limits*/) const { return true; }
-  // Whether limits.int8 is known here.
-  virtual bool multiplies_int8() const { return false; }
+  // Whether limits.int8 may be this.
+  virtual bool multiplies_int8(Int8Rows rows) const { return rows == Int8Rows::kNone; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, kv_width], which is all heads of
   // keys by their channels. Not touched until used.
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t kv_width,

@@ -44,7 +44,7 @@ Profile TailBuilder::profile() const { return joins_ ? request_.profile : Profil
 std::unique_ptr<Device> TailBuilder::new_device() const {
   std::unique_ptr<Device> device = make_tested_device(request_.device);
   if (request_.names_arithmetic) expect_profile(*device, request_.profile);
-  joins_ = request_.names_arithmetic || device->multiplies_int8();
+  joins_ = request_.names_arithmetic || device->multiplies_int8(Int8Rows::kAll);
   const bool named = request_.device.device != DeviceOptions().device;
   if (named || !device->waits_long() || !token_time_) return device;
   if (!choice_.knows_model() || choice_.config().encodes()) return device;

@@ -56,7 +56,7 @@ TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
   const auto model = make_model(checkpoint.config_json());
   ShardOptions options = options_for(*model);
   options.profile = file.profile;
-  if (file.profile == Profile::kInt8 && !device->multiplies_int8()) {
+  if (file.profile == Profile::kInt8 && !device->multiplies_int8(Int8Rows::kAll)) {
     GTEST_SKIP() << "rows in int8 are the CPU's alone";
   }
   Shard shard(*device, *model, weights_of(checkpoint, *model), options);

@@ -136,8 +136,17 @@ class SplitAlone : public testing::Test {
   using MakeDevice = std::function<std::unique_ptr<Device>()>;
   explicit SplitAlone(
       const std::string& name = "rand-a",
-      const MakeDevice& make = [] { return make_cpu_device(1); })
-      : golden(name), device(make()), cloud(golden, make()) {}
+      const MakeDevice& make = [] { return make_cpu_device(1); }, Profile profile = Profile::kF32)
+      : golden(name),
+        profile(profile),
+        device(make()),
+        cloud(golden, make(), shard_options(StageRange())) {}
+  ShardOptions shard_options(const StageRange& range) const {
+    ShardOptions options = options_for(*golden.model, range);
+    options.profile = profile;
+    if (profile == Profile::kInt8) options.formats = StageFormats::parse("q8_0");
+    return options;
+  }
   static GenerateOptions wanted() {
     GenerateOptions options;
     options.max_tokens = 12;
@@ -152,7 +161,7 @@ class SplitAlone : public testing::Test {
     std::optional<Shard> shard;
     std::optional<Batcher> tail;
     if (place.local()) {
-      shard.emplace(*device, model, golden.weights(), options_for(model, place.range));
+      shard.emplace(*device, model, golden.weights(), shard_options(place.range));
       tail.emplace(*shard);
     }
     const edge::RetryOptions retry;
@@ -179,6 +188,7 @@ class SplitAlone : public testing::Test {
   }
 
   const Golden golden;
+  const Profile profile;
   std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
   const std::unique_ptr<Device> device;
   FakeCloud cloud;

@@ -80,10 +80,10 @@ class SplitMoves : public SplitAlone {
       include(cut);
     }
     Shard shard(*device, model, golden.weights(),
-                options_for(model, StageRange::from_block(lowest, Point::head())));
+                shard_options(StageRange::from_block(lowest, Point::head())));
     Batcher tail(shard);
     tail_pages = &shard.pages();
-    Shard whole_shard(*device, model, golden.weights(), options_for(model));
+    Shard whole_shard(*device, model, golden.weights(), shard_options(StageRange()));
     Batcher whole_batcher(whole_shard);
     Result result;
     if (shares) tail.keep_prefixes();

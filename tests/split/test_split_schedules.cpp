@@ -160,25 +160,25 @@ INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
                            return name;
                          });
 
-// Both sides on the GPU, or the processor that stands in for one.
+// The GPU, or the processor that stands in for one; without either the CPU, and why not.
+std::string why_not_vulkan;
+std::unique_ptr<Device> vulkan_or_cpu() {
+  try {
+    return make_device({"vulkan", 1});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    why_not_vulkan = error.what();
+    return make_cpu_device(1);
+  }
+}
+
+// Both sides on it.
 class SplitMovesOnVulkan : public SplitSchedules, public testing::WithParamInterface<const char*> {
  protected:
-  SplitMovesOnVulkan() : SplitSchedules(GetParam(), make) {}
+  SplitMovesOnVulkan() : SplitSchedules(GetParam(), vulkan_or_cpu) {}
   void SetUp() override {
-    if (!why_not.empty()) GTEST_SKIP() << why_not;
+    if (!why_not_vulkan.empty()) GTEST_SKIP() << why_not_vulkan;
   }
-
- private:
-  static std::unique_ptr<Device> make() {
-    try {
-      return make_device({"vulkan", 1});
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kDevice) throw;
-      why_not = error.what();
-      return make_cpu_device(1);
-    }
-  }
-  static inline std::string why_not;
 };
 
 TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
@@ -191,6 +191,31 @@ TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo"));
+
+// One side on each kind of device, in the profile that has the same bits on both.
+class SplitMovesAcross : public SplitSchedules, public testing::WithParamInterface<bool> {
+ protected:
+  SplitMovesAcross() : SplitSchedules("rand-a", Sides{GetParam()}, Profile::kInt8) {}
+  void SetUp() override {
+    if (!why_not_vulkan.empty()) GTEST_SKIP() << why_not_vulkan;
+  }
+
+ private:
+  // Makes the edge's device, then the cloud's.
+  struct Sides {
+    bool vulkan;
+    std::unique_ptr<Device> operator()() {
+      vulkan = !vulkan;
+      return vulkan ? make_cpu_device(1) : vulkan_or_cpu();
+    }
+  };
+};
+
+TEST_P(SplitMovesAcross, AnyScheduleGivesTheWholeModelsLogits) {
+  any(schedules() == 1000 ? 500 : 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(VulkanIsTheEdge, SplitMovesAcross, testing::Bool());
 
 TEST_F(SplitSchedules, TextsThatShareRowsMoveAsThoseThatComputeThem) {
   share_rows(schedules(), static_cast<uint64_t>(schedules()) * 4);

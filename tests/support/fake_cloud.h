@@ -23,9 +23,11 @@ using edge::RemoteError;
 class FakeCloud : public edge::CloudLink {
  public:
   explicit FakeCloud(const Golden& golden, std::unique_ptr<Device> device = make_cpu_device(1))
+      : FakeCloud(golden, std::move(device), options_for(*golden.model)) {}
+  FakeCloud(const Golden& golden, std::unique_ptr<Device> device, const ShardOptions& options)
       : model_(*golden.model),
         device_(std::move(device)),
-        shard_(*device_, model_, golden.weights(), options_for(model_)),
+        shard_(*device_, model_, golden.weights(), options),
         batcher_(shard_) {}
 
   std::vector<float> ask(const edge::Send& send) override {

@@ -36,7 +36,7 @@ class CpuDevice : public Device {
            (limits.int8 == Int8Rows::kNone && is_k_quant(matrix));
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
-  bool multiplies_int8() const override { return true; }
+  bool multiplies_int8(Int8Rows /*rows*/) const override { return true; }
   bool supports_kv(DType kv) const override {
     return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16 || kv == DType::kQ8_0;
   }

@@ -58,6 +58,7 @@ class VulkanDevice final : public Device {
                core_->context.capabilities().addresses ? ", by addresses" : "");
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
+  bool multiplies_int8(Int8Rows rows) const override { return rows == Int8Rows::kAll; }
   bool takes_long_rows(const Limits& limits) const override {
     constexpr uint64_t kPart = 32;  // 1/32 of its memory for a step's temporaries
     const Capabilities& device = core_->context.capabilities();
@@ -85,8 +86,9 @@ class VulkanDevice final : public Device {
     return buffer;
   }
   bool supports_kv(DType kv) const override {
-    return Device::supports_kv(kv) || kv == DType::kQ8_0;
+    return Device::supports_kv(kv) || kv == DType::kQ8_0 || kv == DType::kBF16;
   }
+  bool keeps_bf16(Int8Rows rows) const override { return rows == Int8Rows::kAll; }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
     return std::make_unique<VulkanBuffer>(core_, cache_bytes(limits, channels, dtype),

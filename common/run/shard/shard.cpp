@@ -42,8 +42,8 @@ uint64_t state_bytes(std::span<const Stage> stages) {
   return bytes;
 }
 
-// Chooses the type of keys and values that device and model take. If products round their rows to
-// bf16, so does attention, on a device that can and with heads of whole steps.
+// Chooses the type of keys and values that device and model take. If products round their rows, so
+// does attention, on a device that then keeps them in BF16 and with heads of whole steps.
 DType kept(const Device& device, const Model& model, const ShardOptions& options) {
   expect_profile(device, options.profile);
   const auto ragged = std::ranges::find_if(model.stages(), [](const Stage& stage) {
@@ -51,7 +51,9 @@ DType kept(const Device& device, const Model& model, const ShardOptions& options
   });
   const bool whole = ragged == model.stages().end();
   const bool rounds = options.profile != Profile::kF32 && options.profile != Profile::kF16;
-  if (!options.kv && rounds && whole && device.supports_kv(DType::kBF16)) return DType::kBF16;
+  if (!options.kv && rounds && whole && device.keeps_bf16(int8_rows(options.profile))) {
+    return DType::kBF16;
+  }
   const DType kv = kv_type(options.profile, options.kv);
   if (!device.supports_kv(kv)) {
     throw Error(ErrorKind::kInput, cat("[shard] keys and values in ", format_name(kv), ": ",
@@ -155,7 +157,7 @@ StageFormats profile_formats(Profile profile) {
 }
 
 void expect_profile(const Device& device, Profile profile) {
-  if (!rounds_to_int8(profile) || device.multiplies_int8()) return;
+  if (device.multiplies_int8(int8_rows(profile))) return;
   throw Error(ErrorKind::kInput, cat("profile ", profile_name(profile), ": ", device.name(),
                                      " has no such products, expected the CPU (--device cpu)"));
 }

@@ -34,14 +34,17 @@ namespace split {
 // float KV cache; the others have a half KV cache and float sums: kF16 and kBF16 read half weights,
 // kQ8_0, kQ4_0 and both int8 profiles take the formats of profile_formats(). On the CPU, products
 // round their rows to bf16 by kBF16's BF16 weights and by quantised weights of any profile, but to
-// blocks of int8 by kInt8's quantised weights, and by kInt8Decode's for generated rows. Both are
-// the CPU's alone.
+// blocks of int8 by kInt8's quantised weights, and by kInt8Decode's for generated rows, which GPUs
+// do not know.
 enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kInt8, kInt8Decode };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
-inline bool rounds_to_int8(Profile profile) {
-  return profile == Profile::kInt8 || profile == Profile::kInt8Decode;
+inline Int8Rows int8_rows(Profile profile) {
+  return profile == Profile::kInt8         ? Int8Rows::kAll
+         : profile == Profile::kInt8Decode ? Int8Rows::kGenerated
+                                           : Int8Rows::kNone;
 }
+inline bool rounds_to_int8(Profile profile) { return int8_rows(profile) != Int8Rows::kNone; }
 StageFormats profile_formats(Profile profile);
 // Throws Error(kInput) if the device has no such products.
 void expect_profile(const Device& device, Profile profile);

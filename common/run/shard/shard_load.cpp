@@ -199,9 +199,7 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
   limits.states = pages_.states();
   limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
   limits.wide = options_.wide;
-  limits.int8 = options_.profile == Profile::kInt8         ? Int8Rows::kAll
-                : options_.profile == Profile::kInt8Decode ? Int8Rows::kGenerated
-                                                           : Int8Rows::kNone;
+  limits.int8 = int8_rows(options_.profile);
   for (const Program& program : programs) {
     limits.arena_row_bytes = std::max(limits.arena_row_bytes, program.arena_row_bytes);
   }

@@ -90,7 +90,8 @@ void add(Modules& modules, const NamedOutput& output) {
                               .rotation = true,
                               .attention = stores};
             const FusedNeighbours joined = joined_to(program, i, takes);
-            add(modules, matmul_kernel(program, step, joined, shuffle, shuffle, kAnyRange).text);
+            const BlockProduct by = shuffle ? BlockProduct::kHalves : BlockProduct::kFloats;
+            add(modules, matmul_kernel(program, step, joined, shuffle, by, kAnyRange).text);
           }
         }
       }

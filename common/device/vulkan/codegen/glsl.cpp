@@ -25,11 +25,17 @@ constexpr std::string_view kWeights =
 constexpr std::string_view kMatmulShape =
 #include "device/vulkan/shaders/matmul_shape.glsl"
     ;
+constexpr std::string_view kStaged =
+#include "device/vulkan/shaders/staged.glsl"
+    ;
 constexpr std::string_view kPair =
 #include "device/vulkan/shaders/pair.glsl"
     ;
 constexpr std::string_view kMatmul =
 #include "device/vulkan/shaders/matmul.comp"
+    ;
+constexpr std::string_view kInt8Product =
+#include "device/vulkan/shaders/int8_product.comp"
     ;
 constexpr std::string_view kUnits =
 #include "device/vulkan/shaders/units.glsl"
@@ -51,6 +57,12 @@ constexpr std::string_view kKvStore =
     ;
 constexpr std::string_view kAttention =
 #include "device/vulkan/shaders/attention.comp"
+    ;
+constexpr std::string_view kCaches =
+#include "device/vulkan/shaders/caches.glsl"
+    ;
+constexpr std::string_view kBf16Attention =
+#include "device/vulkan/shaders/bf16_attention.comp"
     ;
 constexpr std::string_view kTiledAttention =
 #include "device/vulkan/shaders/tiled_attention.comp"
@@ -325,12 +337,13 @@ uint32_t bindings_of(uint32_t w, const FusedNeighbours& joined, bool blocks) {
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
-                     bool shuffle, bool by_halves, size_t max_range, const Halves& halves) {
-  constexpr std::string_view kByHalves =
-      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n";
+                     bool shuffle, BlockProduct by, size_t max_range, const Halves& halves) {
+  constexpr std::string_view kExtensions[] = {
+      "", "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n",
+      "", "#extension GL_EXT_spirv_intrinsics : require\n#define DOT\n"};
   constexpr size_t kPrologueBase = 100;  // past any epilogue's names
   const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
-  const bool blocks = is_in_blocks(program, step);
+  const bool blocks = is_in_blocks(program, step), int8 = blocks && by >= BlockProduct::kInt8;
   KernelParts parts(bindings_of(w, joined, blocks));
   const ProductText product =
       product_text(program, step, joined, w, false, max_range, halves, parts);
@@ -350,10 +363,11 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
                 "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
-  return std::move(parts).kernel(kernel_text(
-      shuffle,
-      cat(text, op_functions_glsl(), product.ending, kWeights, kMatmulShape, kPair, stage, kMatmul),
-      blocks && by_halves ? kByHalves : ""));
+  return std::move(parts).kernel(
+      kernel_text(shuffle,
+                  cat(text, op_functions_glsl(), product.ending, kWeights, int8 ? "" : kMatmulShape,
+                      kStaged, kPair, stage, int8 ? kInt8Product : kMatmul),
+                  blocks ? kExtensions[static_cast<size_t>(by)] : ""));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
@@ -387,7 +401,7 @@ std::string bias_text(bool biased, uint32_t binding) {
 }  // namespace
 
 std::string kv_store_text(uint32_t pieces, bool shuffle) {
-  return kernel_text(shuffle, cat(caches(pieces), kPages, kPut, kKvStore));
+  return kernel_text(shuffle, cat(caches(pieces), op_functions_glsl(), kPages, kPut, kKvStore));
 }
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
                            std::optional<bool> halves, bool biased) {
@@ -399,7 +413,14 @@ std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
         cat(of == AttentionOf::kRow ? "#define RESULT " : "#define JOINED ",
             *halves ? "float16_t" : "float", "\n#define RESULT_BINDING ", 3 + 2 * pieces, "\n");
   }
-  return kernel_text(shuffle, cat(result, caches(pieces), op_functions_glsl(), kPages, kAttention));
+  return kernel_text(shuffle,
+                     cat(result, caches(pieces), op_functions_glsl(), kPages, kCaches, kAttention));
+}
+std::string bf16_attention_text(uint32_t pieces, bool shuffle, bool halves, bool biased) {
+  const std::string result = cat("#define JOINED ", halves ? "float16_t" : "float",
+                                 "\n#define RESULT_BINDING ", 3 + 2 * pieces, "\n");
+  return kernel_text(shuffle, cat(bias_text(biased, 4 + 2 * pieces), result, caches(pieces),
+                                  op_functions_glsl(), kPages, kCaches, kBf16Attention));
 }
 std::string tiled_attention_text(bool biased) {
   const std::string bias = biased ? bias_text(true, 5) + std::string(op_functions_glsl()) : "";
@@ -410,8 +431,8 @@ std::string rotate_text(bool normed, bool puts) {
       puts ? cat("#define PUTS\n#define CACHE_PIECES 1\n#define K_BINDING 2\n#define V_BINDING ",
                  normed ? 6 : 5, "\n", kPages, kPut)
            : "";
-  return kernel_text(false,
-                     cat(normed ? cat("#define NORMED\n", op_functions_glsl()) : "", put, kRotate));
+  return kernel_text(false, cat(normed ? "#define NORMED\n" : "",
+                                normed || puts ? op_functions_glsl() : "", put, kRotate));
 }
 std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
 std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }

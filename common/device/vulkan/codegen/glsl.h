@@ -89,10 +89,14 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 // `shuffle`: with subgroup shuffles. `halves`: of the program's slots that it writes.
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
                     const Halves& halves = {});
+// How lanes multiply by blocks: unpacked to floats, by halves' arithmetic or not; or with the row
+// rounded to int8, by the device's products of four bytes or not.
+enum class BlockProduct : uint8_t { kFloats, kHalves, kInt8, kInt8Dot };
 // Binding 1 is x, unless it is joined; then the matrix, and the scales of a quantised one; then a
-// twin's matrix, bound alike. `by_halves`: unpacks blocks with halves' arithmetic.
+// twin's matrix, bound alike.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
-                     bool shuffle, bool by_halves, size_t max_range, const Halves& halves = {});
+                     bool shuffle, BlockProduct product, size_t max_range,
+                     const Halves& halves = {});
 // The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
 // halves, and behind these a twin's. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
@@ -106,6 +110,8 @@ std::string kv_store_text(uint32_t pieces, bool shuffle);
 enum class AttentionOf : uint8_t { kSplit, kGroup, kRow };
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of,
                            std::optional<bool> halves, bool biased);
+// Over caches in bf16, in the CPU's order; bindings are those of joined splits.
+std::string bf16_attention_text(uint32_t pieces, bool shuffle, bool halves, bool biased);
 // The whole of attention by matrix units. Bindings: 1 the queries, 2 the result in halves, 3 and 4
 // the caches, which are halves, 5 the scores' bias.
 std::string tiled_attention_text(bool biased);

@@ -20,10 +20,15 @@ constexpr uint32_t kManyLanes = 1024, kSplitLanes = 256, kRowLanes = 128;
 constexpr size_t kFewHeads = 16;  // heads of all rows
 
 bool takes_pages(DType kv, size_t head_size) {
-  return kv == DType::kF32 || kv == DType::kF16 || (kv == DType::kQ8_0 && head_size % kBlock == 0);
+  if (kv == DType::kF32 || kv == DType::kF16) return true;
+  return (kv == DType::kQ8_0 || kv == DType::kBF16) && head_size % kBlock == 0;
 }
 
 }  // namespace
+
+bool VulkanExecutable::in_bf16(const Step& attention) const {
+  return slot(attention.in(Attention::k_cache)).dtype == DType::kBF16;
+}
 
 const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
   if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
@@ -46,10 +51,11 @@ void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
   const DType kv = slot(step.in(Attention::k_cache)).dtype;
   const size_t size = Heads(step).dim;
   if (slot(step.in(Attention::v_cache)).dtype != kv || !takes_pages(kv, size)) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] caches of ", dtype_name(kv), " and ",
-                    dtype_name(slot(step.in(Attention::v_cache)).dtype), ", heads of ", size,
-                    ": expected both F32, both F16, or both Q8_0 and heads of whole blocks"));
+    throw Error(
+        ErrorKind::kDevice,
+        cat("[vulkan] caches of ", dtype_name(kv), " and ",
+            dtype_name(slot(step.in(Attention::v_cache)).dtype), ", heads of ", size,
+            ": expected both F32, both F16, or both BF16 or Q8_0 and heads of whole blocks"));
   }
   const size_t width = is_quantised(kv) ? 16 : 16 / dtype_size(kv);
   plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
@@ -57,9 +63,13 @@ void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
                                         " elements, expected at most ", kSplitKeys * width));
   }
+  if (kv == DType::kBF16) {
+    plan.many_lanes = plan.split_lanes = plan.row_lanes = kSplitKeys;
+    return;
+  }
   const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
   const size_t stride = split_stride(step);
-  const Parts parts = this->parts();
+  const Parts parts = this->parts(step);
   const size_t kept = parts.count * stride, grouped = parts.splits > 1 ? parts.splits * stride : 0;
   const auto shared = [&](uint32_t lanes) {
     return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys + grouped +
@@ -119,7 +129,7 @@ void VulkanExecutable::plan_caches(const Step& step, AttentionPlan& plan) {
 void VulkanExecutable::plan_partial(const Step& step, AttentionPlan& plan) {
   const size_t limit = core_->context.capabilities().max_range;
   const size_t heads = Heads(step).count;
-  const size_t partial_row = heads * parts().count * split_stride(step) * sizeof(float);
+  const size_t partial_row = heads * parts(step).count * split_stride(step) * sizeof(float);
   const auto count_bytes = [&](size_t rows) {
     constexpr size_t kAlign = 256;
     return (rows * heads * sizeof(uint32_t) + kAlign - 1) / kAlign * kAlign;
@@ -142,8 +152,9 @@ void VulkanExecutable::plan_partial(const Step& step, AttentionPlan& plan) {
   plan.partial = part(*scratch_.back(), kCountBytes - counts, counts + bytes);
 }
 
-VulkanExecutable::Parts VulkanExecutable::parts() const {
-  constexpr uint32_t kMost = 128;  // 16,384 keys
+VulkanExecutable::Parts VulkanExecutable::parts(const Step& attention) const {
+  if (in_bf16(attention)) return {workspace_.splits(), 1};  // joined one by one
+  constexpr uint32_t kMost = 128;                           // 16,384 keys
   const uint32_t splits = ceil_div(workspace_.splits(), kMost);
   return {ceil_div(workspace_.splits(), splits), splits};
 }
@@ -168,8 +179,8 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::PIECE_PAGES, attention(step).piece_pages},
        {Constant::KV_TYPE, matrix_code(slot(step.in(Attention::k_cache)).dtype)},
        {Constant::COUNT_WORDS, attention(step).count_words},
-       {Constant::SPLITS, parts().count},
-       {Constant::GROUP_SPLITS, parts().splits},
+       {Constant::SPLITS, parts(step).count},
+       {Constant::GROUP_SPLITS, parts(step).splits},
        {Constant::SCALE,
         std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
        {Constant::WINDOW, Heads(step).window},
@@ -194,6 +205,9 @@ const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const S
   const bool biased = what != What::kStore && Heads(step).biased;
   const Kernels::Key key{.what = what, .pieces = plan.pieces, .half = half, .biased = biased};
   return core_->kernels.get(key, [&] {
+    if (what == What::kBf16Attention) {
+      return Kernel{bf16_attention_text(plan.pieces, shuffle, half.value(), biased), {}, {}};
+    }
     const AttentionOf of = what == What::kRowAttention     ? AttentionOf::kRow
                            : what == What::kGroupAttention ? AttentionOf::kGroup
                                                            : AttentionOf::kSplit;
@@ -285,13 +299,15 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   if (many && device.subgroup > 1 && plan.keeps_splits) {
     return add_row_attention(step, variant, half, out);
   }
-  const Parts parts = this->parts();
+  const Parts parts = this->parts(step);
   const bool few = variant < kWide && kNarrowRows[variant] * Heads(step).count <= kFewHeads;
   const bool small = variant == kLongRow || variant == kFewCoopMatrix;
   const uint32_t split_lanes = small ? plan.row_lanes : few ? plan.many_lanes : plan.split_lanes;
   const bool joins = !joins_matmul(i, variant);
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-    const What what = parts.splits > 1 ? What::kGroupAttention : What::kSplitAttention;
+    const What what = in_bf16(step)      ? What::kBf16Attention
+                      : parts.splits > 1 ? What::kGroupAttention
+                                         : What::kSplitAttention;
     const KeptKernel& kernel =
         attention_kernel(what, step, joins ? std::optional(half) : std::nullopt);
     Dispatch split =
@@ -311,8 +327,8 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const auto size = static_cast<uint32_t>(Heads(step).dim);
   if (variant < kPromptCoopMatrix || variant >= kDecodeCoopMatrix ||
       !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
-      slot(step.in(Attention::k_cache)).dtype == DType::kF32 || size % kUnitTile != 0 ||
-      (size > 96 && size != 128) || device.subgroup < kUnitTile ||
+      slot(step.in(Attention::k_cache)).dtype == DType::kF32 || in_bf16(step) ||
+      size % kUnitTile != 0 || (size > 96 && size != 128) || device.subgroup < kUnitTile ||
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }

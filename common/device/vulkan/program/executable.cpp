@@ -80,7 +80,7 @@ VulkanExecutable::Needs VulkanExecutable::needs(const CorePtr& core, const Progr
     buffers[i] = std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
     sketch.buffers_[i] = buffers[i].get();
   }
-  sketch.lay_siblings();
+  sketch.lay_weights();
   const Tuner::Preview preview(core->tuner);
   Needs needs;
   std::vector<std::vector<Dispatch>> all = sketch.dispatches();
@@ -101,7 +101,7 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
                                    std::span<const Binding> bindings)
     : VulkanExecutable(std::move(core), program, workspace) {
   bind(bindings);
-  lay_siblings();
+  lay_weights();
   std::vector<std::vector<Dispatch>> all = dispatches();
   for (const VulkanBuffer* buffer : buffers_) {
     if (buffer != nullptr) last_fill_ = std::max(last_fill_, buffer->last_fill());

@@ -139,7 +139,10 @@ class VulkanExecutable final : public Executable {
   bool takes_pairs(const Step& matmul, size_t variant) const;  // by its twin or rotation
   bool takes_siblings(const Step& matmul) const;
   bool in_one_piece(const Step& matmul, int64_t columns) const;
-  void lay_siblings();                                    // their weights, one behind the other
+  void lay_weights();  // siblings' one behind the other
+  // Whether a product's rows are rounded to int8, and whether attention is that of caches in bf16.
+  bool in_int8(const Step& matmul) const;
+  bool in_bf16(const Step& attention) const;
   int64_t columns_of_siblings(const Step& matmul) const;  // its own too
   int64_t product_columns(const Step& matmul) const;      // by one kernel
   UnitProduct unit_product(const Step& matmul) const;
@@ -154,6 +157,7 @@ class VulkanExecutable final : public Executable {
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   struct MatmulPlan;  // matmul_steps.cpp
   MatmulPlan matmul_kernel_of(size_t i, size_t variant);
+  void lay_on_lanes(MatmulPlan& plan);
   void size_matmul(MatmulPlan& plan);
   PipelineKey matmul_key(const MatmulPlan& plan);
   Dispatch matmul_piece(const MatmulPlan& plan, uint32_t base, size_t column);
@@ -179,7 +183,7 @@ class VulkanExecutable final : public Executable {
   struct Parts {
     uint32_t count = 1, splits = 1;
   };
-  Parts parts() const;
+  Parts parts(const Step& attention) const;
   // `made`: the slots that a product makes, which alone have keys or values for it, and the columns
   // at which they begin in it.
   using Made = std::vector<std::pair<int, uint32_t>>;

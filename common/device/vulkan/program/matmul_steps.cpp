@@ -23,11 +23,11 @@ uint32_t block_rows(size_t variant) {
 }
 
 // Bytes of a row of a product's matrix in device memory.
-size_t matrix_row_bytes(const Step& matmul, DType dtype) {
+size_t matrix_row_bytes(const Step& matmul, DType dtype, bool in_int8) {
   const auto chunks = static_cast<size_t>((matmul.inner + 7) / 8);
   if (!is_quantised(dtype)) return chunks * 8 * dtype_size(dtype);
   constexpr uint32_t kAnyLanes = 8;
-  return LaneOrder(dtype, matmul.inner, kAnyLanes).number_bytes();
+  return LaneOrder(dtype, matmul.inner, in_int8 ? kBySegments : kAnyLanes).number_bytes();
 }
 
 // A product's kernel as MatmulQuestion has it.
@@ -38,10 +38,15 @@ uint32_t question_of(const FusedNeighbours& joined) {
 
 }  // namespace
 
+bool VulkanExecutable::in_int8(const Step& matmul) const {
+  return workspace_.limits().int8 == Int8Rows::kAll && matmul.op == Op::k_matmul &&
+         is_quantised(slot(matmul.in(Matmul::w)).dtype);
+}
+
 // Whether a product of so many columns by matrices like this one is in one binding and one piece.
 bool VulkanExecutable::in_one_piece(const Step& matmul, int64_t columns) const {
   const Capabilities& device = core_->context.capabilities();
-  const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype);
+  const size_t row = matrix_row_bytes(matmul, slot(matmul.in(Matmul::w)).dtype, in_int8(matmul));
   const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
   return static_cast<size_t>(columns) <= std::min<size_t>(device.max_range / row, most_groups);
 }
@@ -64,8 +69,9 @@ bool VulkanExecutable::takes_siblings(const Step& matmul) const {
   return whole && in_one_piece(matmul, columns_of_siblings(matmul));
 }
 
-void VulkanExecutable::lay_siblings() {
+void VulkanExecutable::lay_weights() {
   for (const Step& step : program_.steps) {
+    if (in_int8(step)) bound_weight(step.in(Matmul::w)).lay_by_segments();
     if (!takes_siblings(step)) continue;
     const auto lay = [&](const auto& weight_of) {
       std::vector<VulkanBuffer*> behind;
@@ -125,6 +131,7 @@ struct VulkanExecutable::MatmulPlan {
   size_t variant;
   FusedNeighbours joined;
   bool units;  // by matrix units
+  bool int8 = false;
   const KeptKernel* kernel = nullptr;
   std::vector<int> matrices;  // slots: its own, and its twin's
   int64_t all_columns = 0;    // with those of its siblings
@@ -142,7 +149,10 @@ struct VulkanExecutable::MatmulPlan {
   std::optional<MatmulQuestion> question;  // an open question, and its number of layouts
   size_t layouts = 0;
 
-  uint32_t group_columns() const { return units ? tile.columns() : shape.columns(); }
+  uint32_t group_columns() const {
+    if (units) return tile.columns();
+    return int8 ? shape.columns_per_lane : shape.columns();
+  }
 };
 
 // The kernel of a product, with what it takes over from its neighbours.
@@ -164,12 +174,17 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
       .attention = siblings ? std::ranges::any_of(step.siblings, puts_one) : puts(i, variant)};
   MatmulPlan plan(step, variant, joined_to(program_, i, takes), by_units(step, variant));
   const Capabilities& device = core_->context.capabilities();
+  plan.int8 = in_int8(step);
   const bool few = plan.units && tile_of(step, variant).few;
   using What = Kernels::What;
+  const BlockProduct by = plan.int8       ? BlockProduct::kInt8
+                          : device.halves ? BlockProduct::kHalves
+                                          : BlockProduct::kFloats;
   plan.kernel = &core_->kernels.get(
-      {.what = !plan.units ? What::kMatmul
-               : few       ? What::kThinMatrix
-                           : What::kMatrix,
+      {.what = plan.int8     ? What::kInt8Matmul
+               : !plan.units ? What::kMatmul
+               : few         ? What::kThinMatrix
+                             : What::kMatrix,
        .like = like_,
        .step = i,
        .takes = takes,
@@ -177,11 +192,11 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
       [&] {
         const Halves& half = halves(variant);
         return plan.units ? matrix_kernel(program_, step, plan.joined, few, device.max_range, half)
-                          : matmul_kernel(program_, step, plan.joined, device.subgroup > 1,
-                                          device.halves, device.max_range, half);
+                          : matmul_kernel(program_, step, plan.joined, device.subgroup > 1, by,
+                                          device.max_range, half);
       });
   plan.dtype = w.dtype;
-  plan.row_bytes = matrix_row_bytes(step, w.dtype);
+  plan.row_bytes = matrix_row_bytes(step, w.dtype, plan.int8);
   plan.matrices = {step.in(Matmul::w)};
   if (plan.joined.twin != nullptr) plan.matrices.push_back(plan.joined.twin->in(Matmul::w));
   plan.all_columns = product_columns(step);
@@ -192,8 +207,8 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
   return plan;
 }
 
-// The sizes of a product's workgroups and pieces.
-void VulkanExecutable::size_matmul(MatmulPlan& plan) {
+// A layout of lanes, which may be an open question.
+void VulkanExecutable::lay_on_lanes(MatmulPlan& plan) {
   const Step& step = plan.step;
   const Capabilities& device = core_->context.capabilities();
   const FusedNeighbours& joined = plan.joined;
@@ -218,6 +233,24 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
     plan.question = question;
     plan.layouts = layouts.size();
   }
+}
+
+// The sizes of a product's workgroups and pieces.
+void VulkanExecutable::size_matmul(MatmulPlan& plan) {
+  const Step& step = plan.step;
+  const Capabilities& device = core_->context.capabilities();
+  const FusedNeighbours& joined = plan.joined;
+  if (plan.int8) {
+    plan.shape = int8_layout(device, step.inner, joined.in_pairs());
+    if (const size_t bytes = int8_row_bytes(step.inner); bytes > device.shared_bytes()) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] matrix '", slot(step.in(Matmul::w)).name, "': a row of ",
+                      step.inner, " numbers in int8 takes ", bytes,
+                      " bytes of shared memory, this device has ", device.shared_bytes()));
+    }
+  } else {
+    lay_on_lanes(plan);
+  }
   if (plan.units) plan.tile = tile_of(step, plan.variant);
   plan.sums = symbols();  // nobody uses them
   if (plan.tile.split_k > 1) {
@@ -226,7 +259,8 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
     plan.sums = part(*scratch_.back(), 0, kCountBytes + bytes);
   }
   if (is_quantised(plan.dtype)) {
-    plan.scale_bytes = LaneOrder(plan.dtype, step.inner, plan.shape.lanes).scale_bytes();
+    const uint32_t lanes = plan.int8 ? kBySegments : plan.shape.lanes;
+    plan.scale_bytes = LaneOrder(plan.dtype, step.inner, lanes).scale_bytes();
   }
 
   std::vector<int> rows_of = rowwise_slots(*plan.kernel);
@@ -270,6 +304,9 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                         {Constant::STEP, plan.tile.step},
                         {Constant::DEPTH, plan.tile.depth},
                         {Constant::RUN, plan.tile.run}});
+  } else if (plan.int8) {
+    add_constants(key, {{Constant::COLUMNS_PER_GROUP, plan.shape.columns_per_lane}});
+    add_counted(plan.variant, key);
   } else {
     add_constants(
         key,
@@ -345,10 +382,12 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   dispatch.weights = static_cast<uint64_t>(step.inner) * count * plan.matrices.size();
   dispatch.units = units;
   if (plan.question) dispatch.question = {*plan.question, plan.shape};
-  dispatch.what =
-      cat(units ? "units-" : "", from_slot ? "" : "joined-", joined.twin != nullptr ? "twin-" : "",
-          joined.rotation != nullptr ? "rotated-" : "", "matmul-", dtype_name(plan.dtype), "-",
-          step.inner, "x", count);
+  dispatch.what = cat(units       ? "units-"
+                      : plan.int8 ? "int8-"
+                                  : "",
+                      from_slot ? "" : "joined-", joined.twin != nullptr ? "twin-" : "",
+                      joined.rotation != nullptr ? "rotated-" : "", "matmul-",
+                      dtype_name(plan.dtype), "-", step.inner, "x", count);
   return dispatch;
 }
 

@@ -10,8 +10,10 @@ namespace split::vulkan {
 namespace {
 
 // Whether the row that a matmul stages fits beside what else its kernel shares.
-bool stages(int64_t inner) {
-  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes() <= kSharedBytes;
+bool stages(const Capabilities& device, int64_t inner, bool in_int8) {
+  const size_t row = static_cast<size_t>(inner + 8) * sizeof(float);
+  return in_int8 ? row + int8_row_bytes(inner) + exchange_bytes() <= device.shared_bytes()
+                 : row + exchange_bytes() <= kSharedBytes;
 }
 
 }  // namespace
@@ -19,16 +21,21 @@ bool stages(int64_t inner) {
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
-  const bool joins = variant == kOneRow || (variant == kLongRow && step.op == Op::k_group);
-  return device.neighbours && joins && step.joins > 0 && stages(program_.steps[i + 1].inner);
+  const bool group = step.op == Op::k_group;
+  if (!device.neighbours || step.joins == 0 || (!group && in_bf16(step))) return false;
+  const Step& next = program_.steps[i + 1];
+  return (variant == kOneRow || (variant == kLongRow && group)) &&
+         stages(device, next.inner, in_int8(next));
 }
 
 bool VulkanExecutable::puts(size_t i, size_t variant) {
   const Step& step = program_.steps[i];
   if (!step.attention || !core_->context.capabilities().neighbours) return false;
   const Step& attends = program_.steps[*step.attention];
-  // A block of 32 channels has one scale, which the kernel of the store finds.
-  const bool blocks = is_quantised(slot(attends.in(inputs::attention::k_cache)).dtype);
+  // A block of 32 channels has one scale, which the kernel of the store finds; and kernels of
+  // matrix units make halves.
+  const bool blocks = is_quantised(slot(attends.in(inputs::attention::k_cache)).dtype) ||
+                      (variant > kWide && in_bf16(attends));
   const bool rotates_elsewhere = step.rotation && !takes_pairs(step, variant);
   return !blocks && !rotates_elsewhere && attention(attends).pieces == 1;
 }

@@ -64,6 +64,11 @@ void VulkanBuffer::lay_before(std::vector<VulkanBuffer*> others) {
   behind_ = std::move(others);
 }
 
+void VulkanBuffer::lay_by_segments() {
+  CHECK(by_segments_ || !rows_.has_value());
+  by_segments_ = true;
+}
+
 const std::byte* VulkanBuffer::ViewRows::operator[](size_t row) const {
   size_t i = 0;
   while (row >= views[i].first) row -= views[i++].first;
@@ -152,8 +157,10 @@ void VulkanBuffer::split_blocks() {
   const int64_t inner = view_->dims[1];
   const ViewRows from = view_rows(row_bytes(dtype, static_cast<size_t>(inner)));
   const LaneOrder order(dtype, inner,
-                        matmul_lanes(core_->context.capabilities(), inner,
-                                     static_cast<int64_t>(from.count), !behind_.empty()));
+                        by_segments_
+                            ? kBySegments
+                            : matmul_lanes(core_->context.capabilities(), inner,
+                                           static_cast<int64_t>(from.count), !behind_.empty()));
   Allocation numbers = room(from.count * order.number_bytes());
   fill(numbers, order.number_bytes(), [=](const WeightWriter::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += order.number_bytes()) {

@@ -57,6 +57,8 @@ class VulkanBuffer final : public Buffer {
   // Places the rows of other weights of its type behind its own; they get no memory themselves and
   // stay until it is made. Call before weight().
   void lay_before(std::vector<VulkanBuffer*> others);
+  // Lays a quantised weight's blocks by segments (LaneOrder). Call before weight().
+  void lay_by_segments();
   const Allocation& scales() const;  // a quantised weight's, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
   uint64_t last_fill() const { return last_fill_; }  // Memory's fill of its weight
@@ -82,8 +84,9 @@ class VulkanBuffer final : public Buffer {
   std::optional<Allocation> plain_, rows_, columns_, scales_;
   std::optional<TensorView> view_;
   std::vector<VulkanBuffer*> behind_;  // weights that lie behind this one
-  bool laid_ = false;                  // it lies behind another, which has been made
-  uint64_t last_fill_ = 0;             // Memory's fill that reads the view
+  bool by_segments_ = false;
+  bool laid_ = false;       // it lies behind another, which has been made
+  uint64_t last_fill_ = 0;  // Memory's fill that reads the view
 };
 
 // A result that a step leaves for the host: made visible to it or, where it cannot read fast,

@@ -21,7 +21,7 @@ uint half_bits(float value) {
   if (rest > tie || (rest == tie && (result & 1u) == 1u)) ++result;
   return sign | result;
 }
-#define TO_HALF(value) uint16_t(half_bits(value))
+#define TO_HALF(value) uint16_t(KV_TYPE == 2 ? floatBitsToUint(bf16_f(value)) >> 16 : half_bits(value))
 #endif
 #define CACHE(name, at) \
   layout(set = 0, binding = at) buffer name##Words { uint name##_w[]; }; \

@@ -36,54 +36,67 @@ LaneOrder::LaneOrder(DType dtype, int64_t inner, uint32_t lanes)
       blocks_(blocks_of(inner)),
       lanes_(lanes),
       takes_(chunks_side_by_side(dtype)),
-      turns_((static_cast<size_t>(inner) + kChunk - 1) / kChunk / lanes / takes_) {
+      turns_(lanes == kBySegments
+                 ? 0
+                 : (static_cast<size_t>(inner) + kChunk - 1) / kChunk / lanes / takes_) {
   const size_t together = dtype == DType::kQ4_K ? 2 : 1;
   CHECK(is_quantised(dtype) && lanes % (kBlockChunks * together) == 0);
 }
 
 size_t LaneOrder::view_bytes() const { return row_bytes(dtype_, blocks_ * kBlock); }
 size_t LaneOrder::number_bytes() const {
-  return blocks_ * (chunks_side_by_side(dtype_) == 4 ? kBlock / 2 : kBlock);
+  return laid_blocks() * (chunks_side_by_side(dtype_) == 4 ? kBlock / 2 : kBlock);
 }
-size_t LaneOrder::scale_bytes() const { return (blocks_ + 3) / 4 * 4 * sizeof(float); }
+size_t LaneOrder::scale_bytes() const { return (laid_blocks() + 3) / 4 * 4 * sizeof(float); }
 
 template <typename Each>
 void LaneOrder::for_each(size_t width, const Each& each) const {
-  const size_t round = lanes_ / width, all = blocks_ * kBlockChunks / width;
+  const size_t all = blocks_ * kBlockChunks / width;
+  size_t place = 0;
+  if (lanes_ == kBySegments) {
+    const size_t own = kSegmentBlocks * kBlockChunks / width;  // items of a segment
+    const size_t vector = width == 1 ? takes_ : 4;             // items of 16 bytes
+    for (size_t first = 0; first < own; first += vector) {
+      for (size_t segment = 0; segment < segments(); ++segment) {
+        for (size_t i = segment * own + first; i < segment * own + first + vector; ++i, ++place) {
+          if (i < all) each(i, place);
+        }
+      }
+    }
+    return;
+  }
+  const size_t round = lanes_ / width;
   for (size_t turn = 0; turn < turns_; ++turn) {
     for (size_t t = 0; t < round; ++t) {
-      for (size_t g = 0; g < takes_; ++g) each((turn * takes_ + g) * round + t);
+      for (size_t g = 0; g < takes_; ++g) each((turn * takes_ + g) * round + t, place++);
     }
   }
-  for (size_t i = turns_ * takes_ * round; i < all; ++i) each(i);
+  for (; place < all; ++place) each(place, place);
 }
 
 void LaneOrder::write_numbers(const std::byte* row, std::byte* out) const {
   const size_t each = block_bytes(dtype_);
-  if (dtype_ == DType::kQ6_K) {
-    for_each(1, [&](size_t chunk) {
-      const size_t block = chunk / kBlockChunks;
-      const GroupQ6K group = group_q6_k(row + block / kGroups * each, block % kGroups);
-      std::memcpy(out, group.q + chunk % kBlockChunks * kChunk, kChunk);
-      out += kChunk;
-    });
-    return;
-  }
-  if (dtype_ == DType::kQ8_0) {
-    for_each(1, [&](size_t chunk) {
-      const std::byte* const block = row + chunk / kBlockChunks * each;
-      std::memcpy(out, block + sizeof(uint16_t) + chunk % kBlockChunks * kChunk, kChunk);
-      out += kChunk;
-    });
-    return;
-  }
-  for_each(1, [&](size_t chunk) {
+  std::memset(out, 0, number_bytes());
+  for_each(1, [&](size_t chunk, size_t place) {
     const size_t block = chunk / kBlockChunks, c = chunk % kBlockChunks;
-    const uint32_t word = nibbles(
-        dtype_ == DType::kQ4_K ? eight_of_q4_k(row + block / kGroups * each, block % kGroups, c)
-                               : eight_of_q4_0(row + block * each, c));
-    std::memcpy(out, &word, sizeof word);
-    out += sizeof word;
+    const std::byte* const own = row + block * each;
+    const std::byte* const super = row + block / kGroups * each;
+    uint32_t word = 0;
+    switch (dtype_) {
+      case DType::kQ6_K:
+        std::memcpy(out + place * kChunk, group_q6_k(super, block % kGroups).q + c * kChunk,
+                    kChunk);
+        return;
+      case DType::kQ8_0:
+        std::memcpy(out + place * kChunk, own + sizeof(uint16_t) + c * kChunk, kChunk);
+        return;
+      case DType::kQ4_K:
+        word = nibbles(eight_of_q4_k(super, block % kGroups, c));
+        break;
+      default:
+        word = nibbles(eight_of_q4_0(own, c));
+    }
+    std::memcpy(out + place * sizeof word, &word, sizeof word);
   });
 }
 
@@ -106,13 +119,11 @@ uint32_t LaneOrder::scale_word(const std::byte* row, size_t block) const {
 }
 
 void LaneOrder::write_scales(const std::byte* row, std::byte* out) const {
-  std::byte* const end = out + scale_bytes();
-  for_each(kBlockChunks, [&](size_t block) {
+  std::memset(out, 0, scale_bytes());
+  for_each(kBlockChunks, [&](size_t block, size_t place) {
     const uint32_t word = scale_word(row, block);
-    std::memcpy(out, &word, sizeof word);
-    out += sizeof word;
+    std::memcpy(out + place * sizeof word, &word, sizeof word);
   });
-  std::memset(out, 0, static_cast<size_t>(end - out));
 }
 
 }  // namespace split::vulkan

@@ -8,6 +8,10 @@
 // multiplies. Q4_K lies as Q4_0 does; the word of a block of 32 has its six bits of scale, six of
 // minimum, a bit that says whether it is odd, and the upper 19 bits of a float, which hold a half:
 // d in even blocks, dmin in odd ones. So two neighbours have what either needs.
+//
+// By segments, for int8_product.comp, a lane takes 32 chunks (8 blocks) that lie one after the
+// other along the row: the first 16 bytes of each segment come first, then the second ones, and so
+// on; scales likewise, four at a time. What a last segment lacks is zeros.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +27,28 @@ inline uint32_t chunks_side_by_side(DType dtype) {
   return is_quantised(dtype) ? 4 : 1;
 }
 
+inline constexpr uint32_t kBySegments = 0;
+inline constexpr size_t kSegmentBlocks = 8;
+
 class LaneOrder {
  public:
-  // `lanes`: a multiple of 4; of Q4_K, whose neighbours lie in one order, of 8.
+  // `lanes`: a multiple of 4; of Q4_K, whose neighbours lie in one order, of 8; or kBySegments.
   LaneOrder(DType dtype, int64_t inner, uint32_t lanes);
 
   size_t view_bytes() const;    // bytes of a row in files
   size_t number_bytes() const;  // bytes of a row here: 8 bytes or 8 nibbles a chunk, whole blocks
   size_t scale_bytes() const;   // words, filled up with zeros to a multiple of 4
+  size_t segments() const { return (blocks_ + kSegmentBlocks - 1) / kSegmentBlocks; }
   // A row, from how files have it.
   void write_numbers(const std::byte* row, std::byte* out) const;
   void write_scales(const std::byte* row, std::byte* out) const;
 
  private:
   uint32_t scale_word(const std::byte* row, size_t block) const;
-  // Calls each(i) for items of `width` chunks in the order in which they lie here: item i along the
-  // row.
+  size_t laid_blocks() const {
+    return lanes_ == kBySegments ? segments() * kSegmentBlocks : blocks_;
+  }
+  // Calls each(i, place) for items of `width` chunks, item i along the row and place by place here.
   template <typename Each>
   void for_each(size_t width, const Each& each) const;
 

@@ -125,6 +125,19 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
   return all;
 }
 
+MatmulShape int8_layout(const Capabilities& device, int64_t inner, bool pairs) {
+  const auto segments =
+      static_cast<uint32_t>(LaneOrder(DType::kQ8_0, inner, kBySegments).segments());
+  const uint32_t workgroup = row_lanes(device), each = pairs ? 2 : 1;
+  return {workgroup, segments, std::max(workgroup / segments / each, 1u) * each, 1};
+}
+
+// As int8_product.comp lays it out: of a block its numbers, scale, largest number and sum.
+size_t int8_row_bytes(int64_t inner) {
+  const size_t blocks = LaneOrder(DType::kQ8_0, inner, kBySegments).segments() * kSegmentBlocks;
+  return blocks * (kBlock + 3 * sizeof(float)) + 2 * kRowChains * sizeof(float);
+}
+
 size_t exchange_bytes() { return (kRowChains + kMostSums) * sizeof(float); }
 
 namespace {

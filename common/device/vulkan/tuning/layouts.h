@@ -32,6 +32,11 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
 // the row before it.
 size_t exchange_bytes();
 
+// For rows rounded to int8: a lane has a segment of a column.
+MatmulShape int8_layout(const Capabilities& device, int64_t inner, bool pairs);
+// Shared memory of a row in int8 and of the sums of segments.
+size_t int8_row_bytes(int64_t inner);
+
 inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
 // How a tile of a product by matrix units is laid on subgroups. How K is cut, into how many parts
