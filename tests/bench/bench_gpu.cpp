@@ -361,7 +361,7 @@ int run(int argc, char** argv) {
     add("batch_32_tokens_per_second", 32 / median(many), "tokens/s");
     add("batch_32_all_logits_us", 1e6 * median(all), "us");
   }
-  for (const Profile profile : {Profile::kQ8_0, Profile::kQ4_0}) {
+  for (const Profile profile : {Profile::kQ8_0, Profile::kInt8, Profile::kQ4_0}) {
     const std::string name(profile_name(profile));
     Steps quantised(*gpu.device, model, profile);
     compare(quantised, model, profile, options->threads, report);

@@ -58,7 +58,7 @@ class VulkanDevice final : public Device {
                core_->context.capabilities().addresses ? ", by addresses" : "");
   }
   bool multiplies(DType /*matrix*/) const override { return true; }
-  bool multiplies_int8(Int8Rows rows) const override { return rows == Int8Rows::kAll; }
+  bool multiplies_int8(Int8Rows rows) const override { return rows != Int8Rows::kGenerated; }
   bool takes_long_rows(const Limits& limits) const override {
     constexpr uint64_t kPart = 32;  // 1/32 of its memory for a step's temporaries
     const Capabilities& device = core_->context.capabilities();

@@ -54,6 +54,7 @@ void add(Modules& modules, const NamedOutput& output) {
             if (shuffle && pieces == 1)
               add(modules, attention_text(pieces, shuffle, of, true, biased));
           }
+          if (shuffle) add(modules, bf16_attention_text(pieces, shuffle, false, biased));
           for (const bool half : {false, true}) {
             if (shuffle)
               add(modules, attention_text(pieces, shuffle, AttentionOf::kRow, half, biased));
@@ -90,8 +91,19 @@ void add(Modules& modules, const NamedOutput& output) {
                               .rotation = true,
                               .attention = stores};
             const FusedNeighbours joined = joined_to(program, i, takes);
-            const BlockProduct by = shuffle ? BlockProduct::kHalves : BlockProduct::kFloats;
-            add(modules, matmul_kernel(program, step, joined, shuffle, by, kAnyRange).text);
+            const auto add_by = [&](BlockProduct by) {
+              const bool dots = by == BlockProduct::kInt8 || by == BlockProduct::kInt8Rows;
+              add(modules,
+                  matmul_kernel(program, step, joined, shuffle, by, kAnyRange, {}, dots).text);
+            };
+            add_by(shuffle ? BlockProduct::kHalves : BlockProduct::kFloats);
+            // In int8 where there are shuffles and products of bytes.
+            const Slot& w = program.slots[static_cast<size_t>(step.in(inputs::matmul::w))];
+            if (!shuffle || !is_quantised(w.dtype)) continue;
+            add_by(BlockProduct::kInt8);
+            if (input) continue;
+            add_by(BlockProduct::kInt8Rows);
+            add_by(BlockProduct::kInt8Units);
           }
         }
       }
@@ -112,6 +124,7 @@ int run(const char* path) {
       if (!stage.quantised.empty()) add(modules, stage.trace({blocks}));
     }
   }
+  add(modules, int8_round_text());
   add(modules, {"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)});
   // The words lie in a file beside the source, which the assembler includes.
   const std::string words_path = cat(path, ".words");

@@ -34,6 +34,21 @@ constexpr std::string_view kPair =
 constexpr std::string_view kMatmul =
 #include "device/vulkan/shaders/matmul.comp"
     ;
+constexpr std::string_view kInt8Row =
+#include "device/vulkan/shaders/int8_row.glsl"
+    ;
+constexpr std::string_view kInt8Weights =
+#include "device/vulkan/shaders/int8_weights.glsl"
+    ;
+constexpr std::string_view kInt8Round =
+#include "device/vulkan/shaders/int8_round.comp"
+    ;
+constexpr std::string_view kInt8Rows =
+#include "device/vulkan/shaders/int8_rows.comp"
+    ;
+constexpr std::string_view kInt8Units =
+#include "device/vulkan/shaders/int8_units.comp"
+    ;
 constexpr std::string_view kInt8Product =
 #include "device/vulkan/shaders/int8_product.comp"
     ;
@@ -128,15 +143,15 @@ std::string kernel_text(bool shuffle, const std::string& body, std::string_view 
       declarations(text), text);
 }
 
-// The text of a kernel that uses matrix units.
+constexpr std::string_view kUnitsExtensions =
+    "#pragma use_vulkan_memory_model\n"
+    "#extension GL_KHR_memory_scope_semantics : require\n"
+    "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
+    "#extension GL_NV_cooperative_matrix : require\n";
+
+// The text of a kernel that uses matrix units for halves.
 std::string units_text(std::string_view defines, const std::string& body) {
-  constexpr std::string_view kExtensions =
-      "#pragma use_vulkan_memory_model\n"
-      "#extension GL_KHR_memory_scope_semantics : require\n"
-      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
-      "#extension GL_NV_cooperative_matrix : require\n"
-      "#define UNITS\n";
-  return kernel_text(true, body, cat(kExtensions, defines));
+  return kernel_text(true, body, cat(kUnitsExtensions, "#define UNITS\n", defines));
 }
 
 }  // namespace
@@ -337,10 +352,12 @@ uint32_t bindings_of(uint32_t w, const FusedNeighbours& joined, bool blocks) {
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
-                     bool shuffle, BlockProduct by, size_t max_range, const Halves& halves) {
-  constexpr std::string_view kExtensions[] = {
-      "", "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n",
-      "", "#extension GL_EXT_spirv_intrinsics : require\n#define DOT\n"};
+                     bool shuffle, BlockProduct by, size_t max_range, const Halves& halves,
+                     bool dots) {
+  constexpr std::string_view kByHalves =
+      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n#define HALVES\n";
+  constexpr std::string_view kByDots =
+      "#extension GL_EXT_spirv_intrinsics : require\n#define DOT\n";
   constexpr size_t kPrologueBase = 100;  // past any epilogue's names
   const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
   const bool blocks = is_in_blocks(program, step), int8 = blocks && by >= BlockProduct::kInt8;
@@ -363,11 +380,28 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
                 "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
+  const std::string body =
+      !int8 ? cat(kMatmulShape, kStaged, kPair, stage, kMatmul)
+      : by == BlockProduct::kInt8
+          ? cat("#define ROUNDS\n", kStaged, kPair, stage, kInt8Row, kInt8Weights, kInt8Product)
+          : cat(kPair, kInt8Row, kInt8Weights,
+                by == BlockProduct::kInt8Units ? kInt8Units : kInt8Rows);
+  const std::string extensions =
+      by == BlockProduct::kInt8Units
+          ? cat(kUnitsExtensions,
+                "#extension GL_EXT_shader_explicit_arithmetic_types_int8 : require\n"
+                "#extension GL_NV_integer_cooperative_matrix : require\n")
+      : int8 && dots                ? std::string(kByDots)
+      : by == BlockProduct::kHalves ? std::string(kByHalves)
+                                    : "";
   return std::move(parts).kernel(
-      kernel_text(shuffle,
-                  cat(text, op_functions_glsl(), product.ending, kWeights, int8 ? "" : kMatmulShape,
-                      kStaged, kPair, stage, int8 ? kInt8Product : kMatmul),
-                  blocks ? kExtensions[static_cast<size_t>(by)] : ""));
+      kernel_text(shuffle, cat(text, op_functions_glsl(), product.ending, kWeights, body),
+                  blocks ? extensions : ""));
+}
+
+std::string int8_round_text() {
+  return kernel_text(false, cat("#define ROUNDS\n#define IN_BYTES (W_TYPE == 3 || W_TYPE == 5)\n",
+                                op_functions_glsl(), kWeights, kStaged, kInt8Row, kInt8Round));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,

@@ -89,14 +89,17 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 // `shuffle`: with subgroup shuffles. `halves`: of the program's slots that it writes.
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
                     const Halves& halves = {});
-// How lanes multiply by blocks: unpacked to floats, by halves' arithmetic or not; or with the row
-// rounded to int8, by the device's products of four bytes or not.
-enum class BlockProduct : uint8_t { kFloats, kHalves, kInt8, kInt8Dot };
+// How lanes multiply by blocks: unpacked to floats, by halves' arithmetic or not; or with a row
+// that they round to int8, or many rows that int8_round_text() rounded, by lanes or by matrix
+// units.
+enum class BlockProduct : uint8_t { kFloats, kHalves, kInt8, kInt8Rows, kInt8Units };
 // Binding 1 is x, unless it is joined; then the matrix, and the scales of a quantised one; then a
 // twin's matrix, bound alike.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, BlockProduct product, size_t max_range,
-                     const Halves& halves = {});
+                     const Halves& halves = {}, bool dots = false);  // `dots`: of bytes
+// Bindings: 1 x, 2 the rounded rows.
+std::string int8_round_text();
 // The product by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
 // halves, and behind these a twin's. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,

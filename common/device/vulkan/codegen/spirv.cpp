@@ -53,8 +53,8 @@ void forbid_contraction(std::vector<uint32_t>& words) {
 
 // Debian 12's glslang knows matrix units as GL_NV_cooperative_matrix; devices have
 // SPV_KHR_cooperative_matrix, which is the same but for numbers, a use for each type, and a layout
-// in the place of "column major". The use follows from the names of a type's dimensions: LM x LK is
-// A, LK x LN is B, LM x LN the sum.
+// in the place of "column major"; signs of whole numbers are named. The use follows from the names
+// of a type's dimensions: LM x LK is A, LK x LN is B, LM x LN the sum.
 void use_khr_matrices(std::vector<uint32_t>& words) {
   constexpr uint32_t kName = 5, kExtension = 10, kCapability = 17, kTypeInt = 21, kTrue = 41,
                      kFalse = 42, kConstant = 43;
@@ -65,6 +65,7 @@ void use_khr_matrices(std::vector<uint32_t>& words) {
   constexpr size_t kHeaderWords = 5, kBound = 3;
   std::map<std::string, uint32_t> named;
   std::map<uint32_t, bool> booleans;
+  std::set<uint32_t> whole;  // types of whole numbers, and of matrices of them
   uint32_t uint_type = 0;
   const auto text_at = [&](size_t word, size_t end) {
     const auto* bytes = reinterpret_cast<const char*>(words.data() + word);
@@ -75,6 +76,8 @@ void use_khr_matrices(std::vector<uint32_t>& words) {
     CHECK(length > 0 && at + length <= words.size());
     if (op == kName) named[text_at(at + 2, at + length)] = words[at + 1];
     if (op == kTypeInt && words[at + 2] == 32 && words[at + 3] == 0) uint_type = words[at + 1];
+    if (op == kTypeInt || (op == kNvType && whole.contains(words[at + 2])))
+      whole.insert(words[at + 1]);
     if (op == kTrue || op == kFalse) booleans[words[at + 2]] = op == kTrue;
   }
   const uint32_t zero = words[kBound];  // ids of the constants 0, 1 and 2
@@ -112,6 +115,9 @@ void use_khr_matrices(std::vector<uint32_t>& words) {
       b.insert(b.end(), {layout(a[stride + 1]), a[stride]});
       b.insert(b.end(), a.begin() + static_cast<std::ptrdiff_t>(stride) + 2, a.end());
       emit(op == kNvLoad ? kKhrLoad : kKhrStore, b);
+    } else if (op == kNvMulAdd && whole.contains(a[0])) {
+      constexpr uint32_t kAllSigned = 15;
+      emit(kKhrMulAdd, {a[0], a[1], a[2], a[3], a[4], kAllSigned});
     } else {
       emit(op == kNvMulAdd ? kKhrMulAdd : op == kNvLength ? kKhrLength : op, a);
     }

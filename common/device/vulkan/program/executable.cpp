@@ -258,7 +258,7 @@ PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
                          {Constant::ROW_COUNT,
                           step.rows == kOutRows ? shader::COUNT_OF_OUTS : shader::COUNT_OF_ROWS},
                          {Constant::ROW_UNROLL, device.small_tiles ? 1u : 4u},
-                         {Constant::SUM_LANES, row_lanes(device)}});
+                         {Constant::SUM_LANES, std::min(workgroup, row_lanes(device))}});
   return result;
 }
 

@@ -130,8 +130,11 @@ struct VulkanExecutable::MatmulPlan {
   const Step& step;
   size_t variant;
   FusedNeighbours joined;
-  bool units;  // by matrix units
-  bool int8 = false;
+  bool units;          // by matrix units
+  bool int8 = false;   // its rows are rounded to int8,
+  bool many = false;   // by a dispatch of their own
+  Range rounded;       // where these are then
+  Int8Tile int8_tile;  // and what a workgroup has of the result
   const KeptKernel* kernel = nullptr;
   std::vector<int> matrices;  // slots: its own, and its twin's
   int64_t all_columns = 0;    // with those of its siblings
@@ -151,7 +154,7 @@ struct VulkanExecutable::MatmulPlan {
 
   uint32_t group_columns() const {
     if (units) return tile.columns();
-    return int8 ? shape.columns_per_lane : shape.columns();
+    return int8 ? shape.columns_per_lane : shape.columns();  // of the row's kernel or the tile's
   }
 };
 
@@ -177,11 +180,18 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
   plan.int8 = in_int8(step);
   const bool few = plan.units && tile_of(step, variant).few;
   using What = Kernels::What;
-  const BlockProduct by = plan.int8       ? BlockProduct::kInt8
+  plan.many = plan.int8 && variant >= kWide;
+  plan.int8_tile = int8_tile(device, w.dtype);
+  const bool int8_units = plan.many && plan.int8_tile.by_units;
+  const BlockProduct by = int8_units      ? BlockProduct::kInt8Units
+                          : plan.many     ? BlockProduct::kInt8Rows
+                          : plan.int8     ? BlockProduct::kInt8
                           : device.halves ? BlockProduct::kHalves
                                           : BlockProduct::kFloats;
   plan.kernel = &core_->kernels.get(
-      {.what = plan.int8     ? What::kInt8Matmul
+      {.what = int8_units    ? What::kInt8Units
+               : plan.many   ? What::kInt8Rows
+               : plan.int8   ? What::kInt8Matmul
                : !plan.units ? What::kMatmul
                : few         ? What::kThinMatrix
                              : What::kMatrix,
@@ -193,7 +203,7 @@ VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t
         const Halves& half = halves(variant);
         return plan.units ? matrix_kernel(program_, step, plan.joined, few, device.max_range, half)
                           : matmul_kernel(program_, step, plan.joined, device.subgroup > 1, by,
-                                          device.max_range, half);
+                                          device.max_range, half, device.dots);
       });
   plan.dtype = w.dtype;
   plan.row_bytes = matrix_row_bytes(step, w.dtype, plan.int8);
@@ -240,16 +250,20 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
   const Step& step = plan.step;
   const Capabilities& device = core_->context.capabilities();
   const FusedNeighbours& joined = plan.joined;
-  if (plan.int8) {
+  if (plan.many) {
+    plan.shape = {plan.int8_tile.lanes, 1, plan.int8_tile.columns, 1};
+    plan.block = plan.int8_tile.rows;
+  } else if (plan.int8) {
     plan.shape = int8_layout(device, step.inner, joined.in_pairs());
-    if (const size_t bytes = int8_row_bytes(step.inner); bytes > device.shared_bytes()) {
-      throw Error(ErrorKind::kDevice,
-                  cat("[vulkan] matrix '", slot(step.in(Matmul::w)).name, "': a row of ",
-                      step.inner, " numbers in int8 takes ", bytes,
-                      " bytes of shared memory, this device has ", device.shared_bytes()));
-    }
   } else {
     lay_on_lanes(plan);
+  }
+  if (const size_t bytes = plan.int8 ? int8_row_bytes(step.inner) : 0;
+      bytes > device.shared_bytes()) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] matrix '", slot(step.in(Matmul::w)).name, "': a row of ", step.inner,
+                    " numbers in int8 takes ", bytes, " bytes of shared memory, this device has ",
+                    device.shared_bytes()));
   }
   if (plan.units) plan.tile = tile_of(step, plan.variant);
   plan.sums = symbols();  // nobody uses them
@@ -266,6 +280,13 @@ void VulkanExecutable::size_matmul(MatmulPlan& plan) {
   std::vector<int> rows_of = rowwise_slots(*plan.kernel);
   if (joined.input == FusedNeighbours::Input::kSlot) rows_of.push_back(step.in(Matmul::x));
   plan.piece = piece_rows(rows_of, workspace_.capacity());
+  if (plan.many) {
+    const size_t row = int8_rounded_bytes(step.inner);
+    const size_t fit = std::max<size_t>(device.max_range / row / kPieceAlign, 1) * kPieceAlign;
+    plan.piece = static_cast<uint32_t>(std::min<size_t>(plan.piece, fit));
+    scratch_.push_back(workspace_.scratch(plan.piece * row));
+    plan.rounded = part(*scratch_.back(), kCountBytes, plan.piece * row);
+  }
   const uint32_t most_groups =
       device.properties.limits.maxComputeWorkGroupCount[plan.units ? 0 : 1];
   plan.columns =
@@ -305,7 +326,15 @@ PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
                         {Constant::DEPTH, plan.tile.depth},
                         {Constant::RUN, plan.tile.run}});
   } else if (plan.int8) {
-    add_constants(key, {{Constant::COLUMNS_PER_GROUP, plan.shape.columns_per_lane}});
+    const MatrixShape& tiles = plan.int8_tile.units;
+    add_constants(key, {{Constant::COLUMNS_PER_GROUP, plan.shape.columns_per_lane},
+                        {Constant::LM, kUnitTile},
+                        {Constant::LN, kUnitTile},
+                        {Constant::LK, static_cast<uint32_t>(kBlock)},
+                        {Constant::TILES_M, tiles.tiles_m},
+                        {Constant::TILES_N, tiles.tiles_n},
+                        {Constant::PARTS_M, tiles.parts_m},
+                        {Constant::PARTS_N, tiles.parts_n}});
     add_counted(plan.variant, key);
   } else {
     add_constants(
@@ -356,7 +385,11 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   Dispatch dispatch;
   dispatch.key = plan.key;
   dispatch.ranges = {symbols()};
-  if (from_slot) dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, plan.piece, half));
+  if (plan.many) {
+    dispatch.ranges.push_back(plan.rounded);
+  } else if (from_slot) {
+    dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, plan.piece, half));
+  }
   for (const int of : plan.matrices) {
     dispatch.ranges.push_back(
         part(*place(of, lies).allocation, column * plan.row_bytes, count * plan.row_bytes));
@@ -377,17 +410,37 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   dispatch.rows_per_group = units ? plan.tile.rows() : plan.block;
   dispatch.groups[2] = plan.tile.split_k;
   dispatch.out_rows = step.rows == kOutRows;
-  dispatch.scratch = units && plan.tile.split_k > 1;
+  dispatch.scratch = plan.many || (units && plan.tile.split_k > 1);
   dispatch.waits = (base == 0 && column == 0) || dispatch.scratch;
   dispatch.weights = static_cast<uint64_t>(step.inner) * count * plan.matrices.size();
   dispatch.units = units;
   if (plan.question) dispatch.question = {*plan.question, plan.shape};
-  dispatch.what = cat(units       ? "units-"
-                      : plan.int8 ? "int8-"
-                                  : "",
+  dispatch.what = cat(units                                  ? "units-"
+                      : plan.many && plan.int8_tile.by_units ? "int8-units-"
+                      : plan.int8                            ? "int8-"
+                                                             : "",
                       from_slot ? "" : "joined-", joined.twin != nullptr ? "twin-" : "",
                       joined.rotation != nullptr ? "rotated-" : "", "matmul-",
                       dtype_name(plan.dtype), "-", step.inner, "x", count);
+  return dispatch;
+}
+
+// The dispatch that rounds a product's rows from `base` on.
+VulkanExecutable::Dispatch VulkanExecutable::rounding_piece(const MatmulPlan& plan, uint32_t base) {
+  const Step& step = plan.step;
+  const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kInt8Round}, [] {
+    return Kernel{int8_round_text(), {}, {}};
+  });
+  Dispatch dispatch;
+  dispatch.key = key_of(kernel, step, row_lanes(core_->context.capabilities()));
+  add_constants(dispatch.key, {{Constant::K, static_cast<uint32_t>(step.inner)},
+                               {Constant::W_TYPE, matrix_code(plan.dtype)}});
+  add_counted(plan.variant, dispatch.key);
+  dispatch.ranges = {symbols(), rowwise(step.in(Matmul::x), base, plan.piece, {}), plan.rounded};
+  dispatch.push = {base, plan.piece, 0, 0};
+  dispatch.out_rows = step.rows == kOutRows;
+  dispatch.scratch = true;
+  dispatch.what = "int8-round";
   return dispatch;
 }
 
@@ -398,6 +451,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   layouts_ = std::max(layouts_, plan.layouts);
   const uint32_t rows = variant >= kWide ? workspace_.capacity() : 1;
   for (uint32_t base = 0; base < rows; base += plan.piece) {
+    if (plan.many) out.push_back(rounding_piece(plan, base));
     for (size_t column = 0; column < static_cast<size_t>(plan.all_columns);
          column += plan.columns) {
       out.push_back(matmul_piece(plan, base, column));

@@ -140,6 +140,20 @@ bool has_matrix_units(VkInstance instance, VkPhysicalDevice device, const Capabi
          queried.features12.vulkanMemoryModel != VK_FALSE && has_half_tiles(instance, device);
 }
 
+bool has_dots(VkPhysicalDevice device) {
+  if (!has_device_extension(device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME) ||
+      is_disabled("dots")) {
+    return false;
+  }
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dots{};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  VkPhysicalDeviceFeatures2 features{};
+  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  features.pNext = &dots;
+  vkGetPhysicalDeviceFeatures2(device, &features);
+  return dots.shaderIntegerDotProduct != VK_FALSE;
+}
+
 }  // namespace
 
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
@@ -187,8 +201,11 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
       std::min({limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0],
                 shuffles ? result.subgroup * most_subgroups : ~0u}));
   result.halves = queried.features12.shaderFloat16 != VK_FALSE && !is_disabled("halves");
+  result.dots = has_dots(device);
   result.wide_numbers = queried.features.features.shaderInt64 != VK_FALSE;
   result.matrix = has_matrix_units(instance, device, result, queried);
+  result.int8_matrix = result.matrix && queried.features12.shaderInt8 != VK_FALSE &&
+                       has_int8_tiles(instance, device) && !is_disabled("int8_matrix");
 
   // 0.3 to 0.5 us less of each dispatch on an H200; on a software device two to three times slower,
   // and synchronisation validation does not see through them.

@@ -1,8 +1,9 @@
 // The capabilities of a Vulkan device, and which of its optional paths are used.
 //
-// SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,halves,tuner,addresses,neighbours turns optional
-// paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known to pay.
-// SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
+// SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,halves,dots,int8_matrix,tuner,addresses,neighbours
+// turns optional paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not
+// known to pay. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for
+// tests.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -29,7 +30,9 @@ struct Capabilities {
   uint32_t most_lanes = 1;        // in a workgroup, a power of two
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
   bool halves = false;            // arithmetic of halves
-  bool matrix = false;            // matrix units for halves
+  bool dots = false;              // products of four bytes
+  bool matrix = false;            // matrix units for halves,
+  bool int8_matrix = false;       // and for numbers of 8 bits
   bool neighbours = true;         // products do the work of steps beside them in their kernels
   bool wide_numbers = false;      // shaderInt64: the tensor library's I64
   bool addresses = false;         // kernels are given addresses, not descriptors, where it pays

@@ -225,6 +225,7 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
       extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
   }
+  features12.shaderInt8 = capabilities_.int8_matrix ? VK_TRUE : VK_FALSE;
   features12.shaderFloat16 = capabilities_.halves || capabilities_.matrix ? VK_TRUE : VK_FALSE;
   MatrixFeatures matrix;
   matrix.cooperativeMatrix = VK_TRUE;
@@ -233,6 +234,14 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
     features12.vulkanMemoryModel = VK_TRUE;
     matrix.pNext = features12.pNext;
     features12.pNext = &matrix;
+  }
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dots{};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  dots.shaderIntegerDotProduct = VK_TRUE;
+  if (capabilities_.dots) {
+    extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    dots.pNext = features12.pNext;
+    features12.pNext = &dots;
   }
   if (has_device_extension(physical_, "VK_KHR_portability_subset")) {
     extensions.push_back("VK_KHR_portability_subset");

@@ -20,5 +20,7 @@ struct MatrixFeatures {
 // Whether a device with the extension multiplies tiles of 16 x 16 x 16 halves and adds them to
 // floats, in a subgroup. Asks the instance's functions.
 bool has_half_tiles(VkInstance instance, VkPhysicalDevice device);
+// The same of tiles of 16 x 32 x 16 numbers of 8 bits, with sums of 32.
+bool has_int8_tiles(VkInstance instance, VkPhysicalDevice device);
 
 }  // namespace split::vulkan

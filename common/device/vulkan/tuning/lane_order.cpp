@@ -55,10 +55,10 @@ void LaneOrder::for_each(size_t width, const Each& each) const {
   size_t place = 0;
   if (lanes_ == kBySegments) {
     const size_t own = kSegmentBlocks * kBlockChunks / width;  // items of a segment
-    const size_t vector = width == 1 ? takes_ : 4;             // items of 16 bytes
-    for (size_t first = 0; first < own; first += vector) {
+    const size_t part = width == 1 ? 2 * kBlockChunks : 4;
+    for (size_t first = 0; first < own; first += part) {
       for (size_t segment = 0; segment < segments(); ++segment) {
-        for (size_t i = segment * own + first; i < segment * own + first + vector; ++i, ++place) {
+        for (size_t i = segment * own + first; i < segment * own + first + part; ++i, ++place) {
           if (i < all) each(i, place);
         }
       }

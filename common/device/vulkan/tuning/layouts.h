@@ -32,11 +32,11 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
 // the row before it.
 size_t exchange_bytes();
 
-// For rows rounded to int8: a lane has a segment of a column.
+// For a row rounded to int8: a lane has a segment of a column, columns_per_lane is a workgroup's.
 MatmulShape int8_layout(const Capabilities& device, int64_t inner, bool pairs);
-// Shared memory of a row in int8 and of the sums of segments.
+// Shared memory of a row in int8 and of the sums of segments; and memory of a rounded row.
 size_t int8_row_bytes(int64_t inner);
-
+size_t int8_rounded_bytes(int64_t inner);
 inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
 // How a tile of a product by matrix units is laid on subgroups. How K is cut, into how many parts
@@ -54,6 +54,15 @@ struct MatrixShape {
   uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
   uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
 };
+
+// For many rows: lanes, and the rows and columns of their tile; by matrix units a subgroup's tiles
+// and subgroups.
+struct Int8Tile {
+  uint32_t lanes = 0, rows = 0, columns = 0;
+  MatrixShape units = {};
+  bool by_units = false;
+};
+Int8Tile int8_tile(const Capabilities& device, DType dtype);
 
 // The product of one matrix, or of two whose columns are made in pairs; or of some that lie one
 // behind the other.
