@@ -57,6 +57,11 @@ struct Limits {
   uint32_t most_rows() const { return std::max(rows, long_rows); }
 };
 
+// Bytes of the states of one block.
+inline size_t states_bytes(const Limits& limits, const StateShape& shape) {
+  return limits.states * shape.floats() * sizeof(float);
+}
+
 // The memory that the programs of one shard share: the arena for temporaries and the symbols of the
 // current step.
 class Workspace {
@@ -147,8 +152,8 @@ class Device {
                                               DType dtype) = 0;
   // The states that a block keeps of limits.states sequences (tensor/state_shape.h). Not touched
   // until used: row 0 of a sequence begins with what is there, whatever it is.
-  std::unique_ptr<Buffer> alloc_states(const Limits& limits, const StateShape& shape) {
-    return alloc(limits.states * shape.floats() * sizeof(float));
+  virtual std::unique_ptr<Buffer> alloc_states(const Limits& limits, const StateShape& shape) {
+    return alloc(states_bytes(limits, shape));
   }
   // A weight for the slot that will name it (its dims and `transposed` say how it is read). A
   // device may keep pointing into the view's bytes, which must outlive the buffer while it

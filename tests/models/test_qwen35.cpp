@@ -152,10 +152,18 @@ struct Golden35 : GoldenValues {
   std::map<std::string, TensorView> views;
 };
 
-class Qwen35 : public testing::TestWithParam<const char*> {
+class Qwen35 : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
-  const Golden35 golden{GetParam()};
-  const std::unique_ptr<Device> device = make_device({"cpu", 2});
+  void SetUp() override {
+    try {
+      device = make_device({std::get<1>(GetParam()), 2});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      GTEST_SKIP() << error.what();
+    }
+  }
+  const Golden35 golden{std::get<0>(GetParam())};
+  std::unique_ptr<Device> device;
   const int layers = golden.model->config().layers;
   const uint32_t channels = static_cast<uint32_t>(golden.model->config().channels);
 };
@@ -233,7 +241,9 @@ TEST_P(Qwen35, EachCutHasTheBitsOfTheWhole) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Qwen35, testing::Values("qwen35", "qwen35-text"));
+INSTANTIATE_TEST_SUITE_P(Models, Qwen35,
+                         testing::Combine(testing::Values("qwen35", "qwen35-text"),
+                                          testing::Values("cpu", "vulkan")));
 
 }  // namespace
 }  // namespace split::test

@@ -66,9 +66,8 @@ class VulkanDevice final : public Device {
     return device.matrix && limits.matrix && bytes <= device.local_bytes() / kPart;
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
-  bool supports(const Program& program, const Step& step) const override {
-    const bool turns = step.op == Op::k_rotate || step.op == Op::k_norm_rotate;
-    return VulkanExecutable::has_kernel(step.op) && (!turns || turns_whole_heads(program, step));
+  bool supports(const Program& /*program*/, const Step& step) const override {
+    return VulkanExecutable::has_kernel(step.op);
   }
   bool settled() override {
     const bool filled = core_->memory.all_filled();
@@ -93,6 +92,9 @@ class VulkanDevice final : public Device {
                                       DType dtype) override {
     return std::make_unique<VulkanBuffer>(core_, cache_bytes(limits, channels, dtype),
                                           MemoryUse::kModel);
+  }
+  std::unique_ptr<Buffer> alloc_states(const Limits& limits, const StateShape& shape) override {
+    return std::make_unique<VulkanBuffer>(core_, states_bytes(limits, shape), MemoryUse::kModel);
   }
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     if (view.dims != slot.dims || tensor_bytes(view.dtype, view.dims) != view.bytes.size()) {

@@ -38,6 +38,12 @@ void add(Modules& modules, const NamedOutput& output) {
       } else if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
         const bool normed = step.op == Op::k_norm_rotate;
         for (const bool puts : {false, true}) add(modules, rotate_text(normed, puts));
+      } else if (step.op == Op::k_conv_rows) {
+        add(modules, conv_rows_text());
+      } else if (step.op == Op::k_delta) {
+        add(modules, delta_text());
+      } else if (step.op == Op::k_head_part) {
+        add(modules, head_part_text());
       } else if (step.op == Op::k_group) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);

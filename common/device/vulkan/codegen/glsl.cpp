@@ -97,6 +97,24 @@ constexpr std::string_view kBlockMax =
 constexpr std::string_view kRowTopK =
 #include "device/vulkan/shaders/topk.comp"
     ;
+constexpr std::string_view kState =
+#include "device/vulkan/shaders/state.glsl"
+    ;
+constexpr std::string_view kConvRows =
+#include "device/vulkan/shaders/conv_rows.comp"
+    ;
+constexpr std::string_view kDelta =
+#include "device/vulkan/shaders/delta.comp"
+    ;
+constexpr std::string_view kHeadPart =
+#include "device/vulkan/shaders/head_part.comp"
+    ;
+
+constexpr std::string_view kExactFunctions =
+#define BOUND(name, bits) "const int " #name " = " #bits ";\n"
+#define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
+#include "device/exact_functions.def"
+    ;
 
 // Declares the names of the two tables (shaders/numbers.def, constants.def) in the text.
 std::string declarations(std::string_view text) {
@@ -206,6 +224,13 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
                 std::all_of(reading.begin(), reading.end(), [&](const Reader& reader) {
                   return reader.input == Matmul::x && by_units(program.steps[reader.step]);
                 });
+  }
+  for (const Step& step : program.steps) {
+    const bool writes =
+        step.op == Op::k_group || step.op == Op::k_matmul || step.op == Op::k_attention;
+    for (const int slot : results(step)) {
+      if (!writes) halves[static_cast<size_t>(slot)] = false;
+    }
   }
   return halves;
 }
@@ -470,5 +495,8 @@ std::string rotate_text(bool normed, bool puts) {
 }
 std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
 std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }
+std::string conv_rows_text() { return kernel_text(false, cat(kExactFunctions, kState, kConvRows)); }
+std::string delta_text() { return kernel_text(false, cat(kExactFunctions, kState, kDelta)); }
+std::string head_part_text() { return kernel_text(false, std::string(kHeadPart)); }
 
 }  // namespace split::vulkan

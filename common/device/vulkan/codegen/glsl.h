@@ -126,5 +126,11 @@ std::string rotate_text(bool normed, bool puts);
 // largest, 3 the result.
 std::string block_max_text();
 std::string topk_text();
+// The two steps that keep a state of each sequence. Bindings: 1 the sequences' states, by number, 2
+// all states, then the step's other inputs in their order, and the result.
+std::string conv_rows_text();
+std::string delta_text();
+// Bindings: 1 x, 2 the result.
+std::string head_part_text();
 
 }  // namespace split::vulkan

@@ -46,7 +46,10 @@ class Kernels {
     kRotate,
     kNormRotate,
     kBlockMax,
-    kTopK
+    kTopK,
+    kConvRows,
+    kDelta,
+    kHeadPart
   };
   // All that its text, bindings and constants depend on.
   struct Key {

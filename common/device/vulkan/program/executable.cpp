@@ -8,6 +8,21 @@
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
+namespace {
+
+// The shape of the states that a slot is; none if it is none.
+std::optional<StateShape> state_in(const Program& program, int slot) {
+  for (const Reader& reader : readers(program, slot)) {
+    const Step& step = program.steps[reader.step];
+    const bool is_state =
+        (step.op == Op::k_conv_rows && reader.input == inputs::conv_rows::state) ||
+        (step.op == Op::k_delta && reader.input == inputs::delta::state);
+    if (is_state) return state_of(step);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace)
     : core_(std::move(core)),
@@ -28,7 +43,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   };
   for (const Step& step : program_.steps) {
     (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
-    if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+    const bool turns = step.op == Op::k_rotate || step.op == Op::k_norm_rotate;
+    if (turns && Turn(step).cos >= 0) {
       limit_to(StepInput::kPositions, slot(Turn(step).cos));
     }
     for (const auto& value : step.tape.values) {
@@ -77,7 +93,9 @@ VulkanExecutable::Needs VulkanExecutable::needs(const CorePtr& core, const Progr
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Slot& slot = program.slots[i];
     if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
-    buffers[i] = std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
+    const auto shape = state_in(program, static_cast<int>(i));
+    buffers[i] = shape ? std::make_unique<VulkanBuffer>(states_bytes(workspace.limits(), *shape))
+                       : std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
     sketch.buffers_[i] = buffers[i].get();
   }
   sketch.lay_weights();
@@ -102,6 +120,15 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     : VulkanExecutable(std::move(core), program, workspace) {
   bind(bindings);
   lay_weights();
+  const auto keeps = [](const Step& step) {
+    return step.op == Op::k_conv_rows || step.op == Op::k_delta;
+  };
+  if (std::ranges::any_of(program_.steps, keeps)) {
+    state_slots_ = Allocation(core_->memory,
+                              std::max<size_t>(workspace_.limits().sequences, 1) * sizeof(uint32_t),
+                              MemoryUse::kUpload);
+    CHECK(state_slots_.mapped() != nullptr);
+  }
   std::vector<std::vector<Dispatch>> all = dispatches();
   for (const VulkanBuffer* buffer : buffers_) {
     if (buffer != nullptr) last_fill_ = std::max(last_fill_, buffer->last_fill());

@@ -46,6 +46,7 @@ class VulkanExecutable final : public Executable {
     size_t row_axis = 0;  // index into groups for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
+    bool runs = false;       // groups[row_axis] is for runs of rows, not for rows
     bool scratch = false;    // uses the workspace's shared memory
     uint32_t part_keys = 0;  // groups[1] is for an attention's parts, of so many keys; 0: it is not
     bool waits = true;       // waits for the commands before it
@@ -65,7 +66,8 @@ class VulkanExecutable final : public Executable {
   }
   // The variant for a batch, with a wide one's group counts written. Throws Error(kDevice) when a
   // bound buffer has too few rows, or for a token past its table.
-  size_t prepare(const RowBatch& batch);
+  // `program`: its place among those of the batch's step.
+  size_t prepare(const RowBatch& batch, size_t program);
   const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
   // Records command i of a variant; `waits` for the commands before it.
   void record(VkCommandBuffer commands, size_t variant, size_t i, bool waits) const;
@@ -168,6 +170,12 @@ class VulkanExecutable final : public Executable {
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
   void add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_topk(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_head_part(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_conv_rows(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_delta(size_t i, size_t variant, std::vector<Dispatch>& out);
+  Dispatch state_piece(const Step& step, Kernels::What what, uint32_t lanes, uint32_t base,
+                       uint32_t rows);
+  void write_state_slots(const RowBatch& batch, size_t program);
   const AttentionPlan& attention(const Step& step);
   void plan_lanes(const Step& step, AttentionPlan& plan);
   void plan_caches(const Step& step, AttentionPlan& plan);
@@ -204,7 +212,8 @@ class VulkanExecutable final : public Executable {
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;
-  bool uses_rows_ = false, uses_out_rows_ = false;           // rows that its steps run over
+  Allocation state_slots_;                          // by sequence: its state of the present step
+  bool uses_rows_ = false, uses_out_rows_ = false;  // rows that its steps run over
   std::array<int64_t, kStepInputs> limits_{-1, -1, -1, -1};  // rows of the tables that they index
   Sets sets_;
   std::array<std::vector<Command>, kVariants> commands_;

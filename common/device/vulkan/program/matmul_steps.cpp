@@ -56,6 +56,7 @@ bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
   // Many rows are rotated faster by a step of its own.
   return core_->context.capabilities().neighbours &&
          !(variant == kPromptCoopMatrix && matmul.rotation) &&
+         (!matmul.rotation || turns_whole_heads(program_, program_.steps[*matmul.rotation])) &&
          in_one_piece(matmul, product_columns(matmul));
 }
 

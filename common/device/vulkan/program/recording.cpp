@@ -27,8 +27,9 @@ bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBa
   Key key;
   Cost all;
   bool narrow = !programs.empty();
-  for (VulkanExecutable* program : programs) {
-    const size_t variant = program->prepare(batch);
+  for (size_t i = 0; i < programs.size(); ++i) {
+    VulkanExecutable* const program = programs[i];
+    const size_t variant = program->prepare(batch, i);
     key.programs.emplace_back(program->id(), variant);
     narrow = narrow && variant < kWide;
     const uint64_t rows = program->rows(batch);

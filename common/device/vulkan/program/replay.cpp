@@ -96,7 +96,7 @@ void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i
   }
 }
 
-size_t VulkanExecutable::prepare(const RowBatch& batch) {
+size_t VulkanExecutable::prepare(const RowBatch& batch, size_t program) {
   const auto out_rows = static_cast<uint32_t>(batch.out_rows.size());
   const auto rows_of = [&](const Slot& s) { return s.dims[0] == kOutRows ? out_rows : batch.rows; };
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -119,6 +119,7 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name,
                                         "': a token, position or mark past its table"));
   }
+  write_state_slots(batch, program);
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;
   if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
@@ -142,7 +143,8 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
     const PushConstants& push = wide[i].push;
     const uint32_t here = all > push.row_base ? std::min(all - push.row_base, push.row_piece) : 0;
     std::array<uint32_t, 3> groups = wide[i].groups;
-    groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
+    groups[wide[i].row_axis] =
+        wide[i].runs ? workspace_.runs() : ceil_div(here, wide[i].rows_per_group);
     if (wide[i].part_keys > 0) groups[1] = ceil_div(end, wide[i].part_keys);
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_[last_ - kWide].mapped() + i * sizeof command, &command, sizeof command);

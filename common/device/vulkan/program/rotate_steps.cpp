@@ -17,7 +17,9 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
   const KeptKernel& kernel = core_->kernels.get({.what = what, .takes = {.attention = puts}}, [&] {
     return Kernel{rotate_text(turn.normed, puts), {}, {}};
   });
-  const Slot &x = slot(turn.x.slot), &table = slot(turn.cos);
+  const Slot& x = slot(turn.x.slot);
+  const bool turns = turn.cos >= 0;
+  const auto turned = turns ? static_cast<uint32_t>(slot(turn.cos).dims[1]) : 0;
   const uint32_t piece = piece_rows({turn.x.slot, step.out()}, workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
@@ -28,14 +30,16 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
                                  {Constant::D, static_cast<uint32_t>(turn.head_dim)},
                                  {Constant::Q_FIRST, static_cast<uint32_t>(turn.x.access.first)},
                                  {Constant::Q_STRIDE, static_cast<uint32_t>(x.dims[1])},
-                                 {Constant::TABLE_STRIDE, row_stride(table)},
+                                 {Constant::TABLE_STRIDE, turns ? row_stride(slot(turn.cos)) : 0},
+                                 {Constant::TURNED, turned},
                                  {Constant::SCALE, std::bit_cast<uint32_t>(mean)},
                                  {Constant::EPS, std::bit_cast<uint32_t>(turn.eps)},
                                  {Constant::PLUS, std::bit_cast<uint32_t>(turn.plus)}});
     const AttentionPlan* const pages = puts ? &attention(program_.steps[*step.attention]) : nullptr;
     dispatch.ranges = {symbols(), rowwise(turn.x.slot, base, piece, {}),
                        puts ? pages->caches[0] : rowwise(step.out(), base, piece, {}),
-                       whole(turn.cos), whole(turn.sin)};
+                       whole(turns ? turn.cos : turn.weight),
+                       whole(turns ? turn.sin : turn.weight)};
     if (turn.normed) {
       dispatch.ranges.push_back(whole(turn.weight));
       add_constants(dispatch.key, {{Constant::W_TYPE, type_code(slot(turn.weight).dtype)}});

@@ -82,6 +82,9 @@ const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
   all[Op::k_attention] = &VulkanExecutable::add_attention;
   all[Op::k_rotate] = all[Op::k_norm_rotate] = &VulkanExecutable::add_rotate;
   all[Op::k_topk] = &VulkanExecutable::add_topk;
+  all[Op::k_head_part] = &VulkanExecutable::add_head_part;
+  all[Op::k_conv_rows] = &VulkanExecutable::add_conv_rows;
+  all[Op::k_delta] = &VulkanExecutable::add_delta;
   return all;
 }();
 

@@ -22,6 +22,9 @@ size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype) {
 VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use)
     : core_(std::move(core)), size_(bytes), plain_(std::in_place, core_->memory, bytes, use) {}
 
+VulkanBuffer::VulkanBuffer(size_t bytes)
+    : size_(bytes), sketch_(true), plain_(std::in_place, bytes) {}
+
 VulkanBuffer::VulkanBuffer(CorePtr core, const TensorView& view)
     : core_(std::move(core)), size_(view.bytes.size()), view_(view) {}
 
@@ -202,6 +205,10 @@ uint32_t VulkanWorkspace::splits() const {
   return static_cast<uint32_t>(std::max<uint64_t>((keys + kSplitKeys - 1) / kSplitKeys, 1));
 }
 
+uint32_t VulkanWorkspace::runs() const {
+  return reinterpret_cast<const uint32_t*>(symbols_.mapped())[shader::COUNT_OF_RUNS];
+}
+
 std::shared_ptr<Allocation> VulkanWorkspace::scratch(size_t bytes) {
   if (!scratch_ || scratch_->size() < kCountBytes + bytes) {
     // One size for all that ask for much, so that none is kept beside it.
@@ -269,6 +276,14 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
     array(StepArray::SEEN_FIRST)[row] = batch.seen[row].first;
     array(StepArray::SEEN_END)[row] = batch.seen[row].end;
   }
+  uint32_t runs = 0;
+  for (uint32_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
+    const bool follows = row > 0 && batch.sequences[row] == batch.sequences[row - 1] &&
+                         batch.positions[row] == batch.positions[row - 1] + 1;
+    if (!follows) array(StepArray::RUN_FIRST)[runs++] = row;
+    array(StepArray::RUN_OF)[row] = runs - 1;
+  }
+  words[shader::COUNT_OF_RUNS] = runs;
   // The tables: of each row when rows are few, then of each sequence.
   uint32_t* const tables = array(StepArray::kCount);
   const size_t pages = limits_.pages_per_sequence;

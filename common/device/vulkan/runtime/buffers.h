@@ -46,6 +46,7 @@ class VulkanBuffer final : public Buffer {
   VulkanBuffer(CorePtr core, const TensorView& view);
   // A sketch: has the sizes of the slot's later binding, and no memory.
   VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
+  explicit VulkanBuffer(size_t bytes);  // likewise
 
   size_t size() const override { return size_; }
   bool borrows() const override {
@@ -110,6 +111,7 @@ class VulkanWorkspace final : public Workspace {
   const Limits& limits() const { return limits_; }
   uint32_t capacity() const { return capacity_; }  // rows, a multiple of 8
   uint32_t splits() const;                         // attention's, for the longest sequence
+  uint32_t runs() const;                           // runs of rows of the present step
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
   // Returns memory of at least this size behind kCountBytes that are 0 between steps, shared by

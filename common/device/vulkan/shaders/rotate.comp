@@ -1,6 +1,7 @@
 R"glsl(
 // Rotary positions of a row's heads; with PUTS these are keys, which go to their pages. Lanes have pairs
-// of channels, (i, i + D / 2): a workgroup has those of a row, or where norms come first, of one head.
+// of channels, (i, i + TURNED), and the channels behind all pairs, one each: a workgroup has those of a row, or
+// where norms come first, of one head.
 layout(set = 0, binding = 1) readonly buffer X { float x[]; };
 #ifndef PUTS
 layout(set = 0, binding = 2) writeonly buffer Result { float result[]; };
@@ -39,11 +40,11 @@ void main() {
   const uint r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
   if (!has_row(r)) return;
 #ifdef NORMED
-  const uint head = gl_WorkGroupID.x, pairs = D / 2;
+  const uint head = gl_WorkGroupID.x, pairs = D - TURNED;
   const uint from = r * Q_STRIDE + Q_FIRST + head * D;
   const float scale = scale_of(from, lane);
 #else
-  const uint pairs = HEADS * (D / 2);
+  const uint pairs = HEADS * (D - TURNED);
 #endif
   const uint table = symbol(POSITIONS, piece.row_base + r) * TABLE_STRIDE;
 #ifdef PUTS
@@ -53,14 +54,18 @@ void main() {
 #define TO(d, value) result[(r * HEADS + head) * D + (d)] = value
 #endif
   for (uint pair = lane; pair < pairs; pair += WORKGROUP) {
-    const uint i = pair % (D / 2);
+    const uint i = pair % (D - TURNED);
 #ifndef NORMED
-    const uint head = pair / (D / 2), from = r * Q_STRIDE + Q_FIRST + head * D;
+    const uint head = pair / (D - TURNED), from = r * Q_STRIDE + Q_FIRST + head * D;
 #endif
-    const float a = NORMED_X(i), b = NORMED_X(i + D / 2);
+    if (i >= TURNED) {
+      TO(i + TURNED, NORMED_X(i + TURNED));
+      continue;
+    }
+    const float a = NORMED_X(i), b = NORMED_X(i + TURNED);
     const float c = cosines[table + i], s = sines[table + i];
     TO(i, a * c - b * s);
-    TO(i + D / 2, b * c + a * s);
+    TO(i + TURNED, b * c + a * s);
   }
 }
 )glsl"
