@@ -9,6 +9,7 @@
 namespace split {
 
 std::unique_ptr<Model> make_qwen35(std::string_view config_json, std::optional<int> context);
+std::vector<std::string> qwen35_examples();
 // Whether a tensor is for pictures or for drafts.
 bool is_beside_qwen35(std::string_view name);
 inline constexpr std::string_view kQwen35Prefixes[] = {"model.language_model.", "model."};

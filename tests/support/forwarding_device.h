@@ -21,6 +21,9 @@ class ForwardingDevice : public Device {
                                       DType dtype) override {
     return device_->alloc_pages(limits, channels, dtype);
   }
+  std::unique_ptr<Buffer> alloc_states(const Limits& limits, const StateShape& shape) override {
+    return device_->alloc_states(limits, shape);
+  }
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     return device_->upload(slot, view);
   }

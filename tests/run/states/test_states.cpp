@@ -12,14 +12,28 @@
 namespace split::test {
 namespace {
 
-class States : public testing::TestWithParam<const char*> {
+class States : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
-  States() : golden(cat("models/", GetParam())), layers(golden.model->config().layers) {
+  States()
+      : golden(cat("models/", std::get<0>(GetParam()))), layers(golden.model->config().layers) {
     int prompt = 0;
     while (golden.ids(prompt).size() != 300) ++prompt;
     ids = golden.ids(prompt);
     other.assign(ids.rbegin(), ids.rend());
   }
+  void SetUp() override {
+    try {
+      device = make(2);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      GTEST_SKIP() << error.what();
+    }
+  }
+  std::unique_ptr<Device> make(unsigned threads) const {
+    return make_device({std::get<1>(GetParam()), threads});
+  }
+  // Whether threads are its own, and all of it is quick.
+  bool on_cpu() const { return !device->can_be_lost(); }
   Shard shard(Device& on) const { return {on, *golden.model, golden.weights(), options()}; }
   ShardOptions options() const { return options_for(*golden.model); }
   size_t width() const { return static_cast<size_t>(golden.model->config().channels); }
@@ -31,8 +45,8 @@ class States : public testing::TestWithParam<const char*> {
   }
   // All rows of a text at a point, in one step of a sequence of its own.
   std::vector<float> alone(std::span<const int32_t> text, Point to) const {
-    const auto one = make_cpu_device(1);
-    Shard whole = shard(*one);
+    const auto one = on_cpu() ? make_cpu_device(1) : nullptr;
+    Shard whole = shard(one ? *one : *device);
     Line line(whole);
     return line.run(rows(text, 0, static_cast<uint32_t>(text.size()), to));
   }
@@ -52,7 +66,7 @@ class States : public testing::TestWithParam<const char*> {
   const Golden golden;
   const int layers;
   std::vector<int32_t> ids, other;  // two texts of 300 rows
-  const std::unique_ptr<Device> device = make_cpu_device(2);
+  std::unique_ptr<Device> device;
 };
 
 TEST_P(States, AnyPiecesBatchAndThreadsGiveEqualRows) {
@@ -60,12 +74,13 @@ TEST_P(States, AnyPiecesBatchAndThreadsGiveEqualRows) {
   std::vector<std::vector<float>> want;
   for (const auto& text : texts) want.push_back(alone(text, layers));
   for (const unsigned threads : {1, 2, 5, 16}) {
-    const auto on = make_cpu_device(threads);
+    if (threads > 1 && !on_cpu()) break;
+    const auto on = make(threads);
     Shard whole = shard(*on);
     Batcher batcher(whole);
     std::mt19937 random(threads);
     for (const uint32_t most : {1, 3, 18, 200}) {
-      if (!runs_all() && most == 1 && threads != 2) continue;
+      if (!runs_all() && most == 1 && threads != 2 && on_cpu()) continue;
       std::vector<SequenceId> sequences;
       for (size_t i = 0; i < std::size(texts); ++i) sequences.push_back(whole.pages().open());
       for (bool more = true; more;) {
@@ -100,7 +115,7 @@ TEST_P(States, WrongRowsLeaveNothingBehind) {
   const auto want = alone(std::span(ids).first(64), layers);
   Shard whole = shard(*device);
   Batcher batcher(whole);
-  Drawn drawn(10);
+  Drawn drawn(on_cpu() ? 10 : 100);
   for (uint32_t at = 16; at < 48; ++at) {
     for (uint32_t wrong = 1; wrong <= 16; ++wrong) {
       for (const uint32_t between : {0, 1, 16}) {
@@ -164,7 +179,7 @@ TEST_P(States, RowsFurtherBackAreComputedAgain) {
 
 // A device that computes a step and then says that it failed; it is not one that can be lost.
 struct Failing : ForwardingDevice {
-  Failing() : ForwardingDevice(make_cpu_device(1)) {}
+  using ForwardingDevice::ForwardingDevice;
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     ForwardingDevice::run(workspace, programs, batch);
@@ -175,7 +190,7 @@ struct Failing : ForwardingDevice {
 
 TEST_P(States, AStepThatFailsLeavesNothingBehind) {
   const auto want = alone(std::span(ids).first(64), layers);
-  Failing failing;
+  Failing failing(make(1));
   Shard whole = shard(failing);
   Batcher batcher(whole);
   for (uint32_t at = 14; at < 34; ++at) {
@@ -306,7 +321,9 @@ TEST_P(States, DecaysThatAreNotFiniteAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, States, testing::Values("qwen35", "qwen35-text"));
+INSTANTIATE_TEST_SUITE_P(Models, States,
+                         testing::Combine(testing::Values("qwen35", "qwen35-text"),
+                                          testing::Values("cpu", "vulkan")));
 
 }  // namespace
 }  // namespace split::test
