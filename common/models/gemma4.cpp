@@ -286,6 +286,32 @@ std::unique_ptr<Model> make_gemma4(std::string_view config_json, std::optional<i
   return std::make_unique<Gemma4>(read_gemma4_config(config_json, context));
 }
 
+std::vector<std::string> gemma4_examples() {
+  std::vector<std::string> configs;
+  for (const bool shares : {false, true}) {
+    configs.push_back(Json{
+        {"model_type", "gemma4_text"},
+        {"num_hidden_layers", 4},
+        {"layer_types", Json::array({"sliding_attention", "full_attention", "sliding_attention",
+                                     "full_attention"})},
+        {"hidden_size", 16},
+        {"intermediate_size", 24},
+        {"num_attention_heads", 4},
+        {"num_key_value_heads", 2},
+        {"head_dim", 8},
+        {"global_head_dim", 16},
+        {"attention_k_eq_v", !shares},
+        {"num_kv_shared_layers", shares ? 2 : 0},
+        {"hidden_size_per_layer_input", shares ? 8 : 0},
+        {"final_logit_softcapping", 2.0},
+        {"sliding_window", 5},
+        {"vocab_size", 16},
+        {"max_position_embeddings",
+         16}}.dump());
+  }
+  return configs;
+}
+
 bool is_beside_gemma4(std::string_view name) {
   return std::ranges::any_of(
              std::array{"embed_audio.", "embed_vision.", "audio_tower.", "vision_tower."},

@@ -10,6 +10,7 @@
 namespace split {
 
 std::unique_ptr<Model> make_gemma4(std::string_view config_json, std::optional<int> context);
+std::vector<std::string> gemma4_examples();
 // Whether a tensor is for pictures or sounds.
 bool is_beside_gemma4(std::string_view name);
 inline constexpr std::string_view kGemma4Prefixes[] = {"model.language_model.", "model."};

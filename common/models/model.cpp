@@ -36,7 +36,7 @@ constexpr Entry kModels[] = {
     {"modernbert", make_llama, kModernBertNames},
     {"qwen3_5", make_qwen35, kQwen35Names, qwen35_examples},
     {"qwen3_5_text", make_qwen35, kQwen35Names},
-    {"gemma4", make_gemma4, kGemma4Names},
+    {"gemma4", make_gemma4, kGemma4Names, gemma4_examples},
     {"gemma4_text", make_gemma4, kGemma4Names},
 };
 

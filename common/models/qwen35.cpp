@@ -211,22 +211,23 @@ std::unique_ptr<Model> make_qwen35(std::string_view config_json, std::optional<i
 }
 
 std::vector<std::string> qwen35_examples() {
-  return {Json{{"model_type", "qwen3_5_text"},
-               {"num_hidden_layers", 4},
-               {"hidden_size", 16},
-               {"intermediate_size", 24},
-               {"num_attention_heads", 4},
-               {"num_key_value_heads", 2},
-               {"head_dim", 8},
-               {"linear_num_key_heads", 1},
-               {"linear_num_value_heads", 2},
-               {"linear_key_head_dim", 8},
-               {"linear_value_head_dim", 8},
-               {"linear_conv_kernel_dim", 4},
-               {"rope_theta", 1e7},
-               {"vocab_size", 16},
-               {"max_position_embeddings", 16}}
-              .dump()};
+  return {Json{
+      {"model_type", "qwen3_5_text"},
+      {"num_hidden_layers", 4},
+      {"hidden_size", 16},
+      {"intermediate_size", 24},
+      {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},
+      {"head_dim", 8},
+      {"linear_num_key_heads", 1},
+      {"linear_num_value_heads", 2},
+      {"linear_key_head_dim", 8},
+      {"linear_value_head_dim", 8},
+      {"linear_conv_kernel_dim", 4},
+      {"rope_theta", 1e7},
+      {"vocab_size", 16},
+      {"max_position_embeddings",
+       16}}.dump()};
 }
 
 bool is_beside_qwen35(std::string_view name) {

@@ -72,7 +72,8 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
     const ModelConfig& of = model->config();
     const auto keeps = [&](int layer) { return model->state(layer).keeps(); };
     // The reference has no states and no parts of rows: goldens hold these (tests/models).
-    if (!of.row_parts.empty() || std::ranges::any_of(std::views::iota(0, of.layers), keeps)) continue;
+    if (!of.row_parts.empty() || std::ranges::any_of(std::views::iota(0, of.layers), keeps))
+      continue;
     const bool halves = !few || examples++ % 3 == 0;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       if (dtype == DType::kF16 && !halves) continue;
@@ -125,8 +126,9 @@ TEST_P(EveryDevice, ModelsKeepKeysAndValuesInBlocks) {
 
 const std::string kGoldens[] = {"demo", "rand-a", "rand-b", "rand-c"};
 // Those of tests/models and tests/run/test_encoders.
-const std::string kFamilies[] = {"bert",  "roberta", "xlmr",    "mpnet",  "modernbert", "llama3",
-                                 "qwen2", "qwen3",   "mistral", "gemma2", "gemma3", "qwen35"};
+const std::string kFamilies[] = {"bert",   "roberta", "xlmr",  "mpnet",   "modernbert",
+                                 "llama3", "qwen2",   "qwen3", "mistral", "gemma2",
+                                 "gemma3", "qwen35",  "gemma4"};
 
 TEST(EveryModel, HasGoldens) {
   std::set<std::string> golden;

@@ -36,8 +36,11 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
                                  {Constant::EPS, std::bit_cast<uint32_t>(turn.eps)},
                                  {Constant::PLUS, std::bit_cast<uint32_t>(turn.plus)}});
     const AttentionPlan* const pages = puts ? &attention(program_.steps[*step.attention]) : nullptr;
+    // Values are put as keys are, into the other cache.
+    const size_t cache =
+        puts && program_.steps[*step.attention].in(inputs::attention::v) == step.out();
     dispatch.ranges = {symbols(), rowwise(turn.x.slot, base, piece, {}),
-                       puts ? pages->caches[0] : rowwise(step.out(), base, piece, {}),
+                       puts ? pages->caches[cache] : rowwise(step.out(), base, piece, {}),
                        whole(turns ? turn.cos : turn.weight),
                        whole(turns ? turn.sin : turn.weight)};
     if (turn.normed) {
@@ -45,10 +48,10 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
       add_constants(dispatch.key, {{Constant::W_TYPE, type_code(slot(turn.weight).dtype)}});
     }
     if (puts) {
-      const int cache = program_.steps[*step.attention].in(inputs::attention::k_cache);
-      dispatch.ranges.push_back(pages->caches[1]);
+      const int k_cache = program_.steps[*step.attention].in(inputs::attention::k_cache);
+      dispatch.ranges.push_back(pages->caches[1 - cache]);
       add_constants(dispatch.key, {{Constant::KV_HEADS, static_cast<uint32_t>(turn.heads)},
-                                   {Constant::KV_TYPE, type_code(slot(cache).dtype)}});
+                                   {Constant::KV_TYPE, type_code(slot(k_cache).dtype)}});
     }
     dispatch.push = {base, piece, 0, 0};
     dispatch.groups[0] = turn.normed ? static_cast<uint32_t>(turn.heads) : 1;
