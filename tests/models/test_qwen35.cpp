@@ -162,6 +162,12 @@ class Qwen35 : public testing::TestWithParam<std::tuple<const char*, const char*
       GTEST_SKIP() << error.what();
     }
   }
+  // Not the CPU in its place.
+  void TearDown() override {
+    if (device != nullptr) {
+      EXPECT_EQ(golden.shard(*device).device().name(), device->name());
+    }
+  }
   const Golden35 golden{std::get<0>(GetParam())};
   std::unique_ptr<Device> device;
   const int layers = golden.model->config().layers;

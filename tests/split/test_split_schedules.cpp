@@ -86,12 +86,57 @@ class SplitSchedules : public SplitMoves {
     EXPECT_GE(taken, least);
     EXPECT_GT(moved, static_cast<size_t>(count));
   }
+
+  // Faults of any kind before and behind the calls of so many schedules, and guesses. Snapshots of
+  // states come and go.
+  void faults(int count) {
+    std::minstd_rand random(7);
+    const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
+    size_t moved = 0, faults = 0;
+    ends_lost = true;
+    for (int n = 0; n < count; ++n) {
+      SCOPED_TRACE(n);
+      cloud.leaves_snapshots = n % 3 != 0;
+      shares = has_states() && n % 4 < 2;
+      GenerateOptions options = wanted();
+      options.max_tokens = 24;
+      options.sampling.seed = static_cast<uint64_t>(n);
+      if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
+      prompt.resize(1 + random() % 60);
+      for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
+      const auto maybe = [&](int) {
+        if (random() % 16 != 0) return;
+        ++faults;
+        switch (random() % (has_states() ? 6 : 4)) {
+          case 4:
+            return evict_snapshots(*tail_pages, layers(), random() % 3);
+          case 5:
+            return evict_snapshots(cloud.batcher().shard().pages(), layers(), random() % 3);
+          case 0:
+            return cloud.forget_all();
+          case 1:
+            return cloud.batcher().shard().pages().forget();
+          case 2:
+            return tail_pages->forget();
+          default:
+            throw RemoteError("no answer", 0, "");
+        }
+      };
+      cloud.before_call = cloud.after_call = maybe;
+      const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+      moved += run(schedule, options, static_cast<unsigned>(n)).moves.size();
+      cloud.before_call = cloud.after_call = {};
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GT(moved, 0u);
+    EXPECT_GT(faults, static_cast<size_t>(count) * 2 / 5);
+  }
+  bool has_states() { return cloud.batcher().pages().states() > 0; }
 };
 
 class SplitMovesOf : public SplitSchedules, public testing::WithParamInterface<const char*> {
  protected:
   SplitMovesOf() : SplitSchedules(GetParam()) {}
-  bool has_states() { return cloud.batcher().pages().states() > 0; }
 };
 
 TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
@@ -101,52 +146,11 @@ TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
   EXPECT_TRUE(accepted > 0 || model.starts_with("models/"));
 }
 
-// Faults of any kind before and behind the calls of any schedule, and guesses. Snapshots of states
-// come and go.
 TEST_P(SplitMovesOf, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
   if (!std::string_view(GetParam()).starts_with("models/") && schedules() < 1000) {
     GTEST_SKIP() << "other tests have each fault: SPLIT_LONG=1 runs it";
   }
-  std::minstd_rand random(7);
-  const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
-  size_t moved = 0, faults = 0;
-  ends_lost = true;
-  for (int n = 0; n < schedules() / 2; ++n) {
-    SCOPED_TRACE(n);
-    cloud.leaves_snapshots = n % 3 != 0;
-    shares = has_states() && n % 4 < 2;
-    GenerateOptions options = wanted();
-    options.max_tokens = 24;
-    options.sampling.seed = static_cast<uint64_t>(n);
-    if (n % 2 == 0) options.drafts = {.most = kMostDrafts, .always = true};
-    prompt.resize(1 + random() % 60);
-    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
-    const auto maybe = [&](int) {
-      if (random() % 16 != 0) return;
-      ++faults;
-      switch (random() % (has_states() ? 6 : 4)) {
-        case 4:
-          return evict_snapshots(*tail_pages, layers(), random() % 3);
-        case 5:
-          return evict_snapshots(cloud.batcher().shard().pages(), layers(), random() % 3);
-        case 0:
-          return cloud.forget_all();
-        case 1:
-          return cloud.batcher().shard().pages().forget();
-        case 2:
-          return tail_pages->forget();
-        default:
-          throw RemoteError("no answer", 0, "");
-      }
-    };
-    cloud.before_call = cloud.after_call = maybe;
-    const Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
-    moved += run(schedule, options, static_cast<unsigned>(n)).moves.size();
-    cloud.before_call = cloud.after_call = {};
-    ASSERT_FALSE(HasFailure());
-  }
-  EXPECT_GT(moved, 0u);
-  EXPECT_GT(faults, 20u);
+  faults(schedules() / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
@@ -182,15 +186,24 @@ class SplitMovesOnVulkan : public SplitSchedules, public testing::WithParamInter
 };
 
 TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
-  const bool demo = GetParam() == std::string("demo");
-  if (GetParam() != std::string("rand-a") && schedules() < 1000) {
+  const std::string model = GetParam();
+  if (model != "rand-a" && !model.starts_with("models/") && schedules() < 1000) {
     GTEST_SKIP() << "takes minutes with the others: SPLIT_LONG=1 runs it";
   }
-  any(demo ? 1 : schedules() / 30 + 1);
+  any(model == "demo" ? 1 : schedules() / 30 + 1);
+}
+
+TEST_P(SplitMovesOnVulkan, FaultsBesideAnyScheduleLoseAndDoubleNoToken) {
+  if (!std::string_view(GetParam()).starts_with("models/") && schedules() < 1000) {
+    GTEST_SKIP() << "other tests have each fault: SPLIT_LONG=1 runs it";
+  }
+  faults(schedules() / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
-                         testing::Values("rand-a", "rand-b", "rand-c", "demo"));
+                         testing::Values("rand-a", "rand-b", "rand-c", "demo", "models/qwen35",
+                                         "models/qwen35-text", "models/gemma4",
+                                         "models/gemma4-dense"));
 
 // One side on each kind of device, in the profile that has the same bits on both.
 class SplitMovesAcross : public SplitSchedules, public testing::WithParamInterface<bool> {
