@@ -57,6 +57,12 @@ struct Limits {
   uint32_t most_rows() const { return std::max(rows, long_rows); }
 };
 
+// A part of a buffer that is copied to another part of it.
+struct BufferCopy {
+  Buffer* buffer = nullptr;
+  size_t from = 0, to = 0, bytes = 0;
+};
+
 // Bytes of the states of one block.
 inline size_t states_bytes(const Limits& limits, const StateShape& shape) {
   return limits.states * shape.floats() * sizeof(float);
@@ -161,6 +167,16 @@ class Device {
   virtual std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) = 0;
   virtual void write(Buffer& buffer, size_t offset, Bytes bytes) = 0;
   virtual void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) = 0;
+
+  // No part of these is the target of another one.
+  virtual void copy(std::span<const BufferCopy> copies) {
+    std::vector<std::byte> bytes;
+    for (const BufferCopy& copy : copies) {
+      bytes.resize(copy.bytes);
+      read(*copy.buffer, copy.from, bytes);
+      write(*copy.buffer, copy.to, bytes);
+    }
+  }
 
   virtual std::unique_ptr<Workspace> workspace(const Limits& limits) = 0;
   // Called with all programs that will be loaded, before what they are bound to is there: a device

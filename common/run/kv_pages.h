@@ -121,6 +121,8 @@ class KvPages {
   // go back there still; adds what is to be copied before any step runs. At the cost of the oldest
   // snapshot where no room is left. Returns none of no number.
   Snapshot leave(SequenceId id, const StageRange& range, uint32_t row, Copies& copies);
+  // Frees one that could not be copied, before anybody else knows of it.
+  void drop_snapshot(const Snapshot& snapshot);
   // Lets a sequence name the latest snapshot of another one that has its leading rows, in place of
   // others that no cache holds.
   void name_latest(SequenceId id, SequenceId other);

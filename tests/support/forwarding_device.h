@@ -33,6 +33,7 @@ class ForwardingDevice : public Device {
   void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
     device_->read(buffer, offset, out);
   }
+  void copy(std::span<const BufferCopy> copies) override { device_->copy(copies); }
   std::unique_ptr<Workspace> workspace(const Limits& limits) override {
     return device_->workspace(limits);
   }

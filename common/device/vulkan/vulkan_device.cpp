@@ -110,6 +110,13 @@ class VulkanDevice final : public Device {
   void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
     core_->memory.read(dynamic_cast<const VulkanBuffer&>(buffer).plain(), offset, out);
   }
+  void copy(std::span<const BufferCopy> copies) override {
+    std::vector<Memory::Move> moves;
+    for (const BufferCopy& copy : copies) {
+      moves.push_back({&own(*copy.buffer).plain(), copy.from, copy.to, copy.bytes});
+    }
+    core_->memory.move(moves);
+  }
 
   std::unique_ptr<Workspace> workspace(const Limits& limits) override {
     return std::make_unique<VulkanWorkspace>(core_, limits);

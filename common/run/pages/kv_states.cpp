@@ -186,6 +186,11 @@ KvPages::Snapshot KvPages::leave(SequenceId id, const StageRange& range, uint32_
   return made;
 }
 
+void KvPages::drop_snapshot(const Snapshot& snapshot) {
+  const std::lock_guard lock(mutex_);
+  if (is_there(snapshot)) free_snapshot(snapshot.number);
+}
+
 void KvPages::name_latest(SequenceId id, SequenceId other) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);

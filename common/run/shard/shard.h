@@ -223,6 +223,7 @@ class Shard {
   void spoil_state(size_t block, uint32_t number);
   void spoil_states(const StageRange& range, std::span<const uint32_t> states);
   void copy_states(const KvPages::Copies& copies);
+  bool copied(const KvPages::Copies& copies);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);
   void place_parts(Point from);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/log.h"
 #include "run/shard/shard_loaded.h"
 #include "tensor/blocks.h"
 
@@ -193,16 +194,15 @@ void Shard::spoil_states(const StageRange& range, std::span<const uint32_t> stat
 
 void Shard::copy_states(const KvPages::Copies& copies) {
   using Kind = KvPages::StateCopy::Kind;
-  std::vector<float> floats;
+  std::vector<BufferCopy> all;
   for (const KvPages::StateCopy& copy : copies) {
     const StateShape& shape = model_.state(static_cast<int>(copy.block));
     Loaded::Part& part =
         loaded_->parts[copy.block + 1 - options_.range.begin(model_.config().layers)];
     const size_t each = shape.floats(), page = copy.row / kPageTokens % 2;
     const auto move = [&](size_t from, size_t to, size_t count) {
-      floats.resize(count);
-      device().read(*part.states, from * sizeof(float), std::as_writable_bytes(std::span(floats)));
-      device().write(*part.states, to * sizeof(float), std::as_bytes(std::span(floats)));
+      all.push_back(
+          {part.states.get(), from * sizeof(float), to * sizeof(float), count * sizeof(float)});
     };
     if (copy.kind == Kind::kWhole) {
       move(copy.from * each, copy.to * each, each);
@@ -222,6 +222,7 @@ void Shard::copy_states(const KvPages::Copies& copies) {
                 shape.taken() + (snapshot % 2 * kMostTaps + back) * shape.width(), shape.width());
     }
   }
+  if (!all.empty()) device().copy(all);
 }
 
 KvPages::Snapshot Shard::leave(SequenceId id, const StageRange& range, uint32_t row) {
@@ -229,16 +230,30 @@ KvPages::Snapshot Shard::leave(SequenceId id, const StageRange& range, uint32_t 
   KvPages::Copies copies;
   if (loaded_ == nullptr) return {};
   const KvPages::Snapshot left = pages_.leave(id, range, row, copies);
-  copy_states(copies);
-  return left;
+  if (copied(copies)) return left;
+  pages_.drop_snapshot(left);
+  return {};
 }
 
 bool Shard::join(SequenceId id, SequenceId fork, const StageRange& range, uint32_t from) {
   const std::lock_guard turn(turns_);
   KvPages::Copies copies;
   const bool joined = pages_.join(id, fork, range, from, copies);
-  if (loaded_ != nullptr) copy_states(copies);
-  return joined;
+  if (loaded_ == nullptr || copied(copies)) return joined;
+  pages_.truncate(id, 0);
+  return false;
+}
+
+// A device that fails here fails in the next step too, whose rows it tells.
+bool Shard::copied(const KvPages::Copies& copies) {
+  try {
+    copy_states(copies);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    log_warning(error.what());
+    return false;
+  }
 }
 
 // Runs a batch from one point to another, and copies its wanted rows there to `out`.

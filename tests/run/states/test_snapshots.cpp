@@ -7,15 +7,28 @@
 #include "device/drawn.h"
 #include "run/forward.h"
 #include "run/sessions.h"
+#include "support/forwarding_device.h"
 #include "support/golden_model.h"
 
 namespace split::test {
 namespace {
 
-class Snapshots : public testing::TestWithParam<const char*> {
+// A device that says that copies failed; it is not one that can be lost.
+struct CopiesFail : ForwardingDevice {
+  using ForwardingDevice::ForwardingDevice;
+  void copy(std::span<const BufferCopy> copies) override {
+    if (fails) throw Error(ErrorKind::kDevice, "[test] failed");
+    ForwardingDevice::copy(copies);
+  }
+  bool fails = false;
+};
+
+class Snapshots : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   Snapshots()
-      : golden(cat("models/", GetParam())),
+      : golden(cat("models/", std::get<0>(GetParam()))),
+        failing(make()),
+        device(&failing),
         shard(*device, *golden.model, golden.weights(), options_of(60)),
         batcher(shard),
         other(*device, *golden.model, golden.weights(), options_for(*golden.model)),
@@ -64,8 +77,26 @@ class Snapshots : public testing::TestWithParam<const char*> {
     return taking.cached();
   }
 
+  void SetUp() override {
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
+  }
+  std::unique_ptr<Device> make() {
+    try {
+      return make_device({std::get<1>(GetParam()), 2});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      why_not = error.what();
+      return make_cpu_device(2);
+    }
+  }
+  bool on_gpu() const { return std::get<1>(GetParam()) != std::string_view("cpu"); }
+  // Else, on a GPU or the processor that stands in for one, a seeded share of the turns runs.
+  bool is_quick() const { return runs_all() || !on_gpu(); }
+
+  std::string why_not;
   const Golden golden;
-  const std::unique_ptr<Device> device = make_cpu_device(2);
+  CopiesFail failing;
+  Device* const device;
   Shard shard;
   Batcher batcher;
   Shard other;
@@ -74,7 +105,7 @@ class Snapshots : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Snapshots, OfAPromptServeTheNextTurn) {
-  for (uint32_t n = 17; n < 150; n += runs_all() ? 1 : 5) {
+  for (uint32_t n = 17; n < 150; n += runs_all() ? 1 : is_quick() ? 5 : 23) {
     SCOPED_TRACE(n);
     const PrefixRoot root{"a", cat(n)};
     const std::vector<int32_t> prompt = text(n, n), answer = text(1 + n % 37, n + 1000),
@@ -89,7 +120,7 @@ TEST_P(Snapshots, OfAPromptServeTheNextTurn) {
 }
 
 TEST_P(Snapshots, AreLeftWhereTextsPart) {
-  Drawn drawn(6);
+  Drawn drawn(is_quick() ? 6 : 40);
   for (uint32_t at = 16; at < 200; ++at) {
     if (!drawn.next()) continue;
     SCOPED_TRACE(at);
@@ -99,6 +130,16 @@ TEST_P(Snapshots, AreLeftWhereTextsPart) {
     turn(joined(first(same, at), text(30, at + 1000)), {}, root);
     EXPECT_GE(turn(joined(first(same, at), text(30, at + 2000)), {}, root) + 15, at);
   }
+}
+
+TEST_P(Snapshots, ThatCouldNotBeCopiedAreNowhere) {
+  const std::vector<int32_t> prompt = text(100, 1);
+  failing.fails = true;
+  EXPECT_EQ(turn(prompt, {}), 0u);
+  failing.fails = false;
+  EXPECT_EQ(shard.pages().snapshots(), 0u);
+  EXPECT_EQ(turn(prompt, {}), 0u);
+  EXPECT_GE(turn(prompt, {}) + 15, 100u - 8);
 }
 
 TEST_P(Snapshots, OfSeventeenIdsAreFound) {
@@ -138,7 +179,7 @@ TEST_P(Snapshots, AreWhereRowsFurtherBackAreComputedFrom) {
   const auto logits = computing.run({.tokens = all, .wanted = Wanted::kAll});
   const std::vector<float> want(logits.begin(), logits.end());
   const size_t vocab = want.size() / all.size();
-  Drawn drawn(10);
+  Drawn drawn(is_quick() ? 10 : 70);
   for (uint32_t back = 17; back <= 300; ++back) {
     if (!drawn.next()) continue;
     SCOPED_TRACE(back);
@@ -181,6 +222,7 @@ TEST_P(Snapshots, EndTheStepsOfAPrompt) {
 
 // Room of twenty states for 200 sessions that take each other's rows, go back and are evicted.
 TEST_P(Snapshots, AStormOfSessionsChangesNoBit) {
+  if (!is_quick()) GTEST_SKIP() << "takes minutes on a GPU: SPLIT_LONG=1 runs it";
   const int layers = golden.model->config().layers;
   const auto width = static_cast<size_t>(golden.model->config().channels);
   Shard few(*device, *golden.model, golden.weights(), options_of(20));
@@ -276,7 +318,9 @@ TEST_P(Snapshots, AStormOfSessionsChangesNoBit) {
   EXPECT_EQ(few.pages().snapshots(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Snapshots, testing::Values("qwen35", "qwen35-text"));
+INSTANTIATE_TEST_SUITE_P(Models, Snapshots,
+                         testing::Combine(testing::Values("qwen35", "qwen35-text"),
+                                          testing::Values("cpu", "vulkan")));
 
 }  // namespace
 }  // namespace split::test

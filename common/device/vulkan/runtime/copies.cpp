@@ -46,6 +46,18 @@ void Memory::copy(const Allocation* from, size_t from_offset, const Allocation& 
   queue_.run({{commands_, {}}});
 }
 
+void Memory::move(std::span<const Move> moves) {
+  if (commands_ == VK_NULL_HANDLE) commands_ = context_.command_buffer();
+  begin_copies(commands_);
+  for (const auto& [in, from, to, bytes] : moves) {
+    CHECK(std::max(from, to) <= in->size() && bytes <= in->size() - std::max(from, to));
+    const VkBufferCopy region{in->offset() + from, in->offset() + to, bytes};
+    vkCmdCopyBuffer(commands_, in->buffer(), in->buffer(), 1, &region);
+  }
+  end_copies(commands_);
+  queue_.run({{commands_, {}}});
+}
+
 void Memory::write(const Allocation& to, size_t offset, Bytes bytes) {
   CHECK(offset <= to.size() && bytes.size() <= to.size() - offset);
   if (bytes.empty()) return;

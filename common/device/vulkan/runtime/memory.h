@@ -92,6 +92,12 @@ class Memory {
   bool all_filled();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
+  // Bytes that go to another place of their allocation; in one submission.
+  struct Move {
+    const Allocation* in = nullptr;
+    size_t from = 0, to = 0, bytes = 0;
+  };
+  void move(std::span<const Move> moves);
   // memcpy on all processors when there is much of it.
   void copy(const std::byte* from, std::span<std::byte> to);
 
