@@ -86,7 +86,7 @@ void VulkanExecutable::add_conv_rows(size_t i, size_t /*variant*/, std::vector<D
 void VulkanExecutable::add_delta(size_t i, size_t variant, std::vector<Dispatch>& out) {
   using Delta = inputs::delta;
   constexpr uint32_t kLanes = 64;
-  constexpr size_t kStripFloats = 2048;  // of S in shared memory
+  constexpr size_t kStripFloats = 2048;  // floats of S in shared memory
   const Step& step = program_.steps[i];
   const StateShape shape = state_of(step);
   const uint32_t strip = shape.key_dim * 16 <= kStripFloats ? 16 : 8;

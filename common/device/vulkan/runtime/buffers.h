@@ -46,7 +46,7 @@ class VulkanBuffer final : public Buffer {
   VulkanBuffer(CorePtr core, const TensorView& view);
   // A sketch: has the sizes of the slot's later binding, and no memory.
   VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
-  explicit VulkanBuffer(size_t bytes);  // likewise
+  explicit VulkanBuffer(size_t bytes);  // a sketch of so many bytes
 
   size_t size() const override { return size_; }
   bool borrows() const override {

@@ -11,7 +11,7 @@ layout(set = 0, binding = 7) readonly buffer Bias { uint dt_bias[]; };
 layout(set = 0, binding = 8) writeonly buffer Result { float result[]; };
 #define PART piece.column_base
 
-const uint VECTORS = 2 * PAGE_TOKENS;  // of a page: its keys, then its queries
+const uint VECTORS = 2 * PAGE_TOKENS;  // a page has: keys, then queries
 const uint CHUNK = 32, CHUNKS = (KEY_DIM + CHUNK - 1) / CHUNK;  // channels at a time
 const uint PITCH = VECTORS / 4 + 1;  // fours from a channel to the next, in other banks
 const uint TEAMS = WORKGROUP / STRIP, FOURS = VECTORS / 4 / TEAMS;  // vectors of a lane, by fours
@@ -112,7 +112,7 @@ void stage(uint from, uint vectors, bool keeps) {
 // Products of rows with each other and with S, by the lane's part of them.
 void find_sums() {
   const uint c = lane % STRIP, team = lane / STRIP;
-  const uint l = lane % PAGE_TOKENS, kind = lane / PAGE_TOKENS % 2;  // whose products with key l
+  const uint l = lane % PAGE_TOKENS, kind = lane / PAGE_TOKENS % 2;  // key or query, by key l
   vec4 sums[FOURS];
   float dots[DOTS];
   [[unroll]] for (uint j = 0; j < FOURS; ++j) sums[j] = vec4(0.0);
