@@ -14,7 +14,8 @@ namespace split::test {
 namespace {
 
 // A new row of these kinds needs a test below, and its name here. Rows of gated DeltaNet have
-// theirs in test_cpu_delta.cpp, on the CPU alone, and with head_part in models/test_qwen35.cpp.
+// theirs in test_cpu_delta.cpp and vulkan/test_vulkan_states.cpp, and with head_part in
+// models/test_qwen35.cpp.
 TEST(EveryOp, HasATest) {
   const std::set<std::string_view> tested = {"gather",    "transpose", "columns",     "matmul",
                                              "attention", "rotate",    "norm_rotate", "topk",

@@ -183,7 +183,7 @@ TEST_F(VulkanStates, HaveTheBitsOfTheCpu) {
 }
 
 TEST_F(VulkanStates, HaveThemWhereADeviceBindsAndSeesLess) {
-  for (const auto& [variable, value] : {std::pair("SPLIT_VULKAN_DISABLE", "addresses"),
+  for (const auto& [variable, value] : {std::pair("SPLIT_VULKAN_ADDRESSES", "1"),
                                         {"SPLIT_VULKAN_DISABLE", "host_visible"},
                                         {"SPLIT_VULKAN_DISABLE", "small_tiles"},
                                         {"SPLIT_VULKAN_MAX_RANGE", "600000"}}) {

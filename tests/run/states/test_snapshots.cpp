@@ -140,6 +140,17 @@ TEST_P(Snapshots, ThatCouldNotBeCopiedAreNowhere) {
   EXPECT_EQ(shard.pages().snapshots(), 0u);
   EXPECT_EQ(turn(prompt, {}), 0u);
   EXPECT_GE(turn(prompt, {}) + 15, 100u - 8);
+  // Nor does the text itself go back to one.
+  LocalForward taking(batcher, {}, PrefixRoot{"b", ""}), computing(plain);
+  failing.fails = true;
+  for (LocalForward* const one : {&taking, &computing}) {
+    one->run({.tokens = prompt});
+    failing.fails = false;
+    one->run({.past = 100, .tokens = text(40, 2), .phase = Phase::kGenerate});
+  }
+  const std::vector<int32_t> last = text(5, 3);
+  const SequenceRows behind{.past = 95, .tokens = last, .phase = Phase::kGenerate};
+  expect_equal(taking.run(behind), computing.run(behind));
 }
 
 TEST_P(Snapshots, OfSeventeenIdsAreFound) {
