@@ -94,10 +94,13 @@ void find_decays() {
 }
 float decay_since(uint i, uint l) { return small(exp_x(l < i ? g[i] - g[l] : 0.0)); }
 
-// Brings CHUNK channels of the first `vectors` into shared memory, and new keys to the state.
-void stage(uint from, uint vectors, bool keeps) {
+// Brings CHUNK channels of all keys up to the new ones, and of new queries, into shared memory, and new keys to the
+// state.
+void stage(uint from, bool queries, bool keeps) {
+  const uint keys = open + rows, vectors = keys + (queries ? rows : 0);
   for (uint i = lane; i < vectors * CHUNK; i += WORKGROUP) {
-    const uint vector = i / CHUNK, d = from + i % CHUNK;
+    const uint nth = i / CHUNK, d = from + i % CHUNK;
+    const uint vector = nth < keys ? nth : PAGE_TOKENS + open + nth - keys;
     float value = 0.0;
     if (d < KEY_DIM && is_new(vector % PAGE_TOKENS)) {
       value = small((taken(vector, d) * factor[vector]) * (vector < PAGE_TOKENS ? 1.0 : SCALE));
@@ -109,7 +112,8 @@ void stage(uint from, uint vectors, bool keeps) {
   }
 }
 
-// Products of rows with each other and with S, by the lane's part of them.
+// Products of rows with each other and with S, by the lane's part of them: of many rows each team has vectors that lie
+// side by side, of few each row's key and query.
 void find_sums() {
   const uint c = lane % STRIP, team = lane / STRIP;
   const uint l = lane % PAGE_TOKENS, kind = lane / PAGE_TOKENS % 2;  // key or query, by key l
@@ -117,14 +121,25 @@ void find_sums() {
   float dots[DOTS];
   [[unroll]] for (uint j = 0; j < FOURS; ++j) sums[j] = vec4(0.0);
   [[unroll]] for (uint j = 0; j < DOTS; ++j) dots[j] = 0.0;
+  const bool few = rows <= TEAMS;
+  const uint key_row = open + team;
+  float by_few_key = 0.0, by_few_query = 0.0;
   const uint from_four = team * FOURS * 4 % PAGE_TOKENS;
   const bool sums_new = from_four < open + rows && from_four + FOURS * 4 > open;
   const bool keeps = column == 0 && head % HEAD_GROUP == 0;
   for (uint chunk = 0; chunk < CHUNKS * CHUNK; chunk += CHUNK) {
     barrier();
-    stage(chunk, VECTORS, keeps);
+    stage(chunk, true, keeps);
     barrier();
-    if (sums_new) {
+    if (few && team < rows) {
+      for (uint from = 0; from < CHUNK; from += 8) {
+        [[unroll]] for (uint d = from; d < from + 8; ++d) {
+          const float s = anchor[(chunk + d) * STRIP + c];
+          by_few_key = by_few_key + STAGED(d * PITCH * 4 + key_row) * s;
+          by_few_query = by_few_query + STAGED(d * PITCH * 4 + PAGE_TOKENS + key_row) * s;
+        }
+      }
+    } else if (!few && sums_new) {
       for (uint d = 0; d < CHUNK; ++d) {
         const float s = anchor[(chunk + d) * STRIP + c];
         [[unroll]] for (uint j = 0; j < FOURS; ++j) {
@@ -151,6 +166,11 @@ void find_sums() {
       else by_query[i * PAGE_TOKENS + l] = weight;
     }
   }
+  if (few && team < rows) {
+    STAGED(key_row * STRIP + c) = small(by_few_key);
+    STAGED((PAGE_TOKENS + key_row) * STRIP + c) = small(by_few_query);
+  }
+  if (few) return;
   [[unroll]] for (uint j = 0; j < FOURS; ++j) {
     [[unroll]] for (uint k = 0; k < 4; ++k) {
       STAGED(((team * FOURS + j) * 4 + k) * STRIP + c) = small(sums[j][k]);
@@ -203,7 +223,7 @@ void put_anchor() {
   const uint next = anchors_at(1 - page_half);
   for (uint chunk = 0; chunk < CHUNKS * CHUNK; chunk += CHUNK) {
     barrier();
-    stage(chunk, PAGE_TOKENS, false);
+    stage(chunk, false, false);
     barrier();
     for (uint d = lane / STRIP; d < CHUNK && chunk + d < KEY_DIM; d += TEAMS) {
       const uint at = (chunk + d) * STRIP + c;
