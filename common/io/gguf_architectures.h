@@ -21,7 +21,14 @@ struct GgufArchitecture {
   bool turned_heads = false;    // rows of queries and keys lie in pairs
   bool norms_plus_one = false;  // norms' weights are one larger than Hugging Face's
   bool encodes = false;         // there is no head
+
+  bool is_gpt2() const { return linear_in_out; }
+  bool is_bert() const { return name == "bert"; }
+  bool is_modern_bert() const { return name == "modern-bert"; }
 };
+
+inline constexpr uint64_t kGgufMaxSize = 1 << 20;  // models/config_reader.h's
+inline constexpr std::string_view kGgufRopeFactors = "rope_freqs.weight";
 
 // Throws Error(kInput) with a list of the known ones.
 const GgufArchitecture& gguf_architecture(const Gguf& file);
