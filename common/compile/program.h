@@ -153,8 +153,8 @@ struct Turn {
 inline StateShape state_of(const Step& step) {
   const auto number = [&](size_t i) { return step.attribute<size_t>(i); };
   return {number(attributes::delta::key_heads), number(attributes::delta::value_heads),
-          number(attributes::delta::key_dim), number(attributes::delta::value_dim),
-          number(attributes::delta::taps)};
+          number(attributes::delta::key_dim),   number(attributes::delta::value_dim),
+          number(attributes::delta::taps),      number(attributes::delta::tiled) != 0};
 }
 
 struct Program {

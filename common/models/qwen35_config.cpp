@@ -1,5 +1,6 @@
 #include "models/qwen35_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -18,14 +19,23 @@ void check_divides(const char* key, int number, const char* other, int of) {
   ConfigReader::refuse(key, cat("expected a divisor of ", other, " ", of, ", got ", number));
 }
 
-std::vector<bool> full_blocks(const ConfigReader& reader, int layers) {
-  if (reader.has("layer_types")) {
-    return reader.kinds("layer_types", layers, "full_attention", "linear_attention");
+// A word of ours for files of llama.cpp, whose value heads lie in another order: a program that
+// does not know it refuses the model.
+constexpr const char* kTiled = "tiled_linear_attention";
+
+void read_kinds(const ConfigReader& reader, Qwen35Config& config) {
+  const char* const key = "layer_types";
+  if (reader.has(key)) {
+    const Json& types = reader[key];
+    config.state.tiled = types.is_array() && std::ranges::any_of(types, [](const Json& type) {
+                           return type == Json(kTiled);
+                         });
+    config.full = reader.kinds(key, config.layers, "full_attention",
+                               config.state.tiled ? kTiled : "linear_attention");
+    return;
   }
   const int each = reader.integer_or("full_attention_interval", 1, kMaxSize, 4);
-  std::vector<bool> full;
-  for (int layer = 0; layer < layers; ++layer) full.push_back((layer + 1) % each == 0);
-  return full;
+  for (int layer = 1; layer <= config.layers; ++layer) config.full.push_back(layer % each == 0);
 }
 
 void read_heads(const ConfigReader& reader, Qwen35Config& config) {
@@ -87,7 +97,7 @@ Qwen35Config read_qwen35_config(std::string_view config_json, std::optional<int>
   config.inner = reader.integer("intermediate_size", 1, kMaxSize);
   config.max_positions = reader.integer("max_position_embeddings", 1, 1 << 24);
   config.context = served_context(config.max_positions, context);
-  config.full = full_blocks(reader, config.layers);
+  read_kinds(reader, config);
   read_heads(reader, config);
   config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6));
   if (const Op op = reader.activation_or("hidden_act", "silu"); op != Op::k_silu) {

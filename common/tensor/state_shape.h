@@ -27,13 +27,19 @@ inline constexpr uint32_t kPageTokens = 16;
 inline constexpr uint32_t kSnapshotRows = 24;
 
 struct StateShape {
-  size_t key_heads = 0, value_heads = 0;  // consecutive value heads share a key head
-  size_t key_dim = 0, value_dim = 0;      // channels of a head
-  size_t taps = 0;                        // rows of the convolution
+  size_t key_heads = 0, value_heads = 0;
+  size_t key_dim = 0, value_dim = 0;  // channels of a head
+  size_t taps = 0;                    // rows of the convolution
+  // Whether each key head is shared by every key_heads-th value head, not by consecutive ones.
+  bool tiled = false;
 
   bool operator==(const StateShape&) const = default;
   bool keeps() const { return value_heads > 0; }  // else there is no state
   size_t group() const { return value_heads / key_heads; }
+  // The value heads of a key head, n < group().
+  size_t value_head(size_t key_head, size_t n) const {
+    return tiled ? n * key_heads + key_head : key_head * group() + n;
+  }
   // Channels of a row before and behind the convolution: queries, keys, values.
   size_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
   // Columns of a head's values with zeros behind them: whole vectors.

@@ -270,8 +270,8 @@ int64_t head_of(std::string_view where, const Tensor& x, int heads) {
 
 std::vector<double> numbers_of(const StateShape& shape) {
   std::vector<double> all;
-  for (const size_t number :
-       {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim, shape.taps}) {
+  for (const size_t number : {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim,
+                              shape.taps, size_t{shape.tiled}}) {
     all.push_back(static_cast<double>(number));
   }
   return all;

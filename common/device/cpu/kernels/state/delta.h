@@ -187,11 +187,6 @@ void delta_page(const DeltaTask& task, size_t row, size_t rows) {
   float* const k = q + kPageTokens * dim;
   float* const v = k + kPageTokens * dim;
   float* const keys = task.state + shape.keys(half) + task.head * dim * kPageTokens;
-  if (position == 0) {  // a text begins with zeros
-    float* const s = task.state + shape.anchors(half);
-    const size_t each = shape.group() * dim * room;
-    for (size_t i = 0; i < each; ++i) s[task.head * each + i] = 0;
-  }
   DeltaPage page;
   page.first = position % kPageTokens;
   page.end = page.first + rows;
@@ -213,10 +208,14 @@ void delta_page(const DeltaTask& task, size_t row, size_t rows) {
     by_key.small().store(page.key_dots[i]);
     by_query.small().store(page.query_dots[i]);
   }
-  for (size_t head = task.head * shape.group(), end = head + shape.group(); head < end; ++head) {
+  for (size_t n = 0; n < shape.group(); ++n) {
+    const size_t head = shape.value_head(task.head, n);
     float* const g = task.state + shape.decays(half) + head * kPageTokens;
     float* const deltas = task.state + shape.deltas(half) + head * kPageTokens * room;
-    const float* const s = task.state + shape.anchors(half) + head * dim * room;
+    float* const s = task.state + shape.anchors(half) + head * dim * room;
+    if (position == 0) {  // a text begins with zeros
+      for (size_t i = 0; i < dim * room; ++i) s[i] = 0;
+    }
     float* const next = task.state + shape.anchors(1 - half) + head * dim * room;
     DeltaHead own;
     weigh_rows(task, page, head, row, g, own);
