@@ -14,10 +14,6 @@
 namespace split::test {
 namespace {
 
-Json golden_json(const std::string& name, const char* file) {
-  return parse_json(read_file(source(cat("tests/golden/models/", name, "/", file)), 1 << 20), 16,
-                    name);
-}
 Gemma4Config read_gemma(const Json& config) { return read_gemma4_config(config.dump(), {}); }
 
 template <typename Value>
@@ -179,35 +175,13 @@ class Gemma4 : public testing::TestWithParam<std::tuple<const char*, const char*
 
 TEST_P(Gemma4, EveryPointIsTransformers) {
   Shard whole = shard();
+  expect_every_point(whole, golden, golden.model->config(),
+                     [&](int p) { return bound(p, "hidden"); });
   for (int p = 0; p < golden.prompts(); ++p) {
-    const auto ids = golden.ids(p);
-    const std::string prefix = cat("p", p, ".");
-    const bool all = golden.has(prefix + "hidden_all");
-    const auto states = golden.values<float>(prefix + (all ? "hidden_all" : "hidden_at"));
-    std::vector<uint32_t> at;
-    if (all) {
-      for (uint32_t row = 0; row < ids.size(); ++row) at.push_back(row);
-    } else {
-      for (const int32_t row : golden.values<int32_t>(prefix + "at")) {
-        at.push_back(static_cast<uint32_t>(row));
-      }
-    }
-    const size_t count = at.size() * channels;
-    for (int point = 0; point <= layers; ++point) {
-      Line line(whole);
-      const auto rows =
-          line.run({.range = {.to = Point(point)}, .tokens = ids, .wanted = Wanted(at)});
-      std::vector<float> got;  // without their parts
-      const size_t width = rows.size() / at.size();
-      for (auto row = rows.begin(); row != rows.end(); row += static_cast<ptrdiff_t>(width)) {
-        got.insert(got.end(), row, row + channels);
-      }
-      const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
-      EXPECT_LE(largest_gap(got, want), bound(p, "hidden")) << p << " point " << point;
-    }
     Line line(whole);
-    const auto normed = line.run({.range = {.to = Point::norm()}, .tokens = ids});
-    EXPECT_LE(largest_gap(normed, golden.values<float>(prefix + "normed_last")), bound(p, "normed"))
+    const auto normed = line.run({.range = {.to = Point::norm()}, .tokens = golden.ids(p)});
+    EXPECT_LE(largest_gap(normed, golden.values<float>(cat("p", p, ".normed_last"))),
+              bound(p, "normed"))
         << p;
   }
 }

@@ -4,86 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/base64.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "run/sentences.h"
+#include "support/gguf/file.h"
 #include "support/golden_model.h"
 #include "support/temporary_folder.h"
 
 namespace split::test {
 namespace {
-
-// A GGUF file of version 3, all tensors F32.
-class GgufFile {
- public:
-  template <typename Number>
-  void number(const std::string& key, uint32_t type, Number value) {
-    begin(key, type);
-    put(keys_, value);
-  }
-  void integer(const std::string& key, uint64_t value) {
-    number(key, 4, static_cast<uint32_t>(value));
-  }
-  void real(const std::string& key, double value) { number(key, 6, static_cast<float>(value)); }
-  void flag(const std::string& key, bool value) { number(key, 7, static_cast<uint8_t>(value)); }
-  void text(const std::string& key, std::string_view value) {
-    begin(key, 8);
-    put_text(keys_, value);
-  }
-  void texts(const std::string& key, const std::vector<std::string>& values) {
-    begin_list(key, 8, values.size());
-    for (const std::string& value : values) put_text(keys_, value);
-  }
-  template <typename Number>
-  void numbers(const std::string& key, uint32_t type, const std::vector<Number>& values) {
-    begin_list(key, type, values.size());
-    for (const Number value : values) put(keys_, value);
-  }
-  void tensor(const std::string& name, Dims dims, const std::vector<float>& values) {
-    put_text(infos_, name);
-    put(infos_, static_cast<uint32_t>(dims.size()));
-    for (auto size = dims.rbegin(); size != dims.rend(); ++size) put(infos_, *size);
-    put(infos_, uint32_t{0});
-    put(infos_, uint64_t{data_.size()});
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    data_.resize((data_.size() + 31) / 32 * 32);
-    ++tensors_;
-  }
-  void write(const std::filesystem::path& path) const {
-    std::string head = "GGUF";
-    put(head, uint32_t{3});
-    put(head, tensors_);
-    put(head, count_);
-    head += keys_ + infos_;
-    head.resize((head.size() + 31) / 32 * 32);
-    std::ofstream(path, std::ios::binary) << head << data_;
-  }
-
- private:
-  template <typename Number>
-  static void put(std::string& to, Number value) {
-    to.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  static void put_text(std::string& to, std::string_view text) {
-    put(to, uint64_t{text.size()});
-    to += text;
-  }
-  void begin(const std::string& key, uint32_t type) {
-    ++count_;
-    put_text(keys_, key);
-    put(keys_, type);
-  }
-  void begin_list(const std::string& key, uint32_t type, size_t count) {
-    begin(key, 9);
-    put(keys_, type);
-    put(keys_, uint64_t{count});
-  }
-  std::string keys_, infos_, data_;
-  uint64_t tensors_ = 0, count_ = 0;
-};
 
 struct Encoder {
   std::string golden, architecture;

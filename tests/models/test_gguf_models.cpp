@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 
 #include "base/json.h"
 #include "io/gguf_architectures.h"
+#include "support/gguf/file.h"
 #include "support/golden_model.h"
 #include "support/temporary_folder.h"
 
@@ -168,61 +168,6 @@ TEST(GgufBlocks, AreTheseFloats) {
 // --- Gemma, of which there is no file: one is written from Hugging Face's weights, as llama.cpp's
 // converter does it (names, norms one larger), and computes what these do.
 
-class GgufWriter {
- public:
-  void text(const std::string& key, const std::string& value) {
-    begin(key, 8);
-    put_text(meta_, value);
-  }
-  void number(const std::string& key, uint32_t value) {
-    begin(key, 4);
-    put(meta_, value);
-  }
-  void real(const std::string& key, float value) {
-    begin(key, 6);
-    put(meta_, value);
-  }
-  void tensor(const std::string& name, const std::vector<float>& values, const Dims& dims) {
-    put_text(infos_, name);
-    put(infos_, static_cast<uint32_t>(dims.size()));
-    for (auto size = dims.rbegin(); size != dims.rend(); ++size) {
-      put(infos_, static_cast<uint64_t>(*size));
-    }
-    put(infos_, uint32_t{0});  // F32
-    put(infos_, static_cast<uint64_t>(data_.size()));
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    data_.resize((data_.size() + 31) / 32 * 32);
-    ++tensors_;
-  }
-  std::string file() const {
-    std::string out = "GGUF";
-    put(out, uint32_t{3});
-    put(out, tensors_);
-    put(out, keys_);
-    out += meta_ + infos_;
-    out.resize((out.size() + 31) / 32 * 32);
-    return out + data_;
-  }
-
- private:
-  template <typename T>
-  static void put(std::string& to, T value) {
-    to.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  static void put_text(std::string& to, const std::string& value) {
-    put(to, static_cast<uint64_t>(value.size()));
-    to += value;
-  }
-  void begin(const std::string& key, uint32_t type) {
-    put_text(meta_, key);
-    put(meta_, type);
-    ++keys_;
-  }
-
-  std::string meta_, infos_, data_;
-  uint64_t tensors_ = 0, keys_ = 0;
-};
-
 // "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
 std::string gguf_name(std::string name) {
   const std::pair<const char*, const char*> names[] = {
@@ -250,12 +195,12 @@ std::string gguf_name(std::string name) {
   return name;
 }
 
-std::string gemma_file(const Golden& golden, const std::string& architecture) {
+GgufFile gemma_file(const Golden& golden, const std::string& architecture) {
   const ModelConfig& config = golden.model->config();
-  GgufWriter out;
+  GgufFile out;
   out.text("general.architecture", architecture);
   const auto number = [&](const char* key, int value) {
-    out.number(cat(architecture, ".", key), static_cast<uint32_t>(value));
+    out.integer(cat(architecture, ".", key), static_cast<uint64_t>(value));
   };
   number("block_count", config.layers);
   number("context_length", config.max_positions);
@@ -281,9 +226,9 @@ std::string gemma_file(const Golden& golden, const std::string& architecture) {
     std::vector<float> values(floats.storage.size() / sizeof(float));
     std::memcpy(values.data(), floats.storage.data(), floats.storage.size());
     for (float& value : values) value += name.find("norm") != name.npos ? 1.0f : 0.0f;
-    out.tensor(gguf_name(name), values, floats.view.dims);
+    out.tensor(gguf_name(name), floats.view.dims, values);
   }
-  return out.file();
+  return out;
 }
 
 TEST(GgufGemma, ComputesWhatHuggingFacesFilesDo) {
@@ -292,7 +237,7 @@ TEST(GgufGemma, ComputesWhatHuggingFacesFilesDo) {
     const Golden golden(cat("models/", folder));
     const TemporaryFolder dir;
     const auto path = dir.path / "model.gguf";
-    std::ofstream(path, std::ios::binary) << gemma_file(golden, architecture);
+    gemma_file(golden, architecture).write(path);
     const Checkpoint file(path);
     // A GGUF file has no query_pre_attn_scalar: it is the size of a head.
     Json config = parse_json(golden.checkpoint.config_json(), 16, "config");

@@ -55,6 +55,22 @@ TEST(Qwen35Config, TakesEachFourthBlockForFullWithoutTypes) {
   EXPECT_EQ(read(config).full, (std::vector<bool>{false, true, false, true, false}));
 }
 
+// A word that programs of before do not know.
+TEST(Qwen35Config, ReadsHeadsOfValuesInRounds) {
+  Json config = golden_config("qwen35")["text_config"];
+  EXPECT_FALSE(read(config).state.tiled);
+  const bool full[] = {false, false, false, true, false, false, false, true};
+  Json types = Json::array();
+  for (const bool one : full) types.push_back(one ? "full_attention" : "tiled_linear_attention");
+  config["layer_types"] = types;
+  const Qwen35Config tiled = read(config);
+  EXPECT_TRUE(tiled.state.tiled);
+  EXPECT_EQ(tiled.full, read(golden_config("qwen35")).full);
+  std::vector<size_t> heads;
+  for (size_t n = 0; n < 4; ++n) heads.push_back(tiled.state.value_head(n / 2, n % 2));
+  EXPECT_EQ(heads, (std::vector<size_t>{0, 2, 1, 3}));
+}
+
 TEST(Qwen35Config, TakesAQuarterOfAHeadForTurnedAndTheOlderSpelling) {
   Json config = golden_config("qwen35-text");
   config["partial_rotary_factor"] = Json();
@@ -92,6 +108,12 @@ TEST(Qwen35Config, RefusesEachUnsupportedSettingByItsName) {
                   4, ""),
        "[config.json] layer_types: expected \"full_attention\" or \"linear_attention\", got "
        "\"sliding_attention\""},
+      {"layer_types",
+       parse_json(R"(["tiled_linear_attention", "full_attention", "linear_attention",
+                      "full_attention", "full_attention"])",
+                  4, ""),
+       "[config.json] layer_types: expected \"full_attention\" or \"tiled_linear_attention\", got "
+       "\"linear_attention\""},
       {"linear_num_key_heads", Json(2),
        "[config.json] linear_num_key_heads: expected a divisor of linear_num_value_heads 3, got 2"},
       {"num_key_value_heads", Json(4),
@@ -176,28 +198,8 @@ class Qwen35 : public testing::TestWithParam<std::tuple<const char*, const char*
 
 TEST_P(Qwen35, EveryPointIsTransformers) {
   Shard whole = golden.shard(*device);
-  for (int p = 0; p < golden.prompts(); ++p) {
-    const auto ids = golden.ids(p);
-    const std::string prefix = cat("p", p, ".");
-    const bool all = golden.has(prefix + "hidden_all");
-    const auto states = golden.values<float>(prefix + (all ? "hidden_all" : "hidden_at"));
-    std::vector<uint32_t> at;
-    if (all) {
-      for (uint32_t row = 0; row < ids.size(); ++row) at.push_back(row);
-    } else {
-      for (const int32_t row : golden.values<int32_t>(prefix + "at")) {
-        at.push_back(static_cast<uint32_t>(row));
-      }
-    }
-    const size_t count = at.size() * channels;
-    for (int point = 0; point <= layers; ++point) {
-      Line line(whole);
-      const auto got =
-          line.run({.range = {.to = Point(point)}, .tokens = ids, .wanted = Wanted(at)});
-      const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
-      EXPECT_LE(largest_gap(got, want), 10 * golden.error(p, "hidden")) << p << " point " << point;
-    }
-  }
+  expect_every_point(whole, golden, golden.model->config(),
+                     [&](int p) { return 10 * golden.error(p, "hidden"); });
 }
 
 TEST_P(Qwen35, LogitsAndGreedyTextAreTransformers) {

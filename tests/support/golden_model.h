@@ -11,11 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "golden_values.h"
 #include "io/checkpoint.h"
 #include "run/batcher.h"
 
 namespace split::test {
+
+inline Json golden_json(const std::string& name, const char* file) {
+  return parse_json(read_file(source(cat("tests/golden/models/", name, "/", file)), 1 << 20), 16,
+                    name);
+}
 
 // A checkpoint, its model, and what PyTorch says about it.
 struct Golden : GoldenValues {
@@ -64,6 +70,40 @@ inline double largest_gap(std::span<const float> got, std::span<const float> wan
     most = std::isfinite(apart) ? std::max(most, apart) : HUGE_VAL;
   }
   return most;
+}
+
+// Expects PyTorch's hidden states at every point of the whole model, without what its rows have
+// beside them. `bound`: of each prompt.
+template <typename Bound>
+void expect_every_point(Shard& whole, const GoldenValues& golden, const ModelConfig& config,
+                        const Bound& bound) {
+  const auto channels = static_cast<size_t>(config.channels);
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const auto ids = golden.ids(p);
+    const std::string prefix = cat("p", p, ".");
+    const bool all = golden.has(prefix + "hidden_all");
+    const auto states = golden.values<float>(prefix + (all ? "hidden_all" : "hidden_at"));
+    std::vector<uint32_t> at;
+    for (uint32_t row = 0; all && row < ids.size(); ++row) at.push_back(row);
+    if (!all) {
+      for (const int32_t row : golden.values<int32_t>(prefix + "at")) {
+        at.push_back(static_cast<uint32_t>(row));
+      }
+    }
+    const size_t count = at.size() * channels;
+    for (int point = 0; point <= config.layers; ++point) {
+      Line line(whole);
+      const auto rows =
+          line.run({.range = {.to = Point(point)}, .tokens = ids, .wanted = Wanted(at)});
+      std::vector<float> got;
+      const size_t width = rows.size() / at.size();
+      for (auto row = rows.begin(); row != rows.end(); row += static_cast<ptrdiff_t>(width)) {
+        got.insert(got.end(), row, row + static_cast<ptrdiff_t>(channels));
+      }
+      const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
+      EXPECT_LE(largest_gap(got, want), bound(p)) << p << " point " << point;
+    }
+  }
 }
 
 inline std::vector<double> log_softmax(std::span<const float> logits) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,16 @@ struct Qwen35ByDouble {
   using Mix = std::function<Rows(size_t block, const Linear& linear, const Rows& qkv, const Rows& a,
                                  const Rows& b)>;
 
+  using WeightOf = std::function<std::vector<double>(const std::string& name)>;
+
+  // A golden model.
   explicit Qwen35ByDouble(const std::string& name)
-      : file(source("tests/golden/" + name + "/model.safetensors")),
-        tensors(Safetensors::parse(file.bytes(), name)) {
-    const Json whole = parse_json(
-        read_file(source("tests/golden/" + name + "/config.json"), 1 << 20), 16, "[config.json]");
+      : Qwen35ByDouble(
+            parse_json(read_file(source("tests/golden/" + name + "/config.json"), 1 << 20), 16,
+                       "[config.json]"),
+            golden_weights(name)) {}
+  // Settings as config.json has them, with any weights.
+  Qwen35ByDouble(const Json& whole, WeightOf of) : weight(std::move(of)) {
     const bool inside = whole.contains("text_config");
     const Json& json = inside ? whole["text_config"] : whole;
     prefix = inside ? "model.language_model." : "model.";
@@ -52,12 +58,16 @@ struct Qwen35ByDouble {
     }
   }
 
-  std::vector<double> weight(const std::string& name) const {
-    const TensorView& view = tensors.tensors().at(name);
-    const auto n = static_cast<size_t>(*element_count(view.dims));
-    std::vector<float> wide(n);
-    convert(view, DType::kF32, std::as_writable_bytes(std::span(wide)));
-    return {wide.begin(), wide.end()};
+  static WeightOf golden_weights(const std::string& name) {
+    const auto file =
+        std::make_shared<MappedFile>(source("tests/golden/" + name + "/model.safetensors"));
+    const auto tensors = std::make_shared<Safetensors>(Safetensors::parse(file->bytes(), name));
+    return [file, tensors](const std::string& of) -> std::vector<double> {
+      const TensorView& view = tensors->tensors().at(of);
+      std::vector<float> wide(static_cast<size_t>(*element_count(view.dims)));
+      convert(view, DType::kF32, std::as_writable_bytes(std::span(wide)));
+      return {wide.begin(), wide.end()};
+    };
   }
   static Rows product(const Rows& x, const std::vector<double>& w) {
     Rows y;
@@ -173,8 +183,7 @@ struct Qwen35ByDouble {
     return points;
   }
 
-  MappedFile file;
-  Safetensors tensors;
+  WeightOf weight;
   std::string prefix;
   size_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
   Linear shape;
