@@ -119,6 +119,7 @@ const Blob& source_of(const Model& model, const Blob& blob) {
 
 DType dtype_in(const Checkpoint& checkpoint, const WeightDecl& decl, DType format) {
   const DType own = stored_weight(checkpoint, decl).dtype;
+  if (decl.looked_up && is_quantised(own)) return own;
   const bool verbatim = is_quantised(format) ? decl.product == Product::kNone
                                              : format == checkpoint.dtype() && !is_quantised(own);
   return verbatim ? own : format;

@@ -257,7 +257,7 @@ FileView WeightStore::stage_file(const std::string& stage,
   const std::string wanted =
       format.value_or(std::string(format_name(own_format(checkpoint_, model_, found))));
   for (const DType one : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0,
-                          DType::kQ4_K, DType::kQ6_K}) {
+                          DType::kQ4_K, DType::kQ6_K, DType::kQ5_K}) {
     std::vector<Entry*> of_format;
     for (const std::string& name : found.blobs_as(one)) {
       if (Entry* const entry = find(model_.blob(name), one)) of_format.push_back(entry);

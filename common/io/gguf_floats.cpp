@@ -31,25 +31,6 @@ void widen_block(const std::byte* block, float* out) {
     }
   }
 }
-// Source: ggml's block_q5_K: block_q4_K's (tensor/blocks.h) with 32 bytes of fifth bits before the
-// nibbles: value l of group i has bit i of byte l.
-void widen_q5_k(const std::byte* block, float* out) {
-  std::byte four[144];
-  std::memcpy(four, block, 16);
-  std::memcpy(four + 16, block + 48, 128);
-  const float d = half(block);
-  for (size_t i = 0; i < 8; ++i) {
-    const GroupQ4K group = group_q4_k(four, i);
-    const float factor = d * static_cast<float>(group.scale);
-    const float less = half(block + 2) * static_cast<float>(group.minimum);
-    for (size_t l = 0; l < kBlock; ++l) {
-      const int byte = group.q[l % (kBlock / 2)];
-      const int q = (l < kBlock / 2 ? byte & 15 : byte >> 4) |
-                    (std::to_integer<int>(block[16 + l]) >> i & 1) << 4;
-      out[kBlock * i + l] = factor * static_cast<float>(q) - less;
-    }
-  }
-}
 
 }  // namespace
 
@@ -90,7 +71,7 @@ void gguf_floats(const GgufTensor& tensor, size_t first, size_t count, float* ou
         dequantise_row(DType::kQ4_K, from, block.elements, out + i);
         break;
       case GgmlType::kQ5_K:
-        widen_q5_k(from, out + i);
+        dequantise_row(DType::kQ5_K, from, block.elements, out + i);
         break;
     }
   }

@@ -82,7 +82,8 @@ class Gemma4 : public Model {
       return NamedOutput{"hidden", embedded(types)};
     };
     if (gemma_.per_layer == 0) return;
-    blobs_.push_back({"embed_tokens_per_layer", {{kTable, {gemma_.vocab, all_inputs()}}}});
+    blobs_.push_back({"embed_tokens_per_layer",
+                      {{.name = kTable, .dims = {gemma_.vocab, all_inputs()}, .looked_up = true}}});
     // Never in blocks: small beside the table, and all blocks depend on it.
     blobs_.push_back({"per_layer",
                       {{"per_layer_model_projection.weight", {all_inputs(), channels}},

@@ -91,7 +91,9 @@ int64_t ModelConfig::row_width(int point) const {
 
 Dims stored_dims(const WeightDecl& decl, DType dtype) {
   const bool blocks = is_quantised(dtype);
-  if (format_name(dtype).empty() || (blocks && decl.product == Product::kNone)) {
+  const bool read =
+      !blocks || decl.looked_up || (decl.product != Product::kNone && dtype != DType::kQ5_K);
+  if (format_name(dtype).empty() || !read) {
     throw Error(ErrorKind::kShape, cat("[model] weight '", decl.name,
                                        "': expected F32, F16 or BF16, got ", dtype_name(dtype)));
   }

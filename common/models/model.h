@@ -86,6 +86,7 @@ struct WeightDecl {
   int64_t from_row = -1;   // its rows from this one on; -1: all
   bool first_row = false;  // graphs read its first row alone, as a vector
   int64_t spread = 0;      // graphs read its one number as a vector of so many; 0: as it is
+  bool looked_up = false;  // graphs read rows that the host looks up, in whatever blocks there are
   bool finite = false;     // its numbers reach all rows behind one: refused if they are not finite
 };
 // The weight's shape when it is stored as `dtype`: quantised weights have outputs as rows. Throws

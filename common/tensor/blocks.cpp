@@ -44,6 +44,21 @@ GroupQ6K group_q6_k(const std::byte* block, size_t group) {
 
 namespace {
 
+void dequantise_q5_k(const std::byte* block, size_t group, float* to) {
+  std::byte four[144];
+  std::memcpy(four, block, 16);
+  std::memcpy(four + 16, block + 48, 128);
+  const GroupQ4K of = group_q4_k(four, group);
+  const float factor = f16_to_f32(of.d) * static_cast<float>(of.scale);
+  const float less = f16_to_f32(of.dmin) * static_cast<float>(of.minimum);
+  for (size_t l = 0; l < kBlock; ++l) {
+    const int byte = of.q[l % (kBlock / 2)];
+    const int q = (l < kBlock / 2 ? byte & 15 : byte >> 4) |
+                  (std::to_integer<int>(block[16 + l]) >> group & 1) << 4;
+    to[l] = factor * static_cast<float>(q) - less;
+  }
+}
+
 void dequantise_k_row(DType dtype, const std::byte* row, size_t count, float* out) {
   CHECK(count % kSuperBlock == 0);
   for (size_t first = 0; first < count; first += kSuperBlock, row += block_bytes(dtype)) {
@@ -57,6 +72,10 @@ void dequantise_k_row(DType dtype, const std::byte* row, size_t count, float* ou
           to[i] = factor * static_cast<float>(of.q[i] & 15) - less;
           to[i + kBlock / 2] = factor * static_cast<float>(of.q[i] >> 4) - less;
         }
+        continue;
+      }
+      if (dtype == DType::kQ5_K) {
+        dequantise_q5_k(row, group, to);
         continue;
       }
       const GroupQ6K of = group_q6_k(row, group);
@@ -135,8 +154,9 @@ bool scales_are_finite(const TensorView& matrix) {
     return (d & 0x7c00u) != 0x7c00u;
   };
   const size_t scale = matrix.dtype == DType::kQ6_K ? 208 : 0;  // its offset in a block
+  const bool minima = matrix.dtype == DType::kQ4_K || matrix.dtype == DType::kQ5_K;
   for (size_t at = 0; at < matrix.bytes.size(); at += block_bytes(matrix.dtype)) {
-    if (!finite(at + scale) || (matrix.dtype == DType::kQ4_K && !finite(at + 2))) return false;
+    if (!finite(at + scale) || (minima && !finite(at + 2))) return false;
   }
   return true;
 }

@@ -6,6 +6,8 @@
 //   Q4_K, 144 bytes, 256 values: halves d and dmin, eight scales s and minima m of six bits (12
 //   bytes), then 128 bytes, of which 32 have two groups of 32 values, the second in the high
 //   nibbles; a value is q d s - dmin m of its group.
+//   Q5_K, 176 bytes: Q4_K's with 32 bytes of fifth bits before the nibbles: value l of group i has
+//   bit i of byte l.
 //   Q6_K, 210 bytes, 256 values: the low four bits (128 bytes), the high two (64), 16 signed scales
 //   s, a half d; a value is (q - 32) d s of its group of 16. In each half of 128 values, quarter
 //   j's value l has its low bits in byte 32 (j % 2) + l, nibble j / 2, its high ones in byte l,

@@ -14,7 +14,7 @@ struct Row {
   std::string_view format;  // formats of weights only
   bool blocks = false;
 };
-constexpr std::array<Row, 11> kTypes{{{DType::kF32, "F32", 4, "f32"},
+constexpr std::array<Row, 12> kTypes{{{DType::kF32, "F32", 4, "f32"},
                                       {DType::kF16, "F16", 2, "f16"},
                                       {DType::kBF16, "BF16", 2, "bf16"},
                                       {DType::kI32, "I32", 4, ""},
@@ -24,7 +24,8 @@ constexpr std::array<Row, 11> kTypes{{{DType::kF32, "F32", 4, "f32"},
                                       {DType::kQ8_0, "Q8_0", 34, "q8_0", true},
                                       {DType::kQ4_0, "Q4_0", 18, "q4_0", true},
                                       {DType::kQ4_K, "Q4_K", 144, "q4_k", true},
-                                      {DType::kQ6_K, "Q6_K", 210, "q6_k", true}}};
+                                      {DType::kQ6_K, "Q6_K", 210, "q6_k", true},
+                                      {DType::kQ5_K, "Q5_K", 176, "q5_k", true}}};
 
 const Row& row(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 

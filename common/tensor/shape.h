@@ -24,16 +24,17 @@ enum class DType : uint8_t {
   kQ8_0,
   kQ4_0,
   kQ4_K,
-  kQ6_K
+  kQ6_K,
+  kQ5_K  // only for tables that the host reads rows of: no device multiplies it
 };
 
 inline constexpr size_t kBlock = 32;
-inline constexpr size_t kSuperBlock = 256;  // for Q4_K and Q6_K, whose rows are whole ones
+inline constexpr size_t kSuperBlock = 256;  // for Q4_K, Q5_K and Q6_K, whose rows are whole ones
 bool is_quantised(DType dtype);             // stored in blocks
-constexpr bool is_k_quant(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ6_K; }
+constexpr bool is_k_quant(DType dtype) { return dtype >= DType::kQ4_K; }
 constexpr size_t block_elements(DType dtype) { return is_k_quant(dtype) ? kSuperBlock : kBlock; }
 size_t dtype_size(DType dtype);   // bytes an element; not for types in blocks
-size_t block_bytes(DType dtype);  // a quantised type's: 34, 18, 144 or 210
+size_t block_bytes(DType dtype);  // a quantised type's
 // Bytes of a row of `inner` elements of a quantised type.
 size_t row_bytes(DType dtype, size_t inner);
 // The name in safetensors: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"; for messages "Q8_0",

@@ -18,7 +18,9 @@ TensorView ShardWeights::checked(const std::string& name) const {
     throw Error(ErrorKind::kShape, cat("[shard] weight '", name, "': expected ", to_string(dims),
                                        ", got ", to_string(view.dims)));
   }
-  if (is_quantised(view.dtype) && !scales_are_finite(view)) {
+  // Not all of a table, which stays on the disk.
+  const bool all = !model_.weight(name).looked_up;
+  if (is_quantised(view.dtype) && all && !scales_are_finite(view)) {
     throw Error(ErrorKind::kInput, cat("[shard] weight '", name, "': a scale is not finite"));
   }
   if (model_.weight(name).finite && !values_are_finite(view)) {
