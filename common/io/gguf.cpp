@@ -333,6 +333,20 @@ std::vector<int32_t> Gguf::integers(std::string_view key, uint64_t limit) const 
   return out;
 }
 
+std::vector<bool> Gguf::flags(std::string_view key, uint64_t limit) const {
+  const auto* array = std::get_if<GgufArray>(&value(key));
+  if (array == nullptr || array->type != kBool || array->count > limit) {
+    refuse(cat(key, ": expected an array of at most ", limit, " bools"));
+  }
+  std::vector<bool> out;
+  for (const std::byte byte : array->bytes) out.push_back(byte != std::byte{0});
+  return out;
+}
+
+bool Gguf::is_list(std::string_view key) const {
+  return std::holds_alternative<GgufArray>(value(key));
+}
+
 Bytes Gguf::bytes(std::string_view key, uint64_t limit) const {
   const auto* array = std::get_if<GgufArray>(&value(key));
   if (array == nullptr || (array->type != kU8 && array->type != kI8) || array->count > limit) {

@@ -73,7 +73,9 @@ class Gguf {
   std::vector<std::string_view> texts(std::string_view key, uint64_t limit) const;
   std::vector<int32_t> integers(std::string_view key, uint64_t limit) const;
   std::vector<float> floats(std::string_view key, uint64_t limit) const;
+  std::vector<bool> flags(std::string_view key, uint64_t limit) const;
   Bytes bytes(std::string_view key, uint64_t limit) const;
+  bool is_list(std::string_view key) const;
   bool flag(std::string_view key, bool otherwise) const;  // `otherwise`: the default
 
   // Throws Error(kInput): "[gguf] FILE: " and the message.

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/json.h"
 #include "io/gguf_architectures.h"
 #include "io/gguf_tokenizer.h"
 #include "io/safetensors.h"
+#include "models/model.h"
+#include "models/rope.h"
 
 namespace split {
 namespace {
@@ -17,7 +20,8 @@ constexpr std::string_view kHead = "lm_head.weight";
 // Returns our type with the same bytes, if any.
 std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architecture) {
   // GPT-2's become floats.
-  const bool super_blocks = type == GgmlType::kQ4_K || type == GgmlType::kQ6_K;
+  const bool super_blocks =
+      type == GgmlType::kQ4_K || type == GgmlType::kQ5_K || type == GgmlType::kQ6_K;
   if (super_blocks && architecture.linear_in_out) return std::nullopt;
   switch (type) {
     case GgmlType::kF32:
@@ -34,6 +38,8 @@ std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architectur
       return DType::kQ4_K;
     case GgmlType::kQ6_K:
       return DType::kQ6_K;
+    case GgmlType::kQ5_K:  // for tables alone
+      return DType::kQ5_K;
     default:
       return std::nullopt;
   }
@@ -94,27 +100,67 @@ OwnedTensor unpaired(const TensorView& view, uint64_t heads) {
   return out;
 }
 
+// Turns what a state decays by, -exp(A_log), back: logarithms whose exp is this.
+OwnedTensor logarithms(const Gguf& file, const std::string& name, const GgufTensor& tensor) {
+  OwnedTensor out = floats_of(tensor, DType::kF32);
+  for (size_t at = 0; at < out.storage.size(); at += sizeof(float)) {
+    float decay = 0;
+    std::memcpy(&decay, out.storage.data() + at, sizeof decay);
+    if (!(decay < 0) || std::isinf(decay)) {
+      file.refuse(cat("tensor of ", name, ": expected numbers below 0, got ", decay));
+    }
+    const auto log = static_cast<float>(natural_log(-double{decay}));
+    std::memcpy(out.storage.data() + at, &log, sizeof log);
+  }
+  return out;
+}
+
 // Adds tensors under their names in Hugging Face's files.
 class TensorAdder {
  public:
   TensorAdder(const Gguf& file, const GgufArchitecture& architecture, GgufModel& model)
-      : file_(file), architecture_(architecture), model_(model) {}
+      : file_(file),
+        architecture_(architecture),
+        of_(make_model(model.config_json, 1)),
+        model_(model) {}
 
   void add(const std::string& name, const GgufTensor& tensor) {
     if (architecture_.linear_in_out) return add_in_out(name, tensor);
+    const WeightDecl* const decl = decl_of(name);
+    // Files may hold more than a model reads.
+    if (decl == nullptr && !of_->is_inside(name)) return;
+    if (name.ends_with(".A_log")) return keep(name, logarithms(file_, name, tensor));
     const std::optional<DType> ours = our_type(tensor.type, architecture_);
-    const bool matrix = tensor.dims.size() == 2,
-               product = matrix && name != architecture_.embedding;
-    if (!ours || (is_quantised(*ours) && !product)) {
-      const DType as = matrix ? DType::kF16 : DType::kF32;
+    const bool matrix = tensor.dims.size() == 2, table = decl != nullptr && decl->looked_up,
+               product = matrix && (decl == nullptr || decl->product != Product::kNone);
+    if (table && !ours) {
+      file_.refuse(cat("tensor of ", name, ": ", ggml_type_name(tensor.type),
+                       " would take memory as floats, expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
+                       "Q5_K or Q6_K"));
+    }
+    const bool read = product ? ours != DType::kQ5_K : table || (ours && !is_quantised(*ours));
+    if (!ours || !read) {
+      // Small matrices that whole blocks depend on lose nothing.
+      const bool halves = matrix && (product || name == architecture_.embedding);
+      const DType as = halves ? DType::kF16 : DType::kF32;
       OwnedTensor made = floats_of(tensor, as);
-      if (matrix) tell(tensor, made.storage.size());
+      if (halves) tell(tensor, made.storage.size());
       return arrange(name, made.view, std::move(made));
     }
-    arrange(name, {*ours, tensor.dims, tensor.bytes}, {});
+    // A convolution of single channels.
+    const bool taps = decl != nullptr && decl->dims.size() == 3 && matrix;
+    const Dims dims = taps ? Dims{tensor.dims[0], 1, tensor.dims[1]} : tensor.dims;
+    arrange(name, {*ours, dims, tensor.bytes}, {});
   }
 
  private:
+  const WeightDecl* decl_of(std::string_view name) const {
+    for (const Blob& blob : of_->blobs()) {
+      const auto at = std::ranges::find(blob.weights, name, &WeightDecl::name);
+      if (at != blob.weights.end()) return &*at;
+    }
+    return nullptr;
+  }
   void put(const std::string& name, const TensorView& view) { model_.tensors.emplace(name, view); }
   void keep(const std::string& name, OwnedTensor&& owned) {
     put(name, owned.view);
@@ -136,8 +182,9 @@ class TensorAdder {
       }
       return keep(name, unpaired(view, heads));
     }
-    if (architecture_.norms_plus_one && name.find("norm") != name.npos &&
-        view.dtype == DType::kF32) {
+    const bool plus_one = architecture_.norms_plus_one && name.find("norm") != name.npos &&
+                          name.find("linear_attn.") == name.npos;
+    if (plus_one && view.dtype == DType::kF32) {
       OwnedTensor out = owned_tensor(view.dtype, view.dims);
       for (size_t at = 0; at < view.bytes.size(); at += sizeof(float)) {
         float weight = 0;
@@ -178,6 +225,7 @@ class TensorAdder {
 
   const Gguf& file_;
   const GgufArchitecture& architecture_;
+  const std::unique_ptr<Model> of_;
   GgufModel& model_;
 };
 
@@ -241,7 +289,7 @@ GgufModel read_gguf_model(const Gguf& file) {
     if (ours.empty()) continue;
     adder.add(ours, tensor);
     const std::optional<DType> type = our_type(tensor.type, architecture);
-    if (name == kEmbedding && !own_head && type && is_quantised(*type)) {
+    if (name == kEmbedding && !own_head && type && is_quantised(*type) && *type != DType::kQ5_K) {
       adder.add(std::string(kHead), tensor);
     }
   }

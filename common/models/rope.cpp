@@ -15,6 +15,8 @@ namespace {
 constexpr double kLn2High = 6.93147180369123816490e-01;  // 33 bits of ln 2
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 
+}  // namespace
+
 double natural_log(double x) {
   int exponent = 0;
   double m = std::frexp(x, &exponent);
@@ -25,6 +27,8 @@ double natural_log(double x) {
   for (int n = 25; n > 0; n -= 2) sum = sum * square + 1.0 / n;
   return exponent * kLn2High + (2 * s * sum + exponent * kLn2Low);
 }
+
+namespace {
 
 double exponential(double x) {
   const double k = std::nearbyint(x / 0.69314718055994530942);

@@ -42,6 +42,9 @@ struct RopeConfig {
 RopeConfig read_rope(const ConfigReader& reader, const char* layer_kind, int max_positions,
                      double theta, std::optional<double> part = {});
 
+// Natural logarithm to some units in the last place, with the same bits on every machine.
+double natural_log(double x);
+
 // [head_dim / 2], computed in floats like transformers.
 std::vector<float> inverse_frequencies(const RopeConfig& rope, int head_dim);
 
