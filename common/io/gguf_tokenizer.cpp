@@ -30,6 +30,7 @@ struct Cutter {
   std::string_view name;
   std::string_view pattern;  // empty: GPT-2's own
   bool digits = false, nfc = false, whole_pieces = false, add_bos = false;
+  std::string_view ends = {};  // a token that ends a text beside those of the keys
 };
 constexpr Cutter kCutters[] = {
     {"gpt-2", ""},
@@ -39,9 +40,11 @@ constexpr Cutter kCutters[] = {
     {"llama3", kLlama3Pattern, false, false, true, true},
     {"llama-v3", kLlama3Pattern, false, false, true, true},
     {"qwen2", kQwen2Pattern, false, true},
+    {"qwen35", kQwen35Pattern, false, true, false, false, "<|endoftext|>"},
     {"smollm", "", true},
     {"modern-bert", "", false, true, false, true},
 };
+constexpr Cutter kGemma4 = {.name = "gemma4", .pattern = "", .ends = "<eos>"};
 
 uint64_t total_size(std::span<const std::string_view> texts) {
   return std::accumulate(texts.begin(), texts.end(), uint64_t{0},
@@ -68,7 +71,9 @@ class TokenizerWriter {
     json["added_tokens"] = std::move(added);
     json["model"]["vocab"] = std::move(vocab);
     if (kind_ == Kind::kBytes) json["model"]["merges"] = merges();
-    if (kind_ == Kind::kCharacters) json["model"]["merges"] = merges_by_score();
+    if (kind_ == Kind::kCharacters) {
+      json["model"]["merges"] = file_.has(kMerges) ? merges() : merges_by_score();
+    }
     add_cuts(json);
     add_template(json);
     return json;
@@ -92,6 +97,11 @@ class TokenizerWriter {
     Json ids = Json::array();
     for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
       if (const auto id = token_id(key)) ids.push_back(*id);
+    }
+    const auto end = std::ranges::find(tokens_, cutter_.ends);
+    const auto id = static_cast<uint64_t>(end - tokens_.begin());
+    if (end != tokens_.end() && types_[id] == kControl && token_id("eos_token_id") != id) {
+      ids.push_back(id);
     }
     return {{"eos_token_id", std::move(ids)}};
   }
@@ -335,6 +345,7 @@ std::optional<TokenizerWriter> writer_of(const Gguf& file, bool gpt2) {
     file.refuse(cat(kModel, ": expected \"gpt2\", got ", shown(model)));
   }
   if (model == "llama") return TokenizerWriter(file, Kind::kCharacters, kCutters[0]);
+  if (model == "gemma4") return TokenizerWriter(file, Kind::kCharacters, kGemma4);
   if (model == "bert") return TokenizerWriter(file, Kind::kWords, kCutters[0]);
   if (model == "t5") return TokenizerWriter(file, Kind::kPieces, kCutters[0]);
   const auto found = std::ranges::find(kCutters, pre, &Cutter::name);

@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "io/checkpoint.h"
 #include "io/gguf_tokenizer.h"
+#include "support/gguf/file.h"
+#include "support/temporary_folder.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -56,7 +58,7 @@ class GgufTokenizer : public testing::TestWithParam<Made> {
   const Files directory = files_in(kModels / GetParam().from);
 };
 
-TEST_P(GgufTokenizer, IsThatOfTheDirectory) {
+void expect_same_tokens(const Files& gguf, const Files& directory, const char* with) {
   const auto of = [](const Files& files) {
     return load_tokenizer(
         names_of(files), [&](const char* name) { return files.at(name); }, "FILE");
@@ -64,8 +66,8 @@ TEST_P(GgufTokenizer, IsThatOfTheDirectory) {
   const std::optional<Tokenizer> ours = of(gguf), theirs = of(directory);
   ASSERT_TRUE(ours && theirs);
   EXPECT_EQ(ours->size(), theirs->size());
-  const Json strings = parse_json(
-      read_file(kModels / "tokenizers" / GetParam().strings / "strings.json", 4 << 20), 8, "x");
+  const Json strings =
+      parse_json(read_file(kModels / "tokenizers" / with / "strings.json", 4 << 20), 8, "x");
   for (const Json& one : strings["strings"]) {
     const std::string& text = one["text"].text();
     for (const bool special : {false, true}) {
@@ -76,6 +78,10 @@ TEST_P(GgufTokenizer, IsThatOfTheDirectory) {
       EXPECT_EQ(ours->decode(ids, true), theirs->decode(ids, true)) << one.dump();
     }
   }
+}
+
+TEST_P(GgufTokenizer, IsThatOfTheDirectory) {
+  expect_same_tokens(gguf, directory, GetParam().strings);
 }
 
 TEST_P(GgufTokenizer, HasTheChatOfTheDirectory) {
@@ -93,6 +99,78 @@ TEST_P(GgufTokenizer, HasTheChatOfTheDirectory) {
                        .tools = {}};
   EXPECT_EQ(ours->render(chat), theirs->render(chat));
 }
+
+// Byte-level and SentencePiece-like tokenizers of families of which there is no file, as
+// llama.cpp's converter writes them.
+class WrittenTokenizer : public testing::TestWithParam<Made> {
+ protected:
+  static test::GgufFile written() {
+    const fs::path from = kModels / GetParam().from;
+    const auto json = [&](const char* name) {
+      return parse_json(read_file(from / name, 4 << 20), 16, name);
+    };
+    const Json tokenizer = json("tokenizer.json"), &model = tokenizer["model"];
+    const bool gemma = GetParam().file == std::string("gemma4");
+    enum : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+    std::vector<std::string> tokens, merges;
+    std::vector<int32_t> types;
+    const auto add = [&](const Json& id, const std::string& token, int32_t type) {
+      const auto at = id.get<size_t>();
+      if (at >= tokens.size()) tokens.resize(at + 1, "[PAD]"), types.resize(at + 1, kUnused);
+      tokens[at] = token, types[at] = type;
+    };
+    for (const auto& [token, id] : model["vocab"].members()) {
+      add(id, token, gemma && token.starts_with("<0x") ? kByte : kNormal);
+    }
+    for (const Json& one : tokenizer["added_tokens"]) {
+      add(one["id"], one["content"].text(), one["special"].get<bool>() ? kControl : kUserDefined);
+    }
+    for (const Json& merge : model["merges"]) {
+      merges.push_back(merge.is_array() ? cat(merge[0].text(), " ", merge[1].text())
+                                        : merge.text());
+    }
+    test::GgufFile file;
+    file.text("tokenizer.ggml.model", gemma ? "gemma4" : "gpt2");
+    if (!gemma) file.text("tokenizer.ggml.pre", GetParam().file);
+    file.texts("tokenizer.ggml.tokens", tokens);
+    file.numbers("tokenizer.ggml.token_type", 5, types);
+    file.texts("tokenizer.ggml.merges", merges);
+    if (gemma) file.numbers("tokenizer.ggml.scores", 6, std::vector<float>(tokens.size()));
+    const auto id = [&](const char* token) {
+      return static_cast<uint64_t>(std::ranges::find(tokens, token) - tokens.begin());
+    };
+    file.integer("tokenizer.ggml.eos_token_id", id(gemma ? "<end_of_turn>" : "<|im_end|>"));
+    if (gemma) {
+      file.integer("tokenizer.ggml.bos_token_id", id("<bos>"));
+      file.flag("tokenizer.ggml.add_bos_token", true);
+      file.flag("tokenizer.ggml.add_space_prefix", false);
+    }
+    return file;
+  }
+};
+
+TEST_P(WrittenTokenizer, IsThatOfTheDirectory) {
+  const test::TemporaryFolder dir;
+  written().write(dir.path / "tokenizer.gguf");
+  const Files ours = files_of(dir.path / "tokenizer.gguf"),
+              theirs = files_in(kModels / GetParam().from);
+  expect_same_tokens(ours, theirs, GetParam().strings);
+  const bool gemma = GetParam().file == std::string("gemma4");
+  if (!gemma) {  // whose strings have no marks that merge with letters
+    const auto pattern = [](const Files& files) {
+      const Json json = parse_json(files.at("tokenizer.json"), 16, "x");
+      return json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"].text();
+    };
+    EXPECT_EQ(pattern(ours), pattern(theirs));
+  }
+  EXPECT_EQ(ours.at("generation_config.json"),
+            gemma ? R"({"eos_token_id":[814,1]})" : R"({"eos_token_id":[638,636]})");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, WrittenTokenizer,
+                         testing::Values(Made{"qwen35", "qwen35", "bpe-qwen35"},
+                                         Made{"gemma4", "gemma4", "spm-gemma"}),
+                         [](const auto& one) { return std::string(one.param.file); });
 
 INSTANTIATE_TEST_SUITE_P(Files, GgufTokenizer, testing::ValuesIn(kMade), [](const auto& one) {
   std::string name(one.param.file);
