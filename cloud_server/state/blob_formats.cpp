@@ -73,7 +73,9 @@ std::unique_ptr<Model> model_of(const Checkpoint& checkpoint, std::optional<int>
 
 DType own_format(const Checkpoint& checkpoint, const Blob& blob) {
   for (const WeightDecl& decl : blob.weights) {
-    if (is_in_blocks(checkpoint, decl)) return stored_weight(checkpoint, decl).dtype;
+    // A table has the blocks that it has in any format of its stage.
+    if (!decl.looked_up && is_in_blocks(checkpoint, decl))
+      return stored_weight(checkpoint, decl).dtype;
   }
   return checkpoint.dtype();
 }

@@ -87,7 +87,10 @@ WeightStore::Entry* WeightStore::next() {
 }
 
 bool WeightStore::is_own(const Entry& entry) const {
-  return entry.format == own_format(checkpoint_, *entry.blob);
+  if (entry.format == own_format(checkpoint_, *entry.blob)) return true;
+  return std::ranges::all_of(entry.blob->weights, [&](const WeightDecl& decl) {
+    return decl.looked_up && is_quantised(stored_weight(checkpoint_, decl).dtype);
+  });
 }
 
 // Makes the sums of the checkpoint's own format: the other blobs' keys, and all that most edges

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/edge_world.h"
+#include "support/gguf/families.h"
 
 namespace split::test {
 namespace {
@@ -12,7 +13,8 @@ class ServedFamily {
  public:
   explicit ServedFamily(const std::string& name, std::optional<int> context = {},
                         Profile profile = Profile::kF32) {
-    const std::filesystem::path from = source("tests/golden/models/" + name);
+    const bool own = name.starts_with('/');
+    const std::filesystem::path from = own ? name : source("tests/golden/models/" + name);
     cloud::ModelOptions options;
     options.id = "family";
     options.path = from;
@@ -71,6 +73,40 @@ TEST(FamilyPair, EachCutGivesTransformersText) {
     auto greedy = golden.values<int32_t>("p1.greedy_ids");
     greedy.resize(std::min<size_t>(greedy.size(), 8));
     expect_for_cuts(family, golden.ids(1), greedy);
+  }
+}
+
+// Files as llama.cpp's converter writes them: in floats transformers' text, and in blocks one text
+// at each cut, whose rows have parts, and whose table an edge has in blocks at cut 0.
+TEST(FamilyPair, EachCutGivesTheTextOfAGgufFile) {
+  const TemporaryFolder dir;
+  const std::string path = dir.path / "model.gguf";
+  for (const char* const name : {"qwen35", "gemma4"}) {
+    const GoldenValues golden(cat("models/", name));
+    const Checkpoint checkpoint(model_dir(cat("models/", name)));
+    const Json config = golden_json(name, "config.json")["text_config"];
+    const auto write = name == std::string("qwen35") ? gguf_qwen35 : gguf_gemma4;
+    write(config, floats_of(checkpoint), [](auto&) { return GgmlType::kF32; }).write(path);
+    ServedFamily family(path);
+    auto greedy = golden.values<int32_t>("p1.greedy_ids");
+    greedy.resize(8);
+    expect_for_cuts(family, golden.ids(1), greedy);
+  }
+  for (const std::string name : {"qwen35", "gemma4"}) {
+    const char* const config = name == "qwen35" ? kWideQwen35 : kWideGemma4;
+    const auto write = name == "qwen35" ? gguf_qwen35 : gguf_gemma4;
+    write(parse_json(config, 16, "config"), random_tensors(config), q4_k_m).write(path);
+    ServedFamily family(path);
+    const std::vector<int32_t> prompt = {5, 250, 17, 90, 3, 3, 211};
+    const Outcome whole =
+        family.run({"--prompt-ids=" + joined(prompt), "--cut=cloud", "--max-tokens=8"});
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    const auto text = whole.json()["tokens"].get<std::vector<int32_t>>();
+    expect_for_cuts(family, prompt, text);
+    const Outcome moved = family.run({"--prompt-ids=" + joined(prompt), "--cut=3", "--head=edge",
+                                      "--moves=2:cloud,5:0", "--max-tokens=8"});
+    ASSERT_EQ(moved.code, 0) << moved.err;
+    EXPECT_EQ(moved.json()["tokens"].get<std::vector<int32_t>>(), text);
   }
 }
 

@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <random>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "cloud_server/state/blob_formats.h"
@@ -157,50 +155,6 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufFamilies,
 
 // --- Blocks of 256 columns, which goldens are too narrow for: random models
 
-const char* const kQwen = R"({"num_hidden_layers": 4, "hidden_size": 256, "vocab_size": 320,
-    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
-    "linear_num_key_heads": 2, "linear_num_value_heads": 8, "linear_key_head_dim": 24,
-    "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4, "max_position_embeddings": 400,
-    "rms_norm_eps": 1e-6, "eos_token_id": 7, "tie_word_embeddings": true,
-    "model_type": "qwen3_5_text", "rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
-    "partial_rotary_factor": 0.25}})";
-const char* const kGemma = R"({"num_hidden_layers": 4, "hidden_size": 256, "vocab_size": 320,
-    "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64,
-    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-    "global_head_dim": 64, "num_global_key_value_heads": null, "num_kv_shared_layers": 2,
-    "use_double_wide_mlp": true, "hidden_size_per_layer_input": 64, "sliding_window": 9,
-    "max_position_embeddings": 400, "final_logit_softcapping": 6.0, "eos_token_id": 7,
-    "model_type": "gemma4_text"})";
-
-FloatTensors random_tensors(const char* config) {
-  std::minstd_rand random(11);
-  const auto uniform = [&] { return 2 * static_cast<float>(random() % (1 << 20)) / (1 << 20) - 1; };
-  FloatTensors all;
-  const auto model = make_model(config);
-  for (const Blob& blob : model->blobs()) {
-    for (const WeightDecl& decl : blob.weights) {
-      if (!decl.from.empty()) continue;
-      FloatTensor& tensor = all[decl.name];
-      tensor.dims = decl.dims;
-      tensor.values.resize(static_cast<size_t>(*element_count(decl.dims)));
-      const bool vector = decl.dims.size() == 1;
-      const float scale = vector ? 0.3f : 1.6f / std::sqrt(static_cast<float>(decl.dims.back()));
-      for (float& value : tensor.values) value = scale * uniform();
-      if (decl.name.ends_with("A_log")) {
-        for (float& value : tensor.values) value = 3 * value + 1;
-      }
-    }
-  }
-  return all;
-}
-
-// What a file of type Q4_K_M has, next to floats where rows are no whole blocks.
-GgmlType q4_k_m(const std::string& name) {
-  const bool better = name.find("ffn_down") != name.npos || name.find("attn_v") != name.npos ||
-                      name == "token_embd.weight";
-  return better ? GgmlType::kQ6_K : GgmlType::kQ4_K;
-}
 TypeOf all_in(GgmlType type) {
   return [type](const std::string&) { return type; };
 }
@@ -275,7 +229,7 @@ std::vector<float> logits_by_double(const GgufFile& file, const std::vector<int3
   file.write(dir.path / "model.gguf");
   const MappedFile bytes(dir.path / "model.gguf");
   const Gguf parsed = Gguf::parse(bytes.bytes(), "model");
-  const Qwen35ByDouble pass(parse_json(kQwen, 16, "config"), [&](const std::string& asked) {
+  const Qwen35ByDouble pass(parse_json(kWideQwen35, 16, "config"), [&](const std::string& asked) {
     const std::string name = asked.substr(6);  // "model."
     const GgufTensor& tensor = parsed.tensors().at(qwen35_gguf_name(name));
     std::vector<float> values(static_cast<size_t>(*element_count(tensor.dims)));
@@ -312,8 +266,8 @@ struct InBlocks {
 };
 class GgufQwen35 : public testing::TestWithParam<InBlocks> {
  protected:
-  const GgufFile file =
-      gguf_qwen35(parse_json(kQwen, 16, "config"), random_tensors(kQwen), GetParam().type);
+  const GgufFile file = gguf_qwen35(parse_json(kWideQwen35, 16, "config"),
+                                    random_tensors(kWideQwen35), GetParam().type);
   const std::unique_ptr<Device> device = make_device({"cpu", 2});
 };
 
@@ -347,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufQwen35,
 // --- Gemma 4 E in blocks, and its table
 
 GgufFile gemma(const TypeOf& type) {
-  return gguf_gemma4(parse_json(kGemma, 16, "config"), random_tensors(kGemma), type);
+  return gguf_gemma4(parse_json(kWideGemma4, 16, "config"), random_tensors(kWideGemma4), type);
 }
 TypeOf with_table(GgmlType table, const TypeOf& others) {
   return [=](const std::string& name) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <random>
 
 #include "base/json.h"
 #include "io/checkpoint.h"
+#include "models/model.h"
 #include "support/gguf/file.h"
 
 namespace split::test {
@@ -233,4 +235,51 @@ inline GgufFile gguf_gemma4(const Json& config, FloatTensors tensors, const Type
   return file;
 }
 
+// Settings of models whose rows are whole blocks of 256 columns, which goldens' are not.
+inline const char* const kWideQwen35 =
+    R"({"num_hidden_layers": 4, "hidden_size": 256, "vocab_size": 320,
+    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2, "linear_num_value_heads": 8, "linear_key_head_dim": 24,
+    "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4, "max_position_embeddings": 400,
+    "rms_norm_eps": 1e-6, "eos_token_id": 7, "tie_word_embeddings": true,
+    "model_type": "qwen3_5_text", "rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
+    "partial_rotary_factor": 0.25}})";
+inline const char* const kWideGemma4 =
+    R"({"num_hidden_layers": 4, "hidden_size": 256, "vocab_size": 320,
+    "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "global_head_dim": 64, "num_global_key_value_heads": null, "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": true, "hidden_size_per_layer_input": 64, "sliding_window": 9,
+    "max_position_embeddings": 400, "final_logit_softcapping": 6.0, "eos_token_id": 7,
+    "model_type": "gemma4_text"})";
+
+inline FloatTensors random_tensors(const char* config) {
+  std::minstd_rand random(11);
+  const auto uniform = [&] { return 2 * static_cast<float>(random() % (1 << 20)) / (1 << 20) - 1; };
+  FloatTensors all;
+  const auto model = make_model(config);
+  for (const Blob& blob : model->blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (!decl.from.empty()) continue;
+      FloatTensor& tensor = all[decl.name];
+      tensor.dims = decl.dims;
+      tensor.values.resize(static_cast<size_t>(*element_count(decl.dims)));
+      const bool vector = decl.dims.size() == 1;
+      const float scale = vector ? 0.3f : 1.6f / std::sqrt(static_cast<float>(decl.dims.back()));
+      for (float& value : tensor.values) value = scale * uniform();
+      if (decl.name.ends_with("A_log")) {
+        for (float& value : tensor.values) value = 3 * value + 1;
+      }
+    }
+  }
+  return all;
+}
+
+// What a matrix of a file of type Q4_K_M has.
+inline GgmlType q4_k_m(const std::string& name) {
+  const bool better = name.find("ffn_down") != name.npos || name.find("attn_v") != name.npos ||
+                      name == "token_embd.weight";
+  return better ? GgmlType::kQ6_K : GgmlType::kQ4_K;
+}
 }  // namespace split::test
