@@ -27,11 +27,17 @@ qwen2.5-0.5b              Qwen/Qwen2.5-0.5B
 qwen2.5-0.5b-instruct     Qwen/Qwen2.5-0.5B-Instruct
 qwen2.5-1.5b-instruct     Qwen/Qwen2.5-1.5B-Instruct
 qwen3-0.6b                Qwen/Qwen3-0.6B
+qwen3.5-0.8b              Qwen/Qwen3.5-0.8B
+qwen3.5-2b                Qwen/Qwen3.5-2B
+qwen3.5-4b                Qwen/Qwen3.5-4B
 llama-3.2-1b              meta-llama/Llama-3.2-1B
 llama-3.2-1b-instruct     meta-llama/Llama-3.2-1B-Instruct
 mistral-7b                mistralai/Mistral-7B-v0.3
 gemma-2-2b                google/gemma-2-2b
 gemma-3-1b                google/gemma-3-1b-pt
+gemma-4-e2b               google/gemma-4-E2B
+gemma-4-e2b-it            google/gemma-4-E2B-it
+gemma-4-e4b-it            google/gemma-4-E4B-it
 all-minilm-l6-v2          sentence-transformers/all-MiniLM-L6-v2
 bge-small-en-v1.5         BAAI/bge-small-en-v1.5
 bge-base-en-v1.5          BAAI/bge-base-en-v1.5
