@@ -20,8 +20,8 @@
 #   peers [--formats LIST] [--device vulkan:N]  steps in turn with llama.cpp's own benchmarks (with the libraries that npm
 #                            ships; compiled for CUDA beside vulkan:N) and ONNX Runtime's (by npm), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
-#   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base, for peers also mpnet, e5-small, bge-m3,
-#   modernbert-base and embeddinggemma.
+#   qwen3.5-0.8b, for peers also gemma-4-e2b; of encoders, for cpu, pair and peers, minilm-l6 and bge-base, for peers
+#   also mpnet, e5-small, bge-m3, modernbert-base and embeddinggemma.
 # Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

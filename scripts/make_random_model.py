@@ -5,6 +5,7 @@
   llama   tiny agent smollm2-135m tinyllama-1.1b llama-3.2-1b
   qwen2   tiny qwen2.5-0.5b
   qwen3   tiny qwen3-0.6b
+  qwen35  tiny qwen3.5-0.8b
   gemma4  tiny gemma-4-e2b
   bert    tiny minilm-l6 bge-base       with the files of sentence-transformers, as the next ones
   mpnet   tiny mpnet-base
@@ -45,6 +46,10 @@ OTHERS = {
     },
     "qwen2": {"tiny": (2, 64, 4, 2, 160, 512, 256), "qwen2.5-0.5b": (24, 896, 14, 2, 4864, 151936, 32768)},
     "qwen3": {"tiny": (2, 64, 4, 2, 160, 512, 256), "qwen3-0.6b": (28, 1024, 16, 8, 3072, 151936, 40960)},
+    "qwen35": {
+        "tiny": (4, 256, 4, 2, 256, 512, 256),
+        "qwen3.5-0.8b": (24, 1024, 8, 2, 3584, 248320, 262144),
+    },
     "gemma4": {
         "tiny": (10, 64, 4, 1, 96, 512, 256),
         "gemma-4-e2b": (35, 1536, 8, 1, 6144, 262144, 131072),
@@ -193,6 +198,26 @@ def other_config(arch, size, positions, vocab, dtype):
             "sliding_window": 512,
             "use_bidirectional_attention": True,
         }
+    if arch == "qwen35":
+        tiny = size == "tiny"
+        return config | {
+            "architectures": ["Qwen3_5ForCausalLM"],
+            "bos_token_id": None,
+            "eos_token_id": vocab - 1,
+            "head_dim": 64 if tiny else 256,
+            "hidden_act": "silu",
+            "layer_types": ["linear_attention" if (i + 1) % 4 else "full_attention" for i in range(layers)],
+            "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 64 if tiny else 128,
+            "linear_num_key_heads": 2 if tiny else 16,
+            "linear_num_value_heads": 4 if tiny else 16,
+            "linear_value_head_dim": 64 if tiny else 128,
+            "model_type": "qwen3_5_text",
+            "num_key_value_heads": kv_heads,
+            "rms_norm_eps": 1e-06,
+            "rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10000000.0, "rope_type": "default"},
+            "tie_word_embeddings": True,
+        }
     if arch == "gemma4":
         tiny = size == "tiny"
         return config | {
@@ -282,6 +307,38 @@ def llama_tensors(config):
         out += linear(h + "mlp.gate_proj", inner, c, False)
         out += linear(h + "mlp.up_proj", inner, c, False)
         out += linear(h + "mlp.down_proj", c, inner, False, residual)
+    return out
+
+
+def qwen35_tensors(config):
+    c, inner, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    width, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+    heads, dv = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    mixed = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + heads * dv
+    out = [("model.embed_tokens.weight", (config["vocab_size"], c), 0, STD), ("model.norm.weight", (c,), 0, 0.05)]
+    for layer, kind in enumerate(config["layer_types"]):
+        h = f"model.layers.{layer}."
+        out += [(f"{h}{norm}.weight", (c,), 0, 0.05) for norm in ("input_layernorm", "post_attention_layernorm")]
+        if kind == "full_attention":
+            out += [(f"{h}self_attn.{norm}.weight", (d,), 0, 0.05) for norm in ("q_norm", "k_norm")]
+            out += linear(h + "self_attn.q_proj", 2 * width, c, False)
+            out += linear(h + "self_attn.k_proj", kv, c, False)
+            out += linear(h + "self_attn.v_proj", kv, c, False)
+            out += linear(h + "self_attn.o_proj", c, width, False)
+        else:
+            h += "linear_attn."
+            out += linear(h + "in_proj_qkv", mixed, c, False)
+            out += linear(h + "in_proj_z", heads * dv, c, False)
+            out += linear(h + "in_proj_a", heads, c, False)
+            out += linear(h + "in_proj_b", heads, c, False)
+            out.append((h + "conv1d.weight", (mixed, 1, config["linear_conv_kernel_dim"]), 0, 0.3))
+            out += [(h + "A_log", (heads,), 1, 0.5), (h + "dt_bias", (heads,), 0, 0.5)]
+            out.append((h + "norm.weight", (dv,), 1, 0.05))
+            out += linear(h + "out_proj", c, heads * dv, False)
+            h = f"model.layers.{layer}."
+        out += linear(h + "mlp.gate_proj", inner, c, False)
+        out += linear(h + "mlp.up_proj", inner, c, False)
+        out += linear(h + "mlp.down_proj", c, inner, False)
     return out
 
 
@@ -384,6 +441,7 @@ def classifier_tensors(arch, config):
 TENSORS = {
     "gpt2": gpt2_tensors,
     **{arch: llama_tensors for arch in ("llama", "qwen2", "qwen3")},
+    "qwen35": qwen35_tensors,
     "gemma4": gemma4_tensors,
     **{arch: bert_tensors for arch in ("bert", "mpnet", "roberta", "xlm-roberta")},
     "modernbert": modernbert_tensors,

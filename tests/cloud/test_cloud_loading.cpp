@@ -115,6 +115,24 @@ TEST_F(CloudGguf, GivesTheLogitsOfTheSameWeights) {
   }
 }
 
+// Norms one larger lose some bits.
+TEST_F(CloudGguf, GivesTheLogitsOfFamiliesWithStatesAndTables) {
+  for (const std::string arch : {"qwen35", "gemma4"}) {
+    const std::string dir = folder.path / arch;
+    ASSERT_EQ(std::system(cat("/usr/bin/python3 '", source("scripts/make_random_model.py"),
+                              "' --size tiny --dtype f16 --arch ", arch, " --out '", dir, "'")
+                              .c_str()),
+              0);
+    TestCloud original({dir});
+    TestCloud cloud({made(dir, arch + "-f16", "--type F16").string()});
+    const std::vector<int32_t> ids = {1, 5, 9, 2, 200, 17};
+    const auto want = floats_of(logits(original, arch, ids), "logits");
+    const auto got = floats_of(logits(cloud, arch + "-f16.gguf", ids), "logits");
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << arch;
+  }
+}
+
 TEST_F(CloudGguf, KeepsAnUntiedHead) {
   const MappedFile file(std::filesystem::path(model_dir("rand-c")) / "model.safetensors");
   std::vector<NamedTensor> tensors;

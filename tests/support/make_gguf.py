@@ -2,7 +2,7 @@
 """make_gguf.py DIR OUT [--type F32|F16|BF16|Q8_0|Q4_0|Q4_K|Q6_K] [--version 2|3] [--tied-head] [--alignment N]
     [--head-type TYPE] [--made-up-tokens]
 
-A Hugging Face directory of GPT-2, Llama or Qwen2 (one safetensors file) as llama.cpp's converter would write it: its
+A Hugging Face directory of GPT-2, Llama, Qwen2, Qwen3.5 or Gemma 4 (one safetensors file) as llama.cpp's converter would write it: its
 tensor names, [out, in] linear weights, F32 for vectors and positions, Llama's rows of q and k turned. Written from the
 format's description; for tests and benchmarks. --head-type is that of embedding and head;
 --tied-head writes the head out again; --made-up-tokens makes a byte-level vocabulary for programs that want one: the
@@ -47,6 +47,41 @@ IN_BLOCK = {
     "ln_2": "ffn_norm",
     "mlp.c_fc": "ffn_up",
     "mlp.c_proj": "ffn_down",
+}
+
+
+QWEN35_IN_BLOCK = LLAMA_IN_BLOCK | {
+    "post_attention_layernorm": "post_attention_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+GEMMA4_OUTSIDE = LLAMA_OUTSIDE | {
+    "embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
+    "per_layer_model_projection.weight": "per_layer_model_proj.weight",
+    "per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
+}
+GEMMA4_IN_BLOCK = LLAMA_IN_BLOCK | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+}
+# Names in a block that end in neither .weight nor .bias, in either kind of file.
+WHOLE = {
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    "layer_scalar": "layer_output_scale.weight",
 }
 
 
@@ -145,6 +180,8 @@ def typed(value):
         return struct.pack("<II", 4, value)
     if isinstance(value, float):
         return struct.pack("<If", 6, value)
+    if isinstance(value[0], bool):
+        return struct.pack("<IIQ", 9, 7, len(value)) + bytes(value)
     if isinstance(value[0], str):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
     return struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
@@ -168,6 +205,8 @@ def gguf_name(name, outside, in_block):
     if name in outside:
         return outside[name]
     _, block, rest = name.split(".", 2)
+    if rest in WHOLE:
+        return f"blk.{block}.{WHOLE[rest]}"
     part, kind = rest.rsplit(".", 1)
     return f"blk.{block}.{in_block[part]}.{kind}"
 
@@ -197,6 +236,79 @@ def llama_pairs(config):
         f"{kind}.rope.dimension_count": config.get("head_dim") or config["hidden_size"] // heads,
         f"{kind}.vocab_size": config["vocab_size"],
     }
+
+
+def qwen35_pairs(config):
+    heads, kind = config["num_attention_heads"], "qwen35"
+    values = config["linear_num_value_heads"]
+    return {
+        f"{kind}.block_count": config["num_hidden_layers"],
+        f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.feed_forward_length": config["intermediate_size"],
+        f"{kind}.attention.head_count": heads,
+        f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{kind}.attention.key_length": config["head_dim"],
+        f"{kind}.attention.value_length": config["head_dim"],
+        f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        f"{kind}.rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
+        f"{kind}.rope.dimension_count": config["head_dim"] // 4,
+        f"{kind}.rope.dimension_sections": [11, 11, 10, 0],
+        f"{kind}.ssm.conv_kernel": config["linear_conv_kernel_dim"],
+        f"{kind}.ssm.state_size": config["linear_key_head_dim"],
+        f"{kind}.ssm.group_count": config["linear_num_key_heads"],
+        f"{kind}.ssm.time_step_rank": values,
+        f"{kind}.ssm.inner_size": values * config["linear_value_head_dim"],
+        f"{kind}.full_attention_interval": 4,
+    }
+
+
+def gemma4_pairs(config):
+    kind, layers, window = "gemma4", config["num_hidden_layers"], [t != "full_attention" for t in config["layer_types"]]
+    own = layers - config["num_kv_shared_layers"]
+    pairs = {
+        f"{kind}.block_count": layers,
+        f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        f"{kind}.feed_forward_length": [config["intermediate_size"] * (1 if i < own else 2) for i in range(layers)],
+        f"{kind}.attention.head_count": config["num_attention_heads"],
+        f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{kind}.attention.shared_kv_layers": layers - own,
+        f"{kind}.attention.sliding_window": config["sliding_window"],
+        f"{kind}.attention.sliding_window_pattern": window,
+        f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        f"{kind}.final_logit_softcapping": float(config["final_logit_softcapping"]),
+        f"{kind}.rope.freq_base": float(config["rope_parameters"]["full_attention"]["rope_theta"]),
+        f"{kind}.rope.freq_base_swa": float(config["rope_parameters"]["sliding_attention"]["rope_theta"]),
+    }
+    for end, key in ("", "global_head_dim"), ("_swa", "head_dim"):
+        for what in "attention.key_length", "attention.value_length", "rope.dimension_count":
+            pairs[f"{kind}.{what}{end}"] = config[key]
+    return pairs
+
+
+def converted(name, x, config):
+    """A tensor of Qwen3.5 as the converter turns it: norms, decays, value heads in rounds."""
+    if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+        x = x + 1
+    if name.endswith("A_log"):
+        x = -np.exp(x)
+    if name.endswith("conv1d.weight"):
+        x = x[:, 0]
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    size, first = config["linear_value_head_dim"], 2 * keys * config["linear_key_head_dim"]
+
+    def tiled(x, size):
+        return x.reshape(keys, values // keys, size, -1).swapaxes(0, 1).reshape(x.shape)
+
+    if name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+        return np.concatenate([x[:first], tiled(x[first:], size)])
+    if name.endswith("in_proj_z.weight"):
+        return tiled(x, size)
+    if name.endswith("linear_attn.out_proj.weight"):
+        return np.ascontiguousarray(tiled(np.ascontiguousarray(x.T), size).T)
+    return tiled(x, 1) if name.endswith(("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias")) else x
 
 
 def rope_factors(config):
@@ -258,17 +370,22 @@ def main():
     with open(os.path.join(args.dir, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     weights = read_safetensors(os.path.join(args.dir, "model.safetensors"))
-    gpt2 = config["model_type"] == "gpt2"
-    outside, in_block = (OUTSIDE, IN_BLOCK) if gpt2 else (LLAMA_OUTSIDE, LLAMA_IN_BLOCK)
+    kind = {"qwen3_5_text": "qwen35", "gemma4_text": "gemma4"}.get(config["model_type"], config["model_type"])
+    gpt2 = kind == "gpt2"
+    outside, in_block, pairs_of = {
+        "gpt2": (OUTSIDE, IN_BLOCK, gpt2_pairs),
+        "qwen35": (LLAMA_OUTSIDE, QWEN35_IN_BLOCK, qwen35_pairs),
+        "gemma4": (GEMMA4_OUTSIDE, GEMMA4_IN_BLOCK, gemma4_pairs),
+    }.get(kind, (LLAMA_OUTSIDE, LLAMA_IN_BLOCK, llama_pairs))
     if config.get("tie_word_embeddings", gpt2):
         weights.pop("lm_head.weight", None)
         if args.tied_head:
             weights["lm_head.weight"] = weights["wte.weight" if gpt2 else "embed_tokens.weight"]
     pairs = {
-        "general.architecture": config["model_type"],
+        "general.architecture": kind,
         "general.name": "made for tests",
         "general.alignment": args.alignment,
-        **(gpt2_pairs(config) if gpt2 else llama_pairs(config)),
+        **pairs_of(config),
         "general.file_type": 1,
     }
     if args.alignment == 32:
@@ -280,20 +397,26 @@ def main():
     tensors = []
     if config.get("rope_scaling"):
         tensors.append(("rope_freqs.weight", (len(rope_factors(config)),), TYPES["F32"], rope_factors(config).tobytes()))
+    if kind == "gemma4":
+        factors = np.full(config["global_head_dim"] // 2, 1e30, "<f4")
+        factors[: len(factors) // 4] = 1
+        tensors.append(("rope_freqs.weight", (len(factors),), TYPES["F32"], factors.tobytes()))
     for name, x in weights.items():
         x = x.astype(np.float32)
+        if kind == "qwen35":
+            x = converted(name, x, config)
         if ".c_" in name and x.ndim == 2:
             x = x.T
         if config["model_type"] == "llama" and ".q_proj." in name:
             x = turned(x, config["num_attention_heads"])
         if config["model_type"] == "llama" and ".k_proj." in name:
             x = turned(x, config["num_key_value_heads"])
-        kind = args.head_type or args.type if name in outside else args.type
-        if x.ndim == 1 or name == "wpe.weight":
-            kind = "F32"
-        elif x.shape[-1] % {"Q8_0": 32, "Q4_0": 32, "Q4_K": 256, "Q6_K": 256}.get(kind, 1):
-            kind = "F16"  # as llama.cpp does where rows are no whole blocks
-        tensors.append((gguf_name(name, outside, in_block), x.shape[::-1], TYPES[kind], encoded(x, kind)))
+        blocks = args.head_type or args.type if name in outside else args.type
+        if x.ndim == 1 or name == "wpe.weight" or name.endswith("conv1d.weight"):
+            blocks = "F32"
+        elif x.shape[-1] % {"Q8_0": 32, "Q4_0": 32, "Q4_K": 256, "Q6_K": 256}.get(blocks, 1):
+            blocks = "F16"  # as llama.cpp does where rows are no whole blocks
+        tensors.append((gguf_name(name, outside, in_block), x.shape[::-1], TYPES[blocks], encoded(x, blocks)))
     with open(args.out, "wb") as out:
         write_file(out, pairs, tensors, args.version, args.alignment)
 

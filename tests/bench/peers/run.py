@@ -19,7 +19,8 @@ from statistics import median
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 # The architecture and the size of make_random_model.py; encoders are those that ONNX Runtime has beside us.
-ARCHS = {"gpt2": "gpt2", "llama|smollm|agent": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "bge-m3|e5": "xlm-roberta",
+ARCHS = {"gpt2": "gpt2", "llama|smollm|agent": "llama", "qwen2": "qwen2", "qwen3[.]5": "qwen35", "qwen3": "qwen3",
+         "gemma-4": "gemma4", "bge-m3|e5": "xlm-roberta",
          "minilm|bge": "bert", "modernbert": "modernbert", "mpnet": "mpnet", "embeddinggemma": "embeddinggemma"}
 ENCODERS = "minilm|bge|e5|modernbert|mpnet|embeddinggemma"
 SIZES = {"mpnet": "mpnet-base", "embeddinggemma": "300m"}  # sizes that the names do not say
