@@ -127,6 +127,25 @@ TEST(AnswerFormat, SaysNothingOfCallsThatItDoesNotKnow) {
   EXPECT_EQ(AnswerFormat::of(&inside).thought.closes, "</think>");
 }
 
+// As in Gemma 4's, whose prompt ends with an empty thought.
+TEST(AnswerFormat, FindsThoughtsThatStandBeforeCallsAlone) {
+  const std::string text =
+      "{% for m in messages %}<|turn>{{ m.role }}\n"
+      "{% if m.tool_calls and m.reasoning_content %}<|channel>thought\n{{ m.reasoning_content }}\n"
+      "<channel|>{% endif %}{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name "
+      "+ '{' }}{% for k, v in c.function.arguments | items %}{{ k }}:<|\"|>{{ v }}<|\"|>{% endfor "
+      "%}}"
+      "<tool_call|>{% endfor %}{{ m.content }}<turn|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|turn>model\n<|channel>thought\n<channel|>{% endif %}";
+  const ChatTemplate chat(text), tools("{{ tools }}" + text);
+  for (const ChatTemplate* one : {&chat, &tools}) {
+    const AnswerFormat format = AnswerFormat::of(one);
+    EXPECT_EQ(format.thought.opens, "<|channel>thought");
+    EXPECT_EQ(format.thought.closes, "<channel|>");
+  }
+  EXPECT_EQ(AnswerFormat::of(&tools).calls, Calls::kNone);
+}
+
 class GoldenAnswers : public testing::Test {
  protected:
   struct Run {

@@ -92,14 +92,15 @@ struct ProbeCall {
   const char *name, *id;
   Json arguments;
 };
-Json called(std::initializer_list<ProbeCall> calls) {
+Json called(std::initializer_list<ProbeCall> calls, const char* thought = nullptr) {
   Json list = Json::array();
   for (const ProbeCall& one : calls) {
     list.push_back({{"id", one.id},
                     {"type", "function"},
                     {"function", {{"name", one.name}, {"arguments", one.arguments}}}});
   }
-  Json message = {{"role", "assistant"}, {"content", ""}};
+  Json message = {{"role", "assistant"}, {"content", thought != nullptr ? kSaid : ""}};
+  if (thought != nullptr) message["reasoning_content"] = thought;
   message["tool_calls"] = std::move(list);
   return Json::array({kUser, std::move(message)});
 }
@@ -258,7 +259,11 @@ std::string counterpart(std::string_view tag) {
 }
 
 void find_thoughts(Probe& probe, const ChatTemplate& chat, AnswerFormat& format) {
-  const auto thought = probe.render(answered(kWhy), false);
+  auto thought = probe.render(answered(kWhy), false);
+  if (thought && thought->find(kWhy) == std::string::npos) {
+    // Gemma 4's write it before calls alone.
+    thought = probe.render(called({{kFirst, kLongId, {{kKey, kValue}}}}, kWhy), true);
+  }
   const size_t why = thought ? thought->find(kWhy) : std::string::npos;
   if (why != std::string::npos) {
     const std::string_view text = *thought;
