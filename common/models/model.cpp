@@ -100,6 +100,14 @@ Dims stored_dims(const WeightDecl& decl, DType dtype) {
   return blocks && decl.product == Product::kInOut ? Dims{decl.dims[1], decl.dims[0]} : decl.dims;
 }
 
+std::string Stage::kind() const {
+  if (kv.state.keeps()) return "linear attention";
+  if (kv.heads == 0) return "";
+  const bool shares = kv.source >= 0 && name != cat("block.", kv.source);
+  return cat("attention", kv.window > 0 ? cat(", window ", kv.window) : "",
+             shares ? cat(", keys of block ", kv.source) : "");
+}
+
 const Blob& Model::blob(std::string_view name) const { return find_named(blobs_, name, "blob"); }
 const Stage& Model::stage(std::string_view name) const {
   return find_named(stages_, name, "stage");

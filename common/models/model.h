@@ -142,6 +142,9 @@ struct Stage {
   const std::vector<std::string>& blobs_as(DType format) const {
     return is_quantised(format) ? quantised : blobs;
   }
+  // Describes what a decoder's block does with earlier rows: "attention", "linear attention",
+  // "attention, window 512"; empty for other stages.
+  std::string kind() const;
 };
 
 // A table that the host makes and graphs read as a weight: no checkpoint has it.

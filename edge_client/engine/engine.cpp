@@ -327,6 +327,7 @@ EngineState Engine::state() const {
     if (split || now_.coming) {
       state.info = split ? split->info : now_.coming_info;
       state.config = &choice_.config();
+      state.model = &choice_.model();
       state.formats = tails_.weights().formats(state.info);
     }
     if (now_.split) {

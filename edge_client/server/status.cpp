@@ -158,7 +158,9 @@ std::string status_json(const ServiceState& now) {
     const uint64_t bytes = counted ? count->second.bytes : own_bytes(stage);
     const uint64_t done = comes ? (counted ? count->second.done : 0) : on_edge ? bytes : 0;
     const bool runs = has(running, stage.name);
+    const std::string kind = now.model->stage(stage.name).kind();
     json["stages"].push_back({{"name", stage.name},
+                              {"kind", kind.empty() ? Json() : Json(kind)},
                               {"where", on_edge || comes ? "edge" : "cloud"},
                               {"runs", runs ? "here" : "cloud"},
                               {"landing", landing_of(has(loaded, stage.name),

@@ -58,6 +58,8 @@ TEST(EdgeStatus, SaysThatTheCloudRunsWhatIsOnItsWayHere) {
     const bool landed = stage["name"] == "norm" || stage["name"] == "head";
     EXPECT_EQ(stage["where"], "edge") << stage;
     EXPECT_EQ(stage["runs"], "cloud") << stage;
+    const bool block = stage["name"].get<std::string>().starts_with("block.");
+    EXPECT_EQ(stage["kind"], block ? Json("attention") : Json()) << stage;
     EXPECT_EQ(stage["landing"]["percent"], landed ? 100 : 0) << stage;
     if (landed) {
       EXPECT_EQ(stage["landing"]["seconds_left"], nullptr) << stage;

@@ -292,6 +292,14 @@ TEST(Gemma4Parts, AreWhatBlocksBehindAPointRead) {
   EXPECT_TRUE(dense->config().row_parts.empty());
 }
 
+TEST(Gemma4Stages, SayWhatTheyDoWithEarlierRows) {
+  const auto model = make_model(golden_json("gemma4", "config.json").dump());
+  EXPECT_EQ(model->stage("block.0").kind(), "attention, window 9");
+  EXPECT_EQ(model->stage("block.2").kind(), "attention");
+  EXPECT_EQ(model->stage("block.4").kind(), "attention, window 9, keys of block 3");
+  EXPECT_EQ(model->stage("block.6").kind(), "attention, keys of block 2");
+}
+
 // Blocks that share keys and values add none.
 TEST(Gemma4Pages, AreThoseOfTheSources) {
   const auto bytes = [](const StageRange& range) {

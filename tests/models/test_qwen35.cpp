@@ -143,6 +143,13 @@ TEST(Qwen35Config, RefusesEachUnsupportedSettingByItsName) {
   for (const auto& c : cases) EXPECT_EQ(message(c.key, c.value), c.expected);
 }
 
+TEST(Qwen35Stages, SayWhatTheyDoWithEarlierRows) {
+  const auto model = make_qwen35(golden_config("qwen35").dump(), {});
+  EXPECT_EQ(model->stage("embed").kind(), "");
+  EXPECT_EQ(model->stage("block.2").kind(), "linear attention");
+  EXPECT_EQ(model->stage("block.3").kind(), "attention");
+}
+
 // --- Goldens
 
 struct Golden35 : GoldenValues {

@@ -13,6 +13,7 @@ export const round_millis = (ms) => ms >= 1e3 ? `${Number((ms / 1e3).toFixed(2))
 const kOuter = 1.5;  // width of embed, norm and head in blocks (style.css says it again for .outer)
 const is_block = (stage) => stage.name.startsWith('block.');
 const number_of = (stage) => Number(stage.name.slice('block.'.length));
+const full_name = (stage) => stage.kind ? `${stage.name}, ${stage.kind}` : stage.name;
 const short_name = (stage) => is_block(stage) ? stage.name.slice('block.'.length) : stage.name;
 const width_of = (stage) => is_block(stage) ? 1 : kOuter;
 
@@ -103,7 +104,7 @@ function draw_blocks(list, stages, top, all, unit) {
     const labelled = is_block(stage) && (number_of(stage) % 6 === 0);
     const kind = !ghost ? place(stage) : percent > 0 ? 'downloading' : 'absent';
     item.className = `${kind}${is_block(stage) ? '' : ' outer'}${here && index === 0 ? ' first-of-edge' : ''}${labelled ? ' labelled' : ''}`;
-    item.title = `${stage.name}: ${describe(stage)}, ${bytes(stage.bytes)}${measured ? `, ${millis(stage.ms)} ${unit}` : ''}`;
+    item.title = `${full_name(stage)}: ${describe(stage)}, ${bytes(stage.bytes)}${measured ? `, ${millis(stage.ms)} ${unit}` : ''}`;
     item.style.height = `${46 + 54 * Math.min(1, share)}%`;
     item.style.setProperty('--shade', `${Math.round(82 + 18 * Math.min(1, share))}%`);
     name.textContent = short_name(stage);
@@ -259,7 +260,7 @@ export class Scene {
 export function draw_times(table, stages) {
   table.replaceChildren(...stages.map((stage) => {
     const row = document.createElement('tr');
-    for (const text of [stage.name, describe(stage), bytes(stage.bytes), stage.ms === null ? '–' : stage.ms.toFixed(3)])
+    for (const text of [full_name(stage), describe(stage), bytes(stage.bytes), stage.ms === null ? '–' : stage.ms.toFixed(3)])
       row.insertCell().textContent = text;
     return row;
   }));
