@@ -32,7 +32,8 @@ class Gemma4 : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    add_head();
+    add_head(config.tied_head, "embed_tokens",
+             [this](const StageTypes& types) { return head(types); });
     for (const Gemma4Block& block : config.blocks) {
       const std::string kind = kind_of(block);
       if (constant(kind + ".cos") != nullptr) continue;
@@ -152,24 +153,6 @@ class Gemma4 : public Model {
          .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
   }
 
-  // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
-  void add_head() {
-    const bool tied = gemma_.tied_head;
-    blobs_.push_back({"lm_head",
-                      {{"lm_head.weight",
-                        {gemma_.vocab, gemma_.channels},
-                        Product::kOutIn,
-                        tied ? "embed_tokens.weight" : ""}}});
-    stages_.push_back({.name = "head",
-                       .blobs = {tied ? "embed_tokens" : "lm_head"},
-                       .quantised = {"lm_head"},
-                       .takes = Takes::kOutRows,
-                       .width = gemma_.vocab,
-                       .joins_last = true,
-                       .logits = true,
-                       .trace = [this](const StageTypes& types) { return head(types); }});
-  }
-
   Tensor embedded(const StageTypes& types) const {
     return gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows})) *
            std::sqrt(static_cast<float>(gemma_.channels));
@@ -252,12 +235,8 @@ class Gemma4 : public Model {
     return {product(attended, name + "o_proj", types), std::move(kept)};
   }
 
-  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
   NamedOutput head(const StageTypes& types) const {
-    const bool tied = gemma_.tied_head && !is_quantised(types.weight("lm_head.weight"));
-    const Tensor logits =
-        matmul(normed_rows(types),
-               transpose(stored(tied ? "embed_tokens.weight" : "lm_head.weight", types)));
+    const Tensor logits = matmul(normed_rows(types), transpose(stored(head_weight(types), types)));
     if (gemma_.logit_cap == 0) return {"logits", logits};
     return {"logits", tanh(logits * (1.0f / gemma_.logit_cap)) * gemma_.logit_cap};
   }

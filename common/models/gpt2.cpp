@@ -97,21 +97,7 @@ class Gpt2 : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
-    const bool tied = config.tied_head;
-    blobs_.push_back({"lm_head",
-                      {{"lm_head.weight",
-                        {config.vocab, channels},
-                        Product::kOutIn,
-                        tied ? "wte.weight" : ""}}});
-    stages_.push_back({.name = "head",
-                       .blobs = {tied ? "wte" : "lm_head"},
-                       .quantised = {"lm_head"},
-                       .takes = Takes::kOutRows,
-                       .width = config.vocab,
-                       .joins_last = true,
-                       .logits = true,
-                       .trace = [this](const StageTypes& types) { return head(types); }});
+    add_head(config.tied_head, "wte", [this](const StageTypes& types) { return head(types); });
   }
 
   bool is_inside(std::string_view tensor) const override {
@@ -145,11 +131,10 @@ class Gpt2 : public Model {
     return {"hidden_out", x1 + linear(inner, m("mlp.c_proj.weight"), w("mlp.c_proj.bias"))};
   }
 
-  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
   NamedOutput head(const StageTypes& types) const {
-    const bool wte = gpt2_.tied_head && !is_quantised(types.weight("lm_head.weight"));
+    const std::string name = head_weight(types);
     const Tensor vocabulary =
-        wte ? transpose(stored("wte.weight", types)) : matrix("lm_head.weight", types);
+        name == "wte.weight" ? transpose(stored(name, types)) : matrix(name, types);
     return {"logits", matmul(normed_rows(types), vocabulary)};  // [O, V]
   }
 

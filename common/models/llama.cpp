@@ -33,7 +33,9 @@ class Llama : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    if (!config.encodes()) add_head();
+    if (!config.encodes())
+      add_head(config.tied_head, "embed_tokens",
+               [this](const StageTypes& types) { return head(types); });
     add_tables("rope", config.rope);
     if (has_window_rope()) add_tables("window_rope", config.window_rope);
   }
@@ -102,24 +104,6 @@ class Llama : public Model {
         decl.from_row = std::exchange(row, row + decl.dims[0]);
       }
     }
-  }
-
-  // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
-  void add_head() {
-    const bool tied = llama_.tied_head;
-    blobs_.push_back({"lm_head",
-                      {{"lm_head.weight",
-                        {llama_.vocab, llama_.channels},
-                        Product::kOutIn,
-                        tied ? "embed_tokens.weight" : ""}}});
-    stages_.push_back({.name = "head",
-                       .blobs = {tied ? "embed_tokens" : "lm_head"},
-                       .quantised = {"lm_head"},
-                       .takes = Takes::kOutRows,
-                       .width = llama_.vocab,
-                       .joins_last = true,
-                       .logits = true,
-                       .trace = [this](const StageTypes& types) { return head(types); }});
   }
 
   bool has_window_rope() const { return !(llama_.window_rope == llama_.rope); }
@@ -199,12 +183,8 @@ class Llama : public Model {
     return product(unary(llama_.activation, product(x, "gate_proj")) * up, "down_proj");
   }
 
-  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
   NamedOutput head(const StageTypes& types) const {
-    const bool tied = llama_.tied_head && !is_quantised(types.weight("lm_head.weight"));
-    const Tensor logits =
-        matmul(normed_rows(types),
-               transpose(stored(tied ? "embed_tokens.weight" : "lm_head.weight", types)));
+    const Tensor logits = matmul(normed_rows(types), transpose(stored(head_weight(types), types)));
     if (llama_.logit_cap == 0) return {"logits", logits};  // [O, V]
     return {"logits", tanh(logits * (1.0f / llama_.logit_cap)) * llama_.logit_cap};
   }

@@ -140,6 +140,28 @@ uint64_t Model::parameters(const Stage& stage) const {
   return count;
 }
 
+void Model::add_head(bool tied, const std::string& embedding,
+                     std::function<NamedOutput(const StageTypes&)> trace) {
+  blobs_.push_back({"lm_head",
+                    {{"lm_head.weight",
+                      {config_.vocab, config_.channels},
+                      Product::kOutIn,
+                      tied ? embedding + ".weight" : ""}}});
+  stages_.push_back({.name = "head",
+                     .blobs = {tied ? embedding : "lm_head"},
+                     .quantised = {"lm_head"},
+                     .takes = Takes::kOutRows,
+                     .width = config_.vocab,
+                     .joins_last = true,
+                     .logits = true,
+                     .trace = std::move(trace)});
+}
+
+std::string Model::head_weight(const StageTypes& types) const {
+  const std::string own = "lm_head.weight", &from = weight(own).from;
+  return from.empty() || is_quantised(types.weight(own)) ? own : from;
+}
+
 void Model::add_stops(std::span<const int> ids) {
   for (const int id : ids) {
     if (id < 0 || id >= config_.vocab ||

@@ -202,6 +202,13 @@ class Model {
 
  protected:
   Model() = default;
+  // Adds the head, whose graph begins with the final norm's. A tied one shares the blob and the
+  // weight of the embedding, except quantised copies, which the embedding lacks.
+  void add_head(bool tied, const std::string& embedding,
+                std::function<NamedOutput(const StageTypes&)> trace);
+  // Returns the head's weight among `types`: a tied head multiplies by the embedding unless its own
+  // matrix is stored in blocks.
+  std::string head_weight(const StageTypes& types) const;
   ModelConfig config_;
   std::vector<Blob> blobs_;
   std::vector<Stage> stages_;

@@ -35,7 +35,8 @@ class Qwen35 : public Model {
                        .trace = [this](const StageTypes& types) {
                          return NamedOutput{"normed", normed_rows(types)};
                        }});
-    add_head();
+    add_head(config.tied_head, "embed_tokens",
+             [this](const StageTypes& types) { return head(types); });
     RopeTables tables = rope_tables(config.rope, config.turned, config.context);
     const Dims dims{config.context, config.turned / 2};
     constants_.push_back({"rope.cos", dims, std::move(tables.cos)});
@@ -104,24 +105,6 @@ class Qwen35 : public Model {
          .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
   }
 
-  // A tied head shares the embedding's blob, except quantised copies, which the embedding lacks.
-  void add_head() {
-    const bool tied = qwen_.tied_head;
-    blobs_.push_back({"lm_head",
-                      {{"lm_head.weight",
-                        {qwen_.vocab, qwen_.channels},
-                        Product::kOutIn,
-                        tied ? "embed_tokens.weight" : ""}}});
-    stages_.push_back({.name = "head",
-                       .blobs = {tied ? "embed_tokens" : "lm_head"},
-                       .quantised = {"lm_head"},
-                       .takes = Takes::kOutRows,
-                       .width = qwen_.vocab,
-                       .joins_last = true,
-                       .logits = true,
-                       .trace = [this](const StageTypes& types) { return head(types); }});
-  }
-
   NamedOutput block(int layer, const StageTypes& types) const {
     const std::string name = cat("layers.", layer, ".");
     const Tensor x = input("hidden", DType::kF32, {kRows, qwen_.channels});
@@ -177,12 +160,8 @@ class Qwen35 : public Model {
     return product(normed * silu(product(x, name + "in_proj_z", types)), name + "out_proj", types);
   }
 
-  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
   NamedOutput head(const StageTypes& types) const {
-    const bool tied = qwen_.tied_head && !is_quantised(types.weight("lm_head.weight"));
-    return {"logits",
-            matmul(normed_rows(types),
-                   transpose(stored(tied ? "embed_tokens.weight" : "lm_head.weight", types)))};
+    return {"logits", matmul(normed_rows(types), transpose(stored(head_weight(types), types)))};
   }
 
   Tensor stored(const std::string& name, const StageTypes& types) const {
