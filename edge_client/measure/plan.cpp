@@ -9,6 +9,19 @@
 
 namespace split::edge {
 
+namespace {
+
+// Bytes of a text's states in the blocks from a cut on.
+uint64_t state_bytes(const Model& model, int cut) {
+  uint64_t bytes = 0;
+  for (int layer = cut; layer < model.config().layers; ++layer) {
+    if (model.state(layer).keeps()) bytes += model.state(layer).floats() * sizeof(float);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::string download_table(const Model& model, const wire::ModelInfo& info) {
   std::vector<std::string> formats;
   for (const wire::StageInfo& stage : info.stages) {
@@ -45,6 +58,15 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
   }
   line("--cut cloud", {layers, layers});
+  const uint64_t states = state_bytes(model, 0);
+  if (states > 0) {
+    table += cat("\nEach text keeps ", human_bytes(states), " of states in all blocks of linear ",
+                 "attention, on the machine that runs the block.\n");
+  }
+  for (const Blob& blob : model.blobs()) {
+    if (!model.stays_on_disk(blob.name)) continue;
+    table += cat("\n`", blob.name, "` is fetched at cut 0 alone, and stays on the disk.\n");
+  }
   return table;
 }
 
@@ -102,6 +124,7 @@ PlanInput plan_shape(const Model& model) {
   input.channels = model.config().channels;
   for (int cut = 0; cut <= input.layers; ++cut) {
     input.row_widths.push_back(model.config().row_width(cut));
+    input.state_bytes.push_back(state_bytes(model, cut));
   }
   input.head_blocks = head_in_blocks(model);
   input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);

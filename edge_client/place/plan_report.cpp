@@ -24,6 +24,11 @@ std::string speed_json(const std::optional<Speed>& speed) {
              ",\"step_ms\":", fixed(speed->step_ms, 4), "}");
 }
 
+uint64_t state_bytes_of(const Place& place, const PlanInput& input) {
+  if (input.state_bytes.empty() || place.cut.is_cloud()) return 0;
+  return input.state_bytes.at(static_cast<size_t>(place.cut.blocks(input.layers)));
+}
+
 std::string place_json(const Place& place, const PlanInput& input) {
   return cat("{\"cut\":", place.cut.json(), ",\"fits\":", place.fits ? "true" : "false",
              ",\"first_token_ms\":", or_null(place.first_token_ms),
@@ -32,6 +37,7 @@ std::string place_json(const Place& place, const PlanInput& input) {
              ",\"download_bytes\":", place.download_bytes,
              ",\"missing_bytes\":", place.missing_bytes,
              ",\"bytes_per_token\":", place.bytes_per_token,
+             ",\"state_bytes\":", state_bytes_of(place, input),
              ",\"dollars_per_million\":", or_null(place.dollars_per_million, 6), "}");
 }
 

@@ -22,7 +22,7 @@ std::optional<Goal> goal_from_name(std::string_view name);
 std::string or_null(const std::optional<double>& value, int digits = 3);
 // {"model","goal","rtt_ms","down_mbit","edge","cloud","exact","cuts":[{"cut","fits",
 // "first_token_ms","token_ms","cloud_ms","cloud_percent","download_bytes","missing_bytes","bytes_per_token",
-// "dollars_per_million"}],"pick":{"cut","why","reason"}}, and a line's end.
+// "state_bytes","dollars_per_million"}],"pick":{"cut","why","reason"}}, and a line's end.
 std::string to_json(const PlanReport& report);
 // Explains a pick by the figures of the places: "64 tokens take 27.4 ms there; all here 188 ms".
 std::string pick_words(const Pick& pick, std::span<const Place> places, double pace);

@@ -91,9 +91,10 @@ struct PlanFacts {
 struct PlanInput : PlanFacts {
   int layers = 0;
   int64_t channels = 0;
-  std::vector<int64_t> row_widths;  // floats of a row at each cut; empty: its channels
-  double head_blocks = 0;           // the head's multiplications, as a multiple of a block's
-  DType wire = DType::kF32;         // format of hidden states on the wire
+  std::vector<int64_t> row_widths;    // floats of a row at each cut; empty: its channels
+  std::vector<uint64_t> state_bytes;  // bytes of a text's states here at each cut; empty: none
+  double head_blocks = 0;             // the head's multiplications, as a multiple of a block's
+  DType wire = DType::kF32;           // format of hidden states on the wire
   uint32_t prompt_tokens = 32;
   // Bytes of weights that each cut 0..layers needs here, and of those still missing.
   std::vector<uint64_t> download_bytes, missing_bytes;

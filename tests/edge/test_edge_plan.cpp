@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "edge_client/measure/calibrate.h"
+#include "edge_client/measure/plan.h"
+#include "edge_client/place/plan_report.h"
 #include "support/golden_model.h"
 
 namespace split::edge {
@@ -40,6 +42,24 @@ TEST(Calibration, TimesABlockOfEachKind) {
   EXPECT_GT(speed.block_ms, 0);
   EXPECT_GT(speed.block_row_ms, 0);
   EXPECT_GT(speed.prompt_row_ms, 0);
+}
+
+// A machine has the states of the blocks that run there; those of attention add none.
+TEST(PlanShape, CountsTheStatesOfATextAtEachCut) {
+  const test::Golden qwen("models/qwen35-text");
+  const uint64_t one = qwen.model->state(0).floats() * sizeof(float);
+  EXPECT_EQ(plan_shape(*qwen.model).state_bytes,
+            (std::vector<uint64_t>{3 * one, 2 * one, 2 * one, one, 0, 0}));
+  const test::Golden demo("demo");
+  EXPECT_EQ(plan_shape(*demo.model).state_bytes, std::vector<uint64_t>(9));
+  PlanReport report;
+  report.input = plan_shape(*qwen.model);
+  const Json json = parse_json(to_json(report), 8, "plan");
+  for (const Json& place : json["cuts"]) {
+    const bool cloud = place["cut"] == Json("cloud");
+    const auto at = cloud ? 5 : place["cut"].get<size_t>();
+    EXPECT_EQ(place["state_bytes"].get<uint64_t>(), report.input.state_bytes[at]) << at;
+  }
 }
 
 }  // namespace
