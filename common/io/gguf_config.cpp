@@ -335,9 +335,9 @@ Json gemma4_config(const Keys& keys, bool own_head) {
   const std::vector<bool> window = keys.flags("attention.sliding_window_pattern", layers);
   const std::vector<uint64_t> kv_heads = keys.sizes(kHeads, layers),
                               inners = keys.sizes(kInner, layers);
-  uint64_t heads[2] = {}, inner[2] = {};  // of blocks with a window and of full ones; of own keys
-                                          // and of shared ones
-  bool keys_are_values = false;           // where a full block has no product for values
+  // Those with a window and full ones; those with own keys and with shared ones.
+  uint64_t heads[2] = {}, inner[2] = {};
+  bool keys_are_values = false;  // where a full block has no product for values
   Json types = Json::array();
   const auto keep = [&](const char* key, uint64_t& one, size_t block, uint64_t size) {
     if (one != 0 && one != size) keys.refuse(key, cat(one, " in block ", block), cat(size));

@@ -38,7 +38,7 @@ struct EngineState {
   bool follows = false;                      // the beginning is chosen as weights come
   wire::ModelInfo info;                      // split's or coming's
   const ModelConfig* config = nullptr;       // split's or coming's
-  const Model* model = nullptr;              // and its stages
+  const Model* model = nullptr;              // has its stages
   FetchCounts fetched;                       // the split's, and what came beside answers
   std::map<std::string, StageProgress::Count> progress;
   std::optional<PlanReport> plan;                   // the next answer's, once known

@@ -156,7 +156,8 @@ TEST_P(WrittenTokenizer, IsThatOfTheDirectory) {
               theirs = files_in(kModels / GetParam().from);
   expect_same_tokens(ours, theirs, GetParam().strings);
   const bool gemma = GetParam().file == std::string("gemma4");
-  if (!gemma) {  // whose strings have no marks that merge with letters
+  // The golden strings have no marks that merge with letters.
+  if (!gemma) {
     const auto pattern = [](const Files& files) {
       const Json json = parse_json(files.at("tokenizer.json"), 16, "x");
       return json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"].text();

@@ -262,7 +262,7 @@ double divergence_of(std::span<const float> want, std::span<const float> got) {
 struct InBlocks {
   const char* name;
   TypeOf type;
-  double bound;  // of a logit, where rows are rounded for products by blocks
+  double bound;  // limit of a logit's error: rows are rounded for products by blocks
 };
 class GgufQwen35 : public testing::TestWithParam<InBlocks> {
  protected:

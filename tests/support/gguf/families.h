@@ -276,7 +276,7 @@ inline FloatTensors random_tensors(const char* config) {
   return all;
 }
 
-// What a matrix of a file of type Q4_K_M has.
+// The types of matrices in a file of type Q4_K_M.
 inline GgmlType q4_k_m(const std::string& name) {
   const bool better = name.find("ffn_down") != name.npos || name.find("attn_v") != name.npos ||
                       name == "token_embd.weight";
