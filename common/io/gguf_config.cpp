@@ -8,6 +8,7 @@ namespace split {
 namespace {
 
 constexpr uint64_t kMaxSize = kGgufMaxSize;
+constexpr uint64_t kMaxBlocks = 1024;  // models/qwen35_config.cpp's, for lists by block
 
 // Restores the written float: 1e-5, not the double nearest to the float.
 Json as_written(double value) { return std::stod(cat(static_cast<float>(value))); }
@@ -259,7 +260,8 @@ std::vector<bool> full_blocks(const Keys& keys, uint64_t layers, uint64_t drafts
 
 Json qwen35_config(const Keys& keys, bool own_head) {
   keys.refuse_experts();
-  const uint64_t drafts = draft_blocks(keys), layers = keys.size("block_count") - drafts,
+  const uint64_t drafts = draft_blocks(keys),
+                 layers = keys.size("block_count", kMaxBlocks) - drafts,
                  head_dim = head_dim_of(keys), key_heads = keys.size("ssm.group_count"),
                  value_heads = keys.size("ssm.time_step_rank"), inner = keys.size("ssm.inner_size");
   keys.expect("attention.value_length", head_dim);
@@ -321,7 +323,8 @@ Json proportional_rope(const Keys& keys, uint64_t head_dim) {
 
 Json gemma4_config(const Keys& keys, bool own_head) {
   keys.refuse_experts();
-  const uint64_t layers = keys.size("block_count"), head_dim = keys.size("attention.key_length"),
+  const uint64_t layers = keys.size("block_count", kMaxBlocks),
+                 head_dim = keys.size("attention.key_length"),
                  window_dim = keys.size("attention.key_length_swa"),
                  shared = keys.size_or("attention.shared_kv_layers", 0, 0);
   keys.expect("attention.value_length", head_dim);

@@ -424,6 +424,8 @@ TEST(GgufFamily, RefusesWhatIsWrongInOneLine) {
     const char* expected;
   } cases[] = {
       {"qwen35", without("qwen35.ssm.state_size"), "[gguf] FILE: no key 'qwen35.ssm.state_size'"},
+      {"qwen35", size("qwen35.block_count", 1025),
+       "[gguf] FILE: qwen35.block_count: expected a whole number in 1..1024, got 1025"},
       {"qwen35", without("blk.1.ssm_a"),
        "[checkpoint] FILE: no tensor 'layers.1.linear_attn.A_log'"},
       {"qwen35", size("qwen35.ssm.inner_size", 50),
