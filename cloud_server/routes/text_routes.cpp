@@ -42,6 +42,30 @@ class CountedForward : public LocalForward {
   const std::string name_;
 };
 
+// Returns what receipts say of a model. Its rows are this request's.
+serve::AuditedModel audited(Cloud& cloud, const http::Request& request, ServedModel& model) {
+  if (model.config().encodes()) serve::refuse_without_head();
+  wire::ModelInfo info;
+  info.config_json = model.checkpoint().config_json();
+  info.stages = model.weights().stages({.range = {0, 0}, .formats = StageFormats()});
+  return {model.id(), wire::manifest_hash(info), model.bits(), &model.config(),
+          [&cloud, &model, requester = requester_of(request)](const SequenceRows& rows,
+                                                              uint32_t prompt) {
+            cloud.keys.expect_rows(requester.owner);
+            cloud.keys.took_rows(requester.owner, model.batcher().shard().whole_rows(rows));
+            std::vector<float> states = whole_text(model.batcher(), requester, rows, prompt);
+            if (!all_finite(states)) refuse_overflow(model, false);
+            return states;
+          }};
+}
+
+http::Response audit(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return cloud.audits.answer(request, [&](const std::string& id) {
+    return audited(cloud, request, cloud.find(id));
+  });
+}
+
 // Returns a model that this request's texts run on.
 serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::string& id) {
   ServedModel& model = cloud.find(id);
@@ -56,6 +80,12 @@ serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::s
   work.chat = model.chat();
   work.format = &model.answer_format();
   work.special_in_content = model.special_in_content();
+  work.audits = &cloud.audits;
+  // A stream's later parts are made when the request is gone.
+  http::Request client;
+  client.principal = request.principal;
+  client.client_gone = request.client_gone;
+  work.audited = [&cloud, &model, client] { return audited(cloud, client, model); };
   return work;
 }
 
@@ -159,6 +189,7 @@ Routes text_routes(Cloud& cloud) {
                     .statuses = {200, 404, 501},
                     .body = serve::chat_fields(),
                     .handler = std::bind_front(chat_completions, std::ref(cloud))},
+                   serve::audit_route({200, 404}, std::bind_front(audit, std::ref(cloud))),
                    {.method = "POST",
                     .path = "/v1/embeddings",
                     .summary = "Returns an embedding of each text.",

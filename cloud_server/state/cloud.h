@@ -28,6 +28,7 @@ struct Cloud {
   bool legacy_routes = false;     // answers the original web page
   bool app = true;                // serves the edge for browsers at /app/
   serve::SpareThreads spare{64};  // used for several texts of an answer at once
+  serve::Audits audits;           // receipts of answers, and their rows
   std::string blob_url;  // URL for edges to download blobs from (wire::ModelInfo); empty: here
   // Dollars for an hour of this machine and for 10^9 bytes sent from it, as reported to edges.
   std::optional<double> price_hour, price_egress_gb;

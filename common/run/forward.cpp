@@ -108,4 +108,22 @@ bool LocalForward::forget_cached() {
   return true;
 }
 
+std::vector<float> whole_text(Batcher& batcher, const Requester& requester, SequenceRows rows,
+                              uint32_t prompt) {
+  Shard& shard = batcher.shard();
+  const size_t width = shard.width(rows.range.to);
+  rows.wanted = Wanted::kAll;
+  std::vector<float> out(rows.count() * width);
+  if (shard.same_bits_in_both_phases()) prompt = rows.count();
+  const OneSequence sequence(shard.pages());
+  const auto run = [&](SequenceRows part, Phase phase, float* to) {
+    part.phase = phase;
+    Job job{sequence.id, part, to, requester};
+    if (part.count() > 0) batcher.run(job);
+  };
+  run(rows.slice(0, prompt), Phase::kPrompt, out.data());
+  run(rows.slice(prompt, rows.count() - prompt), Phase::kGenerate, out.data() + prompt * width);
+  return out;
+}
+
 }  // namespace split

@@ -83,4 +83,9 @@ class LocalForward : public Forward {
   uint32_t put_ = 0;  // rows that it left in the cache, or took
 };
 
+// The rows of a whole text at rows.range.to, all of them, on a sequence of its own: the first
+// `prompt` rows are a prompt's, the others generated ones. Throws as Batcher::run.
+std::vector<float> whole_text(Batcher& batcher, const Requester& requester, SequenceRows rows,
+                              uint32_t prompt);
+
 }  // namespace split

@@ -33,7 +33,7 @@ double mean_logprob(const Generated& text) {
 // One answer. Its choices run at once, as far as there are threads.
 class TextAnswer {
  public:
-  TextAnswer(TextModel model, TextRequest request, const Shape& shape);
+  TextAnswer(const http::Request& http, TextModel model, TextRequest request, const Shape& shape);
   ~TextAnswer();
   TextAnswer(const TextAnswer&) = delete;
   TextAnswer& operator=(const TextAnswer&) = delete;
@@ -65,6 +65,18 @@ class TextAnswer {
     options.sampling.seed += index % each();
     if (ranks()) options.logprobs = std::max(0, options.logprobs);
     return options;
+  }
+  // Makes the receipt of a choice that has ended; null: none was asked for.
+  Json receipt_of(size_t index, const std::vector<int32_t>& prompt, const Generated& result) {
+    if (!audited_) return nullptr;
+    const AuditedModel model = model_.audited();
+    if (model.bits != audited_->bits) {
+      throw Error(ErrorKind::kBusy, "the device was lost: its bits are others now");
+    }
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+    return model_.audits->receipt(model, std::move(tokens), prompt.size(), options_of(index),
+                                  *memory_);
   }
   std::unique_ptr<Text> begin(size_t index) {
     const GenerateOptions options = options_of(index);
@@ -139,6 +151,8 @@ class TextAnswer {
   const Shape& shape_;
   Choices choices_;
   std::unique_ptr<TextBackend> work_;
+  const std::shared_ptr<MemoryShare> memory_;  // the request's
+  std::optional<AuditedModel> audited_;        // set for receipts
   std::string id_;
   int64_t created_;
   std::mutex counting_;  // guards:
@@ -171,6 +185,8 @@ http::Response TextAnswer::whole(const http::Request& http) {
       cached = text->cached();
       if (request_.words) prompt.assign(text->prompt().begin(), text->prompt().end());
     });
+    Json receipt;
+    choices_.retried([&] { receipt = receipt_of(index, prompt, result); });
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
     for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
@@ -185,6 +201,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
       choice["prompt_token_ids"] = prompt;
       choice["token_ids"] = result.tokens;
     }
+    if (!receipt.is_null()) choice["receipt"] = std::move(receipt);
     made[index] = std::move(choice);
     scores[index] = mean_logprob(result);
     count(index, prompt, cached, result);
@@ -227,12 +244,19 @@ class TextAnswer::Events {
   Next run(Watch& watch) {
     watch_ = &watch;
     if (!open()) return Next::kStop;
-    bool ended = false;
-    if (!answer_.choices_.retried([&] { ended = advance(); }) || !ended) return Next::kPause;
-    Generated result = text_->take();
-    if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
-    answer_.count(index_, prompt_, text_->cached(), result);
-    text_.reset();
+    bool ended = result_.has_value();
+    if (!ended && (!answer_.choices_.retried([&] { ended = advance(); }) || !ended)) {
+      return Next::kPause;
+    }
+    if (!result_) {
+      result_ = text_->take();
+      if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
+      answer_.count(index_, prompt_, text_->cached(), *result_);
+      text_.reset();
+    }
+    const auto prove = [&] { receipt_ = answer_.receipt_of(index_, prompt_, *result_); };
+    if (!answer_.choices_.retried(prove)) return Next::kPause;
+    const Generated& result = *result_;
     const bool wanted = result.finish_reason != FinishReason::kCancelled &&
                         (!at_once_ || send_all(result)) && send(nullptr, &result);
     return wanted ? Next::kGoOn : Next::kStop;
@@ -310,6 +334,7 @@ class TextAnswer::Events {
       choice["token_ids"] = std::exchange(ids_, {});
     }
     first_ = false;
+    if (ended != nullptr && !receipt_.is_null()) choice["receipt"] = std::move(receipt_);
     Json chunk = answer_.envelope(answer_.shape_.chunk_object, Json::array({std::move(choice)}));
     if (request_.continuous_usage) {
       chunk["usage"] = usage_of(*answer_.work_, {prompt_.size(), cached_, tokens_});
@@ -342,18 +367,31 @@ class TextAnswer::Events {
   size_t at_ = 0, told_ = 0;  // pieces of the text: made in this run, and sent
   Watch* watch_ = nullptr;    // while it runs
   std::unique_ptr<Text> text_;
+  std::optional<Generated> result_;  // once the text has ended
+  Json receipt_;
 };
 
-TextAnswer::TextAnswer(TextModel model, TextRequest request, const Shape& shape)
+TextAnswer::TextAnswer(const http::Request& http, TextModel model, TextRequest request,
+                       const Shape& shape)
     : model_(std::move(model)),
       request_(std::move(request)),
       shape_(shape),
       choices_(model_.spare),
       work_(model_.begin()),
+      memory_(http.memory),
       id_(next_id(shape.id_prefix)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+                   .count()) {
+  if (!request_.receipt) return;
+  if (model_.audits == nullptr) wire::Fields::refuse("receipt", "texts of this route have none");
+  const auto& form = request_.options.form;
+  if (form != nullptr && (form->form().schema || form->form().calls())) {
+    wire::Fields::refuse("receipt", "expected no tools or response_format beside it, which hold "
+                                    "draws in a way that a receipt does not tell");
+  }
+  audited_ = model_.audited();
+}
 
 TextAnswer::~TextAnswer() = default;
 
@@ -416,7 +454,7 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
   request.options.sampling.validate();
   const bool stream = request.stream;
   const std::string loosened = request.loosened;
-  const auto answer = std::make_shared<TextAnswer>(std::move(model), std::move(request), shape);
+  const auto answer = std::make_shared<TextAnswer>(http, std::move(model), std::move(request), shape);
   if (stream) answer->expect_stream(http);
   http::Response response =
       stream ? http::Response::events([answer](http::Sink& sink) { return answer->stream(sink); })

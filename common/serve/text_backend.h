@@ -11,6 +11,7 @@
 
 #include "run/sentences.h"
 #include "run/text/generate.h"
+#include "serve/audit/audits.h"
 #include "serve/choices.h"
 #include "text/form/answer_format.h"
 
@@ -65,6 +66,9 @@ struct TextModel {
   const AnswerFormat* format = nullptr;  // the form of calls and thoughts; null: none
   bool special_in_content = false;       // recognises special tokens in messages
   bool own_template = false;             // `chat` replaces the model's own
+  // Makes receipts, and says of what model, or throws why there are none; null: not of these texts.
+  Audits* audits = nullptr;
+  std::function<AuditedModel()> audited = {};
 };
 
 // Finds a model by id; "": the only or first one. Throws HttpError 404 `model_not_found`.

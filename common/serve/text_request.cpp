@@ -98,6 +98,7 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   request.best_of = request.choices;
   request.stream = fields.boolean_or("stream", false);
   request.return_token_ids = fields.boolean_or("return_token_ids", false);
+  request.receipt = fields.boolean_or("receipt", false);
   if (fields.has("stream_options")) {
     if (!fields.raw("stream_options").is_object()) {
       Fields::refuse("stream_options", "expected an object");
@@ -191,7 +192,9 @@ std::vector<http::RequestField> common_fields() {
           {"stream", "boolean", "Sends the text as server-sent events while it is written."},
           {"stream_options", "object", "include_usage and continuous_usage_stats."},
           {"ignore_eos", "boolean", "Goes on when the model ends the text."},
-          {"return_token_ids", "boolean", "Returns the ids of the tokens too."}};
+          {"return_token_ids", "boolean", "Returns the ids of the tokens too."},
+          {"receipt", "boolean",
+           "Returns with each text a receipt that POST /v1/audit is asked with."}};
 }
 
 namespace {
@@ -251,7 +254,7 @@ TextRequest read_opened(Fields& fields, Json words, int max_tokens, MemoryShare&
   read_common(fields, request, memory);
   const bool lists = fields.has("logprobs") && !fields.raw("logprobs").is_boolean();
   const bool one = request.choices == 1 && fields.integer_or("best_of", 1, kMaxChoices, 1) == 1;
-  if (lists || !one || fields.has("response_format") || fields.boolean_or("echo", false) ||
+  if (lists || !one || request.receipt || fields.has("response_format") || fields.boolean_or("echo", false) ||
       !request.options.sampling.logit_bias.empty()) {
     refuse_while_loading();
   }

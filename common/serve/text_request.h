@@ -21,6 +21,7 @@ struct TextRequest {
   bool include_usage = false;
   bool continuous_usage = false;  // usage so far in each event
   bool return_token_ids = false;
+  bool receipt = false;      // each choice has one (serve/audit/audits.h)
   bool to_the_end = false;   // no length was asked for
   bool skip_spaces = false;  // skips the text's first spaces
   std::string loosened;      // keywords of the answer's schema that are loosened: "format, pattern"

@@ -17,6 +17,7 @@ inline constexpr char kBusy[] = "busy";
 inline constexpr char kDamaged[] = "damaged";  // bytes changed on the way
 inline constexpr char kLoading[] = "loading";
 inline constexpr char kDraining[] = "draining";  // no new texts here: another server may take them
+inline constexpr char kRowsGone[] = "rows_gone";  // of a receipt: evicted, and others now
 inline constexpr char kNotFound[] = "not_found";
 inline constexpr char kNotSupported[] = "not_supported";
 inline constexpr char kCloudError[] = "cloud_error";

@@ -12,6 +12,7 @@
 #include "base/resources/clock.h"
 #include "base/resources/threads.h"
 #include "device/about.h"
+#include "edge_client/cli/audit/audit_command.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/embed_lines.h"
@@ -413,7 +414,8 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
   return run_command(world, interrupt, [&] {
     const std::span all(arguments);
     const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
-    return first == "cache"    ? cache_command(all.subspan(1), world)
+    return first == "audit"    ? audit_command(all.subspan(1), world, interrupt)
+           : first == "cache"  ? cache_command(all.subspan(1), world)
            : first == "doctor" ? doctor_command(all.subspan(1), world, interrupt)
            : first == "train"  ? become_trainer(all.subspan(1))
                                : run(read_command_line(arguments, world), world, interrupt);

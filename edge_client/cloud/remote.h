@@ -14,6 +14,7 @@
 #include "edge_client/place/planner.h"
 #include "edge_client/split/cloud_link.h"
 #include "http/client.h"
+#include "wire/audit.h"
 #include "wire/load_note.h"
 #include "wire/step.h"
 
@@ -117,6 +118,8 @@ class Remote {
   // Times of the stages there in ms, as far as known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
+  // Rows of an answer that was given there, with a proof that is still to be checked.
+  wire::AuditedRows audit(const wire::AuditRequest& request, uint32_t width);
   // Implements CloudLink::ask() on this connection (model_link.cpp); kPing throws nothing, kClose
   // does.
   std::vector<float> ask(const Send& send, const AskedModel& model);

@@ -91,4 +91,23 @@ EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<i
   return out;
 }
 
+std::vector<float> rows_between(const SplitContext& run, SequenceRows rows, uint32_t prompt,
+                                SplitCounts& counts) {
+  const int layers = run.model.config().layers;
+  const Point cut = run.place.cut.blocks(layers), to = rows.range.to;
+  std::vector<float> below;
+  if (rows.range.from < cut && cut > Point(0)) {
+    rows.range.to = std::min(cut, to);
+    const auto ask = [&] { return run.cloud.ask({Send::kForward, {}, rows, &counts.traffic}); };
+    below = retried(run.retry, run.waiter, ask);
+    if (rows.range.to == to) return below;
+    rows = {.range = {cut, to},
+            .hidden = below,
+            .width = static_cast<uint32_t>(run.model.config().row_width(cut.block())),
+            .wanted = Wanted::kAll};
+  }
+  CHECK(run.tail != nullptr);
+  return whole_text(*run.tail, run.requester, rows, prompt);
+}
+
 }  // namespace split::edge

@@ -19,4 +19,9 @@ EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<i
                           const Sentences& sentences, SplitCounts& counts,
                           std::span<const uint32_t> seconds = {});
 
+// All rows of a whole text at rows.range.to, by the cloud up to the cut and here from it on
+// (whole_text()). Throws as above.
+std::vector<float> rows_between(const SplitContext& run, SequenceRows rows, uint32_t prompt,
+                                SplitCounts& counts);
+
 }  // namespace split::edge

@@ -21,8 +21,7 @@ class EngineRequest::Running : public TextObserver {
     work_.now_.prompt_tokens += prompt_tokens;
   }
   ~Running() override {
-    const bool answered = counts.trips > 0 && counts.moves.empty();
-    if (answered) work_.engine_.failover().cloud_answers();
+    if (counts.trips > 0 && counts.moves.empty()) work_.engine_.failover().cloud_answers();
     ended(false);
     const std::lock_guard lock(work_.mutex_);
     std::erase(work_.running_, this);
@@ -174,9 +173,8 @@ class EngineRequest::RunningText : public SplitText {
       : SplitText(context(one, options, opened), prompt, options, one->counts),
         work_(work),
         counts_(one->counts) {
-    if (forward() != nullptr) {
+    if (forward() != nullptr)
       entry_.emplace(work.engine_.answers(), *forward(), options.repeats());
-    }
   }
   Generated take() override {
     Generated made = SplitText::take();
@@ -334,9 +332,8 @@ EngineRequest::~EngineRequest() {
   if (now_.ended.steps == 0) return;
   const Receipt receipt = counted();
   std::optional<double> error;
-  if (foreseen(split_.get())) {
+  if (foreseen(split_.get()))
     error = engine_.forecasts()->learn(receipt, now_.watch, now_.drafts);
-  }
   engine_.count_growth();
   engine_.observer().ended(receipt, error);
 }
@@ -394,6 +391,11 @@ std::unique_ptr<Text> EngineRequest::begin_words(Json words, const GenerateOptio
 std::vector<float> EngineRequest::states(std::span<const int32_t> tokens) {
   Running one(*this, split(), tokens.size());
   return final_states(one.run(), tokens, one.counts);
+}
+
+std::vector<float> EngineRequest::rows(const SequenceRows& rows, uint32_t prompt) {
+  Running one(*this, split(), 0);
+  return rows_between(one.run(), rows, prompt, one.counts);
 }
 
 EmbeddedTexts EngineRequest::embed(std::span<const std::vector<int32_t>> texts,

@@ -37,6 +37,8 @@ class EngineRequest {
   std::unique_ptr<Text> begin_words(Json words, const GenerateOptions& options, bool waits = false);
   // The final norm's output for each token, [tokens, C]. Throws RemoteError.
   std::vector<float> states(std::span<const int32_t> tokens);
+  // The rows of a whole text at rows.range.to (rows_between()). Throws RemoteError.
+  std::vector<float> rows(const SequenceRows& rows, uint32_t prompt);
   // Embeds the texts in one trip, with a model made for embeddings. Throws RemoteError.
   EmbeddedTexts embed(std::span<const std::vector<int32_t>> texts, const Sentences& sentences,
                       std::span<const uint32_t> seconds = {});

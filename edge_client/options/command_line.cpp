@@ -26,6 +26,7 @@ constexpr const char* kEdgeSummary =
     "  edge_client --serve                          answer OpenAI's clients\n"
     "  edge_client doctor                           what works, in ten lines\n"
     "  edge_client cache ls|verify|prune            the weights on this machine\n"
+    "  edge_client audit RECEIPT                    was an answer computed as it should?\n"
     "  edge_client train                            fine-tune its last blocks\n";
 
 // Flag values as typed, before they are read.
@@ -35,6 +36,8 @@ struct Words {
   std::string address, completion;
   bool manual = false;
 };
+
+}  // namespace
 
 void add_server_flags(Flags& flags, Options& options) {
   flags.group("The server");
@@ -50,6 +53,14 @@ void add_server_flags(Flags& flags, Options& options) {
   flags.number("retry-for", "SECONDS", "retry a lost or busy server for so long (30)",
                &options.retry_for, 0u, 86400u);
 }
+
+void read_server(Options& options) {
+  options.server = of_flag("--server", [&] {
+    return http::server_url(options.server.empty() ? kDefaultServer : options.server);
+  });
+}
+
+namespace {
 
 void add_prompt_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The prompt, one of");
@@ -294,9 +305,7 @@ void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
                  shown(words.format)));
   }
   if (!StopTexts::fit(options.stop)) refuse(cat("--stop: ", StopTexts::expected()));
-  options.server = of_flag("--server", [&] {
-    return http::server_url(options.server.empty() ? kDefaultServer : options.server);
-  });
+  read_server(options);
 }
 
 }  // namespace
@@ -309,7 +318,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments, const W
   Flags flags(kEdgeSummary);
   flags.fit(world.console.columns);
   options.connector = world.connector;
-  flags.commands({"cache", "doctor", "train"}, "prompt");
+  flags.commands({"audit", "cache", "doctor", "train"}, "prompt");
   add_server_flags(flags, options);
   add_prompt_flags(flags, options, words);
   add_split_flags(flags, options, words);
@@ -322,7 +331,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments, const W
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
   if (line.asked != Flags::Asked::kNothing) return line;
   if (flags.given("completion")) {
-    line.help = flags.completion(words.completion, "edge_client", {"cache", "doctor", "train"});
+    line.help = flags.completion(words.completion, "edge_client", {"audit", "cache", "doctor", "train"});
   } else if (words.manual) {
     line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
   }
@@ -384,9 +393,7 @@ TrainCommand read_train_command(const std::vector<std::string>& arguments, const
   if (!cut.empty()) options.placement.cut = 0;
   check_device_name(options.placement.device.device);
   options.placement.formats = of_flag("--format", [&] { return StageFormats::parse(format); });
-  options.server = of_flag("--server", [&] {
-    return http::server_url(options.server.empty() ? kDefaultServer : options.server);
-  });
+  read_server(options);
   return command;
 }
 

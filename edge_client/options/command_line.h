@@ -21,6 +21,10 @@ struct CommandLine {
 CommandLine read_command_line(const std::vector<std::string>& arguments, const World& world,
                               bool cut_moves = true);
 
+// Flags of the server, and what the one of its URL means. Throws Error(kInput), one line.
+void add_server_flags(Flags& flags, Options& options);
+void read_server(Options& options);
+
 // edge_client train: a text, the output file, and how the last blocks are trained.
 struct TrainCommand : CommandLine {
   std::string text, out, known;

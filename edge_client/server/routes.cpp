@@ -149,6 +149,9 @@ std::vector<http::Route> model_routes(Placements& placements) {
           chat, [find](const Request& request) { return serve::count_chat_tokens(request, find); },
           statuses(true)),
       std::back_inserter(routes));
+  routes.push_back(serve::audit_route(statuses(false), [&placements](const Request& request) {
+    return placements.present()->audit(request, owner_of(request));
+  }));
   std::ranges::move(serve::token_routes(find, statuses(false)), std::back_inserter(routes));
   std::ranges::move(
       serve::ollama_routes(

@@ -5,8 +5,10 @@
 #include "edge_client/server/loader_output.h"
 #include "edge_client/server/split_backend.h"
 #include "edge_client/server/status.h"
+#include "edge_client/weights/exactness.h"
 #include "http/message.h"
 #include "serve/models.h"
+#include "wire/fields.h"
 
 namespace split::edge {
 namespace {
@@ -165,7 +167,46 @@ serve::TextModel Service::find(const std::string& id, const std::string& owner) 
   model.chat = loaded.chat ? &*loaded.chat : nullptr;
   model.format = &loaded.format;
   model.special_in_content = options_.special_in_content;
+  model.audits = &audits_;
+  model.audited = [self = shared_from_this(), owner] { return self->audited(owner); };
   return model;
+}
+
+// Rows of two programs are one text's only where both compute the same bits.
+serve::AuditedModel Service::audited(const std::string& owner) {
+  const std::shared_ptr<PlacedModel> split = expect_model("");
+  const ModelConfig& config = engine_.loaded()->model.config();
+  if (config.encodes()) serve::refuse_without_head();
+  const Placement& place = split->place;
+  const auto refuse = [](const std::string& why) {
+    wire::Fields::refuse("receipt", cat("this edge has none: ", why));
+  };
+  if (!options_.tail.empty()) refuse("its tail is not the model's");
+  std::string bits = split->info.bits;
+  if (place.local()) {
+    const Shard& shard = split->batcher()->shard();
+    bits = own_bits(shard, split->info, shard.options().formats);
+  }
+  const bool both = !place.alone() && (place.local() || engine_.follows());
+  if (both && !engine_.state().exact.value_or(false)) {
+    refuse(place.local() ? cat("its texts may have rows of two kinds: of '", bits, "' here, of '",
+                               split->info.bits, "' on the cloud")
+                         : "its bits were not compared with the cloud's");
+  }
+  if (!place.alone() && !split->info.phases_alike) {
+    refuse("the cloud's prompts have other bits than its generated rows");
+  }
+  const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
+  return {split->info.id, wire::manifest_hash(split->info), bits, &config,
+          [backend = std::make_shared<SplitBackend>(engine, split, owner)](
+              const SequenceRows& rows, uint32_t prompt) { return backend->rows(rows, prompt); }};
+}
+
+http::Response Service::audit(const http::Request& request, const std::string& owner) {
+  return audits_.answer(request, [&](const std::string& id) {
+    expect_model(id);
+    return audited(owner);
+  });
 }
 
 serve::TextModel Service::find_writer(const std::string& id, const std::string& owner, bool opens) {
@@ -246,6 +287,7 @@ serve::TextModel Service::unsplit(const std::string& id) {
   serve::TextModel model = find_writer(id);
   const std::shared_ptr<Engine> engine(shared_from_this(), &engine_);
   model.id = ids().back();
+  model.audits = nullptr;
   model.begin = [engine] {
     return std::make_unique<SplitBackend>(engine, on_cloud(*engine->present()));
   };

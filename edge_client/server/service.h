@@ -45,6 +45,8 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   // it is loaded, the model may take only texts that begin by their words.
   serve::TextModel find_writer(const std::string& id, const std::string& owner = {},
                                bool opens = false);
+  // Answers POST /v1/audit.
+  http::Response audit(const http::Request& request, const std::string& owner);
   serve::Props props();                             // throws as find()
   std::vector<serve::OllamaModel> ollama_models();  // the models of ids(); throws as find()
   // Moves the cut, or without one lets it be chosen as weights come. Throws as Engine's move_cut()
@@ -64,6 +66,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
 
  private:
   std::shared_ptr<PlacedModel> expect_model(const std::string& id);
+  serve::AuditedModel audited(const std::string& owner);
   // With --any-model accepts a name that is none of `ids`, and says so once for each; else throws.
   void stand_in(const std::string& id, std::span<const std::string> ids);
   void waiting(const RemoteError& error) override;
@@ -89,6 +92,7 @@ class Service : public std::enable_shared_from_this<Service>, private EngineObse
   const Console log_;  // prints as lines of log
   CloudNotice notice_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
+  serve::Audits audits_;
   std::atomic<bool> stopping_{false};
   HealthCheck health_;
   std::string said_growth_;           // used by the growing thread alone

@@ -69,6 +69,10 @@ std::vector<float> SplitBackend::states(std::span<const int32_t> tokens) {
   return answered([&] { return work_.states(tokens); });
 }
 
+std::vector<float> SplitBackend::rows(const SequenceRows& rows, uint32_t prompt) {
+  return answered([&] { return work_.rows(rows, prompt); });
+}
+
 serve::TextBackend::Embedded SplitBackend::embed(Texts texts, Seconds seconds,
                                                  const Sentences& sentences) {
   if (!sentences.meant()) return TextBackend::embed(texts, seconds, sentences);

@@ -19,6 +19,8 @@ class SplitBackend : public serve::TextBackend {
                               const GenerateOptions& options) override;
   std::unique_ptr<Text> begin_words(const Json& words, const GenerateOptions& options) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;
+  // The rows of a receipt (serve/audit/audits.h).
+  std::vector<float> rows(const SequenceRows& rows, uint32_t prompt);
   Embedded embed(Texts texts, Seconds seconds, const Sentences& sentences) override;
   void cancel() noexcept override { work_.cancel(); }
   std::string receipt() const override { return cost_json(work_.counted()); }

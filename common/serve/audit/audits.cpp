@@ -1,0 +1,157 @@
+#include "serve/audit/audits.h"
+
+#include <algorithm>
+
+#include "wire/codes.h"
+#include "wire/fields.h"
+#include "wire/step.h"
+
+namespace split::serve {
+namespace {
+
+constexpr uint64_t kMostAnswer = 64 << 20;  // bytes of rows
+
+size_t width_of(const AuditedModel& model, int point) {
+  return static_cast<size_t>(model.config->row_width(point));
+}
+
+}  // namespace
+
+Json Audits::receipt(const AuditedModel& model, std::vector<int32_t> tokens, size_t prompt,
+                     const GenerateOptions& options, MemoryShare& memory) {
+  wire::AuditReceipt receipt{.model = model.id,
+                             .manifest = model.manifest,
+                             .bits = model.bits,
+                             .tokens = std::move(tokens),
+                             .prompt = static_cast<uint32_t>(prompt),
+                             .sampling = options.sampling,
+                             .min_tokens = options.min_tokens,
+                             .ignore_end = options.ignore_end};
+  receipt.root = compute(model, receipt.tokens, receipt.prompt, memory)->root;
+  return to_json(receipt);
+}
+
+// Computes a text's rows from point to point.
+Audits::KeptRows Audits::compute(const AuditedModel& model, std::span<const int32_t> tokens,
+                                 uint32_t prompt, MemoryShare& memory) {
+  const int layers = model.config->layers;
+  uint64_t all = 0, most = 0;
+  for (int point = 0; point <= layers; ++point) {
+    all += tokens.size() * width_of(model, point) * sizeof(float);
+    most = std::max<uint64_t>(most, tokens.size() * width_of(model, point) * sizeof(float));
+  }
+  const uint64_t digests =
+      static_cast<uint64_t>(layers + 1) * tokens.size() * sizeof(Sha256::Digest);
+  const bool keeps = all + digests <= bytes_;
+  memory.take((keeps ? all : 2 * most) + digests);
+  const auto made = std::make_shared<Kept>();
+  std::vector<float> rows;
+  for (int point = 0; point <= layers; ++point) {
+    SequenceRows step{.range = {.to = point}, .tokens = tokens, .wanted = Wanted::kAll};
+    if (point > 0) {
+      step.range.from = point - 1;
+      step.tokens = {};
+      step.hidden = keeps ? made->rows.back() : rows;
+      step.width = static_cast<uint32_t>(width_of(model, point - 1));
+    }
+    std::vector<float> next = model.run(step, prompt);
+    made->tree.points.push_back(wire::row_digests(next, width_of(model, point)));
+    keeps ? made->rows.push_back(std::move(next)) : void(rows = std::move(next));
+  }
+  made->root = made->tree.root();
+  made->bytes = digests + (keeps ? all : 0);
+  keep(made);
+  return made;
+}
+
+Audits::KeptRows Audits::find(const std::string& root) {
+  const std::lock_guard lock(mutex_);
+  const auto at = std::ranges::find(kept_, root, [](const KeptRows& one) { return one->root; });
+  if (at == kept_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, at);
+  return kept_.front();
+}
+
+void Audits::keep(KeptRows rows) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(kept_, [&](const KeptRows& one) { return one->root == rows->root; });
+  kept_.push_front(std::move(rows));
+  uint64_t bytes = 0;
+  std::erase_if(kept_, [&](const KeptRows& one) { return (bytes += one->bytes) > bytes_; });
+}
+
+http::Response Audits::answer(const http::Request& request, const FindAudited& find_model) {
+  MemoryShare& memory = *request.memory;
+  const wire::AuditRequest asked = wire::parse_audit_request(request.body, &memory);
+  const wire::AuditReceipt& receipt = asked.receipt;
+  const AuditedModel model = find_model(receipt.model);
+  const ModelConfig& config = *model.config;
+  if (receipt.manifest != model.manifest) {
+    throw http::HttpError(409, wire::codes::kModelMismatch,
+                          cat("the receipt is of another model than ", shown(model.id),
+                              ": its manifest is ", receipt.manifest, ", this one's ",
+                              model.manifest),
+                          "receipt");
+  }
+  if (asked.point > config.layers) {
+    wire::Fields::refuse("point", cat("expected 0..", config.layers, ", got ", asked.point));
+  }
+  if (receipt.tokens.size() > static_cast<size_t>(config.context) ||
+      std::ranges::any_of(receipt.tokens, [&](int32_t id) { return id >= config.vocab; })) {
+    wire::Fields::refuse("receipt", cat("expected at most ", config.context, " tokens below ",
+                                        config.vocab));
+  }
+  const size_t width = width_of(model, asked.point), first = asked.first, count = asked.count;
+  const uint64_t bytes = count * width * sizeof(float);
+  if (bytes > kMostAnswer) {
+    wire::Fields::refuse("count", cat("expected rows of at most ", kMostAnswer >> 20, " MiB"));
+  }
+  memory.take(2 * bytes);
+  KeptRows kept = find(receipt.root);
+  if (kept == nullptr) kept = compute(model, receipt.tokens, receipt.prompt, memory);
+  const size_t rows = kept->tree.points[0].size();
+  if (kept->root != receipt.root || rows != receipt.tokens.size()) {
+    throw http::HttpError(410, wire::codes::kRowsGone,
+                          cat("the rows of this receipt are not kept, and computed again they are "
+                              "others: the receipt's bits are '",
+                              receipt.bits, "', here they are '", model.bits, "'"),
+                          "receipt");
+  }
+  std::vector<float> again;
+  if (kept->rows.empty()) {
+    const std::span<const int32_t> tokens = std::span(receipt.tokens).first(first + count);
+    memory.take(tokens.size() * width * sizeof(float));
+    const auto prompt = std::min(receipt.prompt, static_cast<uint32_t>(tokens.size()));
+    again = model.run(
+        {.range = {.to = asked.point}, .tokens = tokens, .wanted = Wanted::kAll}, prompt);
+  }
+  const std::span<const float> from =
+      (kept->rows.empty() ? std::span<const float>(again)
+                          : std::span<const float>(kept->rows[static_cast<size_t>(asked.point)]))
+          .subspan(first * width, count * width);
+  http::Response response;
+  response.content_type = wire::kTensorType;
+  response.headers.set("Cache-Control", "no-store");
+  response.body = wire::to_frame(
+      {{from.begin(), from.end()},
+       kept->tree.proof(static_cast<size_t>(asked.point), first, count)},
+      static_cast<uint32_t>(width));
+  return response;
+}
+
+http::Route audit_route(std::vector<int> statuses, http::Handler handler) {
+  statuses.insert(statuses.end(), {409, 410});
+  return {.method = "POST",
+          .path = wire::kAuditPath,
+          .summary = "Returns hidden rows of an answer with a receipt, and their Merkle path.",
+          .answers = wire::kTensorType,
+          .statuses = std::move(statuses),
+          .body = {{"receipt", "object", "The receipt, as the answer has it.", true},
+                   {"point", "integer",
+                    "Where the rows are: 0 leaves the embedding, k enters block k.", true},
+                   {"first", "integer", "The position of the first row.", true},
+                   {"count", "integer", "The number of rows.", true}},
+          .handler = std::move(handler)};
+}
+
+}  // namespace split::serve

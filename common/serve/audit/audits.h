@@ -1,0 +1,64 @@
+// Receipts of answers and POST /v1/audit, once for both programs: the rows of an answer with a
+// receipt are computed again, once, layer by layer, and kept while there is room; rows that are gone
+// are computed once more, and a root that then differs is an error. Knows no device.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "http/route.h"
+#include "run/text/text_loop.h"
+#include "wire/audit.h"
+
+namespace split::serve {
+
+// What a program says of a model of which it can give rows.
+struct AuditedModel {
+  std::string id, manifest, bits;
+  const ModelConfig* config = nullptr;
+  // Computes the rows of a whole text, of which the first `prompt` are a prompt's, at range.to:
+  // from its tokens, or from its rows at range.from. Throws Error and HttpError.
+  std::function<std::vector<float>(const SequenceRows& rows, uint32_t prompt)> run;
+};
+// Finds a model by id, which must not be empty. Throws HttpError 404 `model_not_found`, and 400 or
+// Error(kInput) for one of which there are no receipts.
+using FindAudited = std::function<AuditedModel(const std::string& id)>;
+
+// Any thread.
+class Audits {
+ public:
+  // `bytes`: most that kept rows take.
+  explicit Audits(uint64_t bytes = 256 << 20) : bytes_(bytes) {}
+
+  // Makes the receipt of a text, JSON. `memory` pays for its rows while they are computed.
+  Json receipt(const AuditedModel& model, std::vector<int32_t> tokens, size_t prompt,
+               const GenerateOptions& options, MemoryShare& memory);
+  // Answers POST /v1/audit.
+  http::Response answer(const http::Request& request, const FindAudited& find);
+
+ private:
+  struct Kept {
+    std::string root;
+    wire::RowTree tree;
+    std::vector<std::vector<float>> rows;  // by point; empty: too many to keep
+    uint64_t bytes = 0;
+  };
+  using KeptRows = std::shared_ptr<const Kept>;
+  KeptRows compute(const AuditedModel& model, std::span<const int32_t> tokens, uint32_t prompt,
+                   MemoryShare& memory);
+  KeptRows find(const std::string& root);
+  void keep(KeptRows rows);
+
+  const uint64_t bytes_;
+  std::mutex mutex_;          // guards:
+  std::list<KeptRows> kept_;  // the last used first
+};
+
+// The route.
+http::Route audit_route(std::vector<int> statuses, http::Handler handler);
+
+}  // namespace split::serve
