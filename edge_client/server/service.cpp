@@ -187,11 +187,13 @@ serve::AuditedModel Service::audited(const std::string& owner) {
     const Shard& shard = split->batcher()->shard();
     bits = own_bits(shard, split->info, shard.options().formats);
   }
-  const bool both = !place.alone() && (place.local() || engine_.follows());
-  if (both && !engine_.state().exact.value_or(false)) {
-    refuse(place.local() ? cat("its texts may have rows of two kinds: of '", bits, "' here, of '",
-                               split->info.bits, "' on the cloud")
-                         : "its bits were not compared with the cloud's");
+  const std::optional<bool> exact = engine_.state().exact;
+  if (place.local() && !place.alone() && (bits != split->info.bits || exact == false)) {
+    refuse(cat("its texts have rows of two kinds: of '", bits, "' here, of '", split->info.bits,
+               "' on the cloud"));
+  }
+  if (!place.local() && engine_.follows() && !exact.value_or(false)) {
+    refuse("its texts may come here, and its bits were not found to be the cloud's");
   }
   if (!place.alone() && !split->info.phases_alike) {
     refuse("the cloud's prompts have other bits than its generated rows");

@@ -3,6 +3,7 @@
 // are computed once more, and a root that then differs is an error. Knows no device.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -31,8 +32,8 @@ using FindAudited = std::function<AuditedModel(const std::string& id)>;
 // Any thread.
 class Audits {
  public:
-  // `bytes`: most that kept rows take.
-  explicit Audits(uint64_t bytes = 256 << 20) : bytes_(bytes) {}
+  // Sets the most bytes that kept rows take; it goes for rows that come.
+  void set_limit(uint64_t bytes) { bytes_ = bytes; }
 
   // Makes the receipt of a text, JSON. `memory` pays for its rows while they are computed.
   Json receipt(const AuditedModel& model, std::vector<int32_t> tokens, size_t prompt,
@@ -53,7 +54,7 @@ class Audits {
   KeptRows find(const std::string& root);
   void keep(KeptRows rows);
 
-  const uint64_t bytes_;
+  std::atomic<uint64_t> bytes_ = 256 << 20;
   std::mutex mutex_;          // guards:
   std::list<KeptRows> kept_;  // the last used first
 };

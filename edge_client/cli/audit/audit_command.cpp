@@ -13,6 +13,7 @@
 #include "edge_client/weights/weight_store.h"
 #include "http/client.h"
 #include "run/self_test.h"
+#include "step/names.h"
 #include "wire/audit.h"
 
 namespace split::edge {
@@ -47,7 +48,7 @@ const Json& receipt_in(const Json& json) {
 wire::AuditReceipt read_receipt(const std::string& path) {
   const std::string text = read_file(path, kMostAnswer);
   try {
-    const Json json = parse_json(text, 16, "not JSON");
+    const Json json = parse_json(text, 16, "it");
     const Json& receipt = receipt_in(json);
     if (!receipt.is_object()) throw Error(ErrorKind::kInput, "expected a JSON object");
     return wire::parse_audit_receipt(receipt);
@@ -116,6 +117,12 @@ class Audit {
       refuse(cat("[receipt] expected at most ", config.context, " tokens below ", config.vocab));
     }
     weights_.emplace(*choice_);
+    profile_ = profile_from_name(info_.profile).value_or(Profile::kF32);
+    formats_ = profile_formats(profile_);
+    for (const wire::StageInfo& stage : info_.stages) {
+      if (!is_quantised(dtype_from_format(stage.format).value_or(DType::kF32))) continue;
+      (stage.name == names::kHead ? formats_.head : formats_.block).reset();
+    }
     head_ = tail({config.layers, Point::head()}, LocalTail::Begins::kEmpty);
     const Shard& shard = head_->batcher().shard();
     const std::string bits = own_bits(shard, info_, shard.options().formats);
@@ -127,14 +134,15 @@ class Audit {
   // Blobs are the manifest's own, whatever the cloud computed with: a shard rounds them as it did.
   std::unique_ptr<LocalTail> tail(const StageRange& range,
                                   LocalTail::Begins begins = LocalTail::Begins::kWhole) {
+    std::unique_ptr<Device> device = make_tested_device(request_.device);
+    expect_profile(*device, profile_);
     const auto blobs = blobs_of(choice_->model(), info_, range, StageFormats());
     LoadOptions load;
     load.retry = choice_->retry();
     load.progress = progress_on(world_.console, options_.quiet);
     return std::make_unique<LocalTail>(
-        make_tested_device(request_.device), choice_->model(), range, weights_->formats(info_),
-        choice_->request().profile, blobs, weights_->begin_load(info_, blobs, std::move(load)), 0,
-        request_.device.threads, begins);
+        std::move(device), choice_->model(), range, formats_, profile_, blobs,
+        weights_->begin_load(info_, blobs, std::move(load)), 0, request_.device.threads, begins);
   }
 
   // Rows of the answer, in whose place nobody can put others once there is a receipt.
@@ -241,6 +249,8 @@ class Audit {
   const Interrupt::Hook end_;
   std::optional<ModelChoice> choice_;
   wire::ModelInfo info_;
+  Profile profile_ = Profile::kF32;  // the cloud's
+  StageFormats formats_;             // what that rounds blobs to
   std::optional<WeightStore> weights_;
   std::unique_ptr<LocalTail> head_, embedding_;
   std::string said_;
