@@ -96,7 +96,7 @@ class Audit {
     world_.console.out(cat("the answer is the model's where it was looked at; a server that cheats "
                            "in one of its ",
                            layers, " blocks would have been found with a chance of ",
-                           fixed(100 * (1 - missed), 0), " %\n"));
+                           fixed(100 * (1 - missed), 1), " %\n"));
   }
 
  private:
