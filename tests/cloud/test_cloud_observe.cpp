@@ -289,7 +289,11 @@ class OpenApi : public testing::Test {
             [this](const std::string& method, const std::string& path, const std::string& body,
                    const std::string& type) { return cloud.ask().send(method, path, body, type); },
             [this](const std::string& path) { return path_of(path); },
-            {{"max_tokens", 4}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
+            {{"max_tokens", 4},
+             {"count", 1},
+             {"receipt", test::receipt_of(
+                             cloud.ask().send("POST", "/v1/completions", test::kAsksReceipt))},
+             {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   TestCloud cloud{{"demo", source("tests/golden/models/st-minilm")}};
 

@@ -233,6 +233,9 @@ class EdgeOpenApi : public EdgeObserve {
             path_of,
             {{"cut", 6},
              {"max_tokens", 4},
+             {"count", 1},
+             {"receipt", receipt_of(client_.request("POST", "/v1/completions", kAsksReceipt,
+                                                    "application/json"))},
              {"model", "demo"},
              {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }

@@ -32,6 +32,12 @@ inline bool lists(std::span<const http::Route> routes, const std::string& method
   });
 }
 
+// A receipt of the server's, for its audits.
+inline nlohmann::json receipt_of(const http::Reply& completion) {
+  return nlohmann::json::parse(completion.body).at("choices").at(0).at("receipt");
+}
+inline constexpr char kAsksReceipt[] = R"({"prompt":"a","max_tokens":1,"receipt":true})";
+
 class OpenApiCheck {
  public:
   using Json = nlohmann::json;
