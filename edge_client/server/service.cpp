@@ -8,6 +8,7 @@
 #include "edge_client/weights/exactness.h"
 #include "http/message.h"
 #include "serve/models.h"
+#include "wire/codes.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -188,12 +189,17 @@ serve::AuditedModel Service::audited(const std::string& owner) {
     bits = own_bits(shard, split->info, shard.options().formats);
   }
   const std::optional<bool> exact = engine_.state().exact;
-  if (place.local() && !place.alone() && (bits != split->info.bits || exact == false)) {
-    refuse(cat("its texts have rows of two kinds: of '", bits, "' here, of '", split->info.bits,
-               "' on the cloud"));
+  const bool comes_here = !place.local() && engine_.follows();
+  if (comes_here && !exact) {
+    throw http::HttpError(503, wire::codes::kLoading,
+                          "there are receipts once this machine's bits are known to be the cloud's",
+                          "receipt", {{"Retry-After", "1"}});
   }
-  if (!place.local() && engine_.follows() && !exact.value_or(false)) {
-    refuse("its texts may come here, and its bits were not found to be the cloud's");
+  const bool differs = bits != split->info.bits || exact == false;
+  if (!place.alone() && (place.local() || comes_here) && differs) {
+    refuse(cat("its texts have rows of two kinds: ",
+               place.local() ? cat("of '", bits, "' here") : "of other bits here", ", of '",
+               split->info.bits, "' on the cloud"));
   }
   if (!place.alone() && !split->info.phases_alike) {
     refuse("the cloud's prompts have other bits than its generated rows");
