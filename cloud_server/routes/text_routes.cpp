@@ -61,9 +61,8 @@ serve::AuditedModel audited(Cloud& cloud, const http::Request& request, ServedMo
 
 http::Response audit(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
-  return cloud.audits.answer(request, [&](const std::string& id) {
-    return audited(cloud, request, cloud.find(id));
-  });
+  return cloud.audits.answer(
+      request, [&](const std::string& id) { return audited(cloud, request, cloud.find(id)); });
 }
 
 // Returns a model that this request's texts run on.

@@ -1,5 +1,7 @@
 #include "serve/logprobs.h"
 
+#include <limits>
+
 #include "text/utf8.h"
 #include "wire/protocol.h"
 
@@ -60,6 +62,13 @@ Json LogprobLists::take() {
   }
   tokens_ = logprobs_ = top_ = top_ids_ = offsets_ = Json::array();
   return out;
+}
+
+double mean_logprob(const Generated& text) {
+  if (text.scored.empty()) return -std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (const ScoredToken& token : text.scored) sum += double{token.logprob};
+  return sum / static_cast<double>(text.scored.size());
 }
 
 }  // namespace split::serve

@@ -34,4 +34,7 @@ class LogprobLists {
        top_ids_ = Json::array(), offsets_ = Json::array();
 };
 
+// The mean of a text's tokens; a text without any comes last.
+double mean_logprob(const Generated& text);
+
 }  // namespace split::serve

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/json.h"
+#include "serve/audit/answer_receipts.h"
 #include "serve/watch.h"
 #include "text/utf8.h"
 
@@ -20,14 +21,6 @@ std::string next_id(const char* prefix) {
   static std::atomic<uint64_t> counter{0};
   static const uint64_t start = std::random_device()();
   return cat(prefix, Hex{start}, "-", Hex{counter.fetch_add(1)});
-}
-
-// The mean of its tokens; a text without any comes last.
-double mean_logprob(const Generated& text) {
-  if (text.scored.empty()) return -std::numeric_limits<double>::infinity();
-  double sum = 0;
-  for (const ScoredToken& token : text.scored) sum += double{token.logprob};
-  return sum / static_cast<double>(text.scored.size());
 }
 
 // One answer. Its choices run at once, as far as there are threads.
@@ -65,18 +58,6 @@ class TextAnswer {
     options.sampling.seed += index % each();
     if (ranks()) options.logprobs = std::max(0, options.logprobs);
     return options;
-  }
-  // Makes the receipt of a choice that has ended; null: none was asked for.
-  Json receipt_of(size_t index, const std::vector<int32_t>& prompt, const Generated& result) {
-    if (!audited_) return nullptr;
-    const AuditedModel model = model_.audited();
-    if (model.bits != audited_->bits) {
-      throw Error(ErrorKind::kBusy, "the device was lost: its bits are others now");
-    }
-    std::vector<int32_t> tokens = prompt;
-    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
-    return model_.audits->receipt(model, std::move(tokens), prompt.size(), options_of(index),
-                                  *memory_);
   }
   std::unique_ptr<Text> begin(size_t index) {
     const GenerateOptions options = options_of(index);
@@ -151,8 +132,7 @@ class TextAnswer {
   const Shape& shape_;
   Choices choices_;
   std::unique_ptr<TextBackend> work_;
-  const std::shared_ptr<MemoryShare> memory_;  // the request's
-  std::optional<AuditedModel> audited_;        // set for receipts
+  AnswerReceipts receipts_;
   std::string id_;
   int64_t created_;
   std::mutex counting_;  // guards:
@@ -186,7 +166,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
       if (request_.words) prompt.assign(text->prompt().begin(), text->prompt().end());
     });
     Json receipt;
-    choices_.retried([&] { receipt = receipt_of(index, prompt, result); });
+    choices_.retried([&] { receipt = receipts_.of(prompt, result, options_of(index)); });
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
     for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
@@ -254,7 +234,7 @@ class TextAnswer::Events {
       answer_.count(index_, prompt_, text_->cached(), *result_);
       text_.reset();
     }
-    const auto prove = [&] { receipt_ = answer_.receipt_of(index_, prompt_, *result_); };
+    const auto prove = [&] { receipt_ = answer_.receipts_.of(prompt_, *result_, options_); };
     if (!answer_.choices_.retried(prove)) return Next::kPause;
     const Generated& result = *result_;
     const bool wanted = result.finish_reason != FinishReason::kCancelled &&
@@ -378,20 +358,11 @@ TextAnswer::TextAnswer(const http::Request& http, TextModel model, TextRequest r
       shape_(shape),
       choices_(model_.spare),
       work_(model_.begin()),
-      memory_(http.memory),
+      receipts_(model_, request_, http.memory),
       id_(next_id(shape.id_prefix)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {
-  if (!request_.receipt) return;
-  if (model_.audits == nullptr) wire::Fields::refuse("receipt", "texts of this route have none");
-  const auto& form = request_.options.form;
-  if (form != nullptr && (form->form().schema || form->form().calls())) {
-    wire::Fields::refuse("receipt", "expected no tools or response_format beside it, which hold "
-                                    "draws in a way that a receipt does not tell");
-  }
-  audited_ = model_.audited();
-}
+                   .count()) {}
 
 TextAnswer::~TextAnswer() = default;
 
@@ -454,7 +425,8 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
   request.options.sampling.validate();
   const bool stream = request.stream;
   const std::string loosened = request.loosened;
-  const auto answer = std::make_shared<TextAnswer>(http, std::move(model), std::move(request), shape);
+  const auto answer =
+      std::make_shared<TextAnswer>(http, std::move(model), std::move(request), shape);
   if (stream) answer->expect_stream(http);
   http::Response response =
       stream ? http::Response::events([answer](http::Sink& sink) { return answer->stream(sink); })
@@ -463,21 +435,6 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
   if (!timing.empty()) response.headers.set("Server-Timing", timing);
   if (!loosened.empty()) response.headers.set("Split-Schema-Loosened", loosened);
   return response;
-}
-
-Json usage_of(const TextBackend& work, const TokenCounts& tokens) {
-  Json usage = read_usage_of(work, tokens.prompt);
-  usage["prompt_tokens_details"] = {{"cached_tokens", tokens.cached}};
-  usage["completion_tokens"] = tokens.completion;
-  usage["total_tokens"] = tokens.prompt + tokens.completion;
-  return usage;
-}
-
-Json read_usage_of(const TextBackend& work, size_t tokens) {
-  Json usage = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
-  const std::string receipt = work.receipt();
-  if (!receipt.empty()) usage["splitcompute"] = parse_json(receipt, 8, "the receipt");
-  return usage;
 }
 
 }  // namespace split::serve

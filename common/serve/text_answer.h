@@ -12,13 +12,4 @@ namespace split::serve {
 http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape);
 
-// Tokens of a text: the prompt's, those of them that were cached, and new ones.
-struct TokenCounts {
-  size_t prompt = 0, cached = 0, completion = 0;
-};
-// {"prompt_tokens","prompt_tokens_details","completion_tokens","total_tokens","splitcompute"?};
-// `read_usage_of`, for texts that are only read, has no members about answers.
-Json usage_of(const TextBackend& work, const TokenCounts& tokens);
-Json read_usage_of(const TextBackend& work, size_t tokens);
-
 }  // namespace split::serve

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <mutex>
 
+#include "base/json.h"
 #include "http/message.h"
 #include "serve/models.h"
 #include "wire/codes.h"
@@ -107,6 +108,21 @@ TextModel local_backend(std::string id, const ModelConfig& config, const Tokeniz
           [&config, tokenizer, open = std::move(open), device = std::move(device)] {
             return std::make_unique<LocalBackend>(config, tokenizer, open, device);
           }};
+}
+
+Json usage_of(const TextBackend& work, const TokenCounts& tokens) {
+  Json usage = read_usage_of(work, tokens.prompt);
+  usage["prompt_tokens_details"] = {{"cached_tokens", tokens.cached}};
+  usage["completion_tokens"] = tokens.completion;
+  usage["total_tokens"] = tokens.prompt + tokens.completion;
+  return usage;
+}
+
+Json read_usage_of(const TextBackend& work, size_t tokens) {
+  Json usage = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
+  const std::string receipt = work.receipt();
+  if (!receipt.empty()) usage["splitcompute"] = parse_json(receipt, 8, "the receipt");
+  return usage;
 }
 
 }  // namespace split::serve

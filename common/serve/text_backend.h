@@ -81,6 +81,15 @@ using OpenForward =
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
                         OpenForward open, std::string device = {});
 
+// Tokens of a text: the prompt's, those of them that were cached, and new ones.
+struct TokenCounts {
+  size_t prompt = 0, cached = 0, completion = 0;
+};
+// {"prompt_tokens","prompt_tokens_details","completion_tokens","total_tokens","splitcompute"?};
+// `read_usage_of`, for texts that are only read, has no members about answers.
+Json usage_of(const TextBackend& work, const TokenCounts& tokens);
+Json read_usage_of(const TextBackend& work, size_t tokens);
+
 // Adds a part of a Server-Timing header.
 void add_timing(std::string& header, std::string_view name, double ms);
 void add_timing(std::string& header, std::string_view name, std::string_view description);

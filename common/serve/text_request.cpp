@@ -254,8 +254,8 @@ TextRequest read_opened(Fields& fields, Json words, int max_tokens, MemoryShare&
   read_common(fields, request, memory);
   const bool lists = fields.has("logprobs") && !fields.raw("logprobs").is_boolean();
   const bool one = request.choices == 1 && fields.integer_or("best_of", 1, kMaxChoices, 1) == 1;
-  if (lists || !one || request.receipt || fields.has("response_format") || fields.boolean_or("echo", false) ||
-      !request.options.sampling.logit_bias.empty()) {
+  if (lists || !one || request.receipt || fields.has("response_format") ||
+      fields.boolean_or("echo", false) || !request.options.sampling.logit_bias.empty()) {
     refuse_while_loading();
   }
   memory.take(kHeld);

@@ -1,8 +1,8 @@
-// The receipt of an answer, which commits its server to every hidden row of it, and proofs that rows
-// are those. Rows are leaves of a Merkle tree: a leaf is SHA-256 of a row's floats, a node SHA-256 of
-// the byte 1 and its two children; the rows of each point are a tree, and these trees the leaves of
-// one more. A tree of n leaves has the largest power of two below n in its left half. Knows neither
-// who computes rows nor who asks for them.
+// The receipt of an answer, which commits its server to every hidden row of it, and proofs that
+// rows are those. Rows are leaves of a Merkle tree: a leaf is SHA-256 of a row's floats, a node
+// SHA-256 of the byte 1 and its two children; the rows of each point are a tree, and these trees
+// the leaves of one more. A tree of n leaves has the largest power of two below n in its left half.
+// Knows neither who computes rows nor who asks for them.
 #pragma once
 
 #include <span>
@@ -10,28 +10,11 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/json.h"
-#include "text/sampler.h"
 #include "wire/protocol.h"
 
 namespace split::wire {
 
 inline constexpr char kAuditPath[] = "/v1/audit";
-
-struct AuditReceipt {
-  std::string model;
-  std::string manifest;         // manifest_hash()
-  std::string bits;             // run/bits.h
-  std::vector<int32_t> tokens;  // the prompt's, and the answer's
-  uint32_t prompt = 0;          // the number of the first
-  SamplingOptions sampling;
-  int min_tokens = 0;  // no token ends the answer before
-  bool ignore_end = false;
-  std::string root = {};  // the tree's, in hex
-};
-Json to_json(const AuditReceipt& receipt);
-// Throws Error(kInput) that names the field; `memory` pays for the receipt's lists.
-AuditReceipt parse_audit_receipt(const Json& json, MemoryShare* memory = nullptr);
 
 // SHA-256 of the config and of each stage's blobs in the checkpoint's own format, in hex.
 std::string manifest_hash(const ModelInfo& info);
@@ -54,15 +37,7 @@ std::string proven_root(size_t points, size_t rows, size_t point, size_t first,
                         std::span<const Sha256::Digest> digests,
                         std::span<const Sha256::Digest> proof);
 
-// Rows of a point, from `first` on, that an audit asks for: a JSON body.
-struct AuditRequest {
-  AuditReceipt receipt;
-  int point = 0;
-  uint32_t first = 0, count = 0;
-};
-std::string to_json(const AuditRequest& request);
-AuditRequest parse_audit_request(std::string_view json, MemoryShare* memory);
-// The answer, a safetensors file.
+// Rows of a point and their proof, as a safetensors file.
 struct AuditedRows {
   std::vector<float> rows;
   Digests proof;

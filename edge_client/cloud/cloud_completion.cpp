@@ -9,29 +9,13 @@ namespace split::edge {
 namespace {
 
 Json request_of(const std::string& model, Json words, const GenerateOptions& options) {
-  const SamplingOptions& sampling = options.sampling;
   Json body = std::move(words);
+  options.sampling.write(body);
   body["model"] = model;
   if (options.max_tokens >= 0) body["max_tokens"] = options.max_tokens;
-  body["temperature"] = sampling.temperature;
-  body["top_p"] = sampling.top_p;
-  body["seed"] = sampling.seed;
   body["stream"] = true;
   body["return_token_ids"] = true;
-  if (sampling.top_k != 0) body["top_k"] = sampling.top_k;
-  if (sampling.repetition_penalty != 1) {
-    body["repetition_penalty"] = sampling.repetition_penalty;
-    body["repeat_last_n"] = sampling.repeat_last_n;
-  }
   if (options.min_tokens != 0) body["min_tokens"] = options.min_tokens;
-  if (sampling.min_p != 0) body["min_p"] = sampling.min_p;
-  if (sampling.presence_penalty != 0) body["presence_penalty"] = sampling.presence_penalty;
-  if (sampling.frequency_penalty != 0) body["frequency_penalty"] = sampling.frequency_penalty;
-  if (!sampling.logit_bias.empty()) {
-    Json biases = Json::object();
-    for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
-    body["logit_bias"] = std::move(biases);
-  }
   // A form that only separates thoughts from words does not concern the model.
   const AnswerForm* const form = options.form == nullptr ? nullptr : &options.form->form();
   if (form != nullptr && (form->calls() || form->schema || !options.stop.empty())) {

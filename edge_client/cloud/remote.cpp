@@ -253,13 +253,12 @@ std::string Remote::file(const std::string& id, const std::string& name) {
   return get(wire::model_file_path(path_segment(id), path_segment(name)), kMostFile).body;
 }
 
-wire::AuditedRows Remote::audit(const wire::AuditRequest& request, uint32_t width) {
-  const uint64_t bytes = uint64_t{request.count} * width * sizeof(float);
+wire::AuditedRows Remote::audit(const Json& request, uint32_t rows, uint32_t width) {
+  const uint64_t bytes = uint64_t{rows} * width * sizeof(float);
   const http::Reply reply =
-      ask("POST", wire::kAuditPath, wire::to_json(request), wire::kJsonType, bytes + kMostJson);
-  return read("has no rows of the receipt", [&] {
-    return wire::parse_audited_rows(as_bytes_of(reply.body), request.count, width);
-  });
+      ask("POST", wire::kAuditPath, request.dump(), wire::kJsonType, bytes + kMostJson);
+  return read("has no rows of the receipt",
+              [&] { return wire::parse_audited_rows(as_bytes_of(reply.body), rows, width); });
 }
 
 bool Remote::leave(const std::string& session) {

@@ -119,7 +119,7 @@ class Remote {
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
   // Rows of an answer that was given there, with a proof that is still to be checked.
-  wire::AuditedRows audit(const wire::AuditRequest& request, uint32_t width);
+  wire::AuditedRows audit(const Json& request, uint32_t rows, uint32_t width);
   // Implements CloudLink::ask() on this connection (model_link.cpp); kPing throws nothing, kClose
   // does.
   std::vector<float> ask(const Send& send, const AskedModel& model);

@@ -173,8 +173,7 @@ class EngineRequest::RunningText : public SplitText {
       : SplitText(context(one, options, opened), prompt, options, one->counts),
         work_(work),
         counts_(one->counts) {
-    if (forward() != nullptr)
-      entry_.emplace(work.engine_.answers(), *forward(), options.repeats());
+    if (forward() != nullptr) entry_.emplace(work.engine_.answers(), *forward(), options.repeats());
   }
   Generated take() override {
     Generated made = SplitText::take();
@@ -332,8 +331,7 @@ EngineRequest::~EngineRequest() {
   if (now_.ended.steps == 0) return;
   const Receipt receipt = counted();
   std::optional<double> error;
-  if (foreseen(split_.get()))
-    error = engine_.forecasts()->learn(receipt, now_.watch, now_.drafts);
+  if (foreseen(split_.get())) error = engine_.forecasts()->learn(receipt, now_.watch, now_.drafts);
   engine_.count_growth();
   engine_.observer().ended(receipt, error);
 }

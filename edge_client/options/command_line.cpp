@@ -331,7 +331,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments, const W
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
   if (line.asked != Flags::Asked::kNothing) return line;
   if (flags.given("completion")) {
-    line.help = flags.completion(words.completion, "edge_client", {"audit", "cache", "doctor", "train"});
+    line.help =
+        flags.completion(words.completion, "edge_client", {"audit", "cache", "doctor", "train"});
   } else if (words.manual) {
     line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
   }

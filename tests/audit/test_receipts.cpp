@@ -3,7 +3,8 @@
 
 #include <functional>
 
-#include "wire/audit.h"
+#include "base/resources/memory_budget.h"
+#include "serve/audit/audits.h"
 
 namespace split::wire {
 namespace {
@@ -75,6 +76,13 @@ TEST(RowTree, ProvesEveryRangeAndNoOther) {
   }
 }
 
+using serve::AuditReceipt;
+
+AuditReceipt parsed(const Json& json) {
+  MemoryShare any;
+  return serve::parse_audit_receipt(json, any);
+}
+
 AuditReceipt some_receipt() {
   AuditReceipt receipt;
   receipt.model = "m";
@@ -83,30 +91,30 @@ AuditReceipt some_receipt() {
   receipt.prompt = 2;
   receipt.manifest = std::string(64, 'a');
   receipt.root = std::string(64, 'b');
-  receipt.sampling.seed = UINT64_MAX - 1;
-  receipt.sampling.temperature = 0.7f;
-  receipt.sampling.top_p = 0.1f;
-  receipt.sampling.min_p = 0.05f;
-  receipt.sampling.top_k = 40;
-  receipt.sampling.repetition_penalty = 1.1f;
-  receipt.sampling.repeat_last_n = 64;
-  receipt.sampling.presence_penalty = -0.3f;
-  receipt.sampling.frequency_penalty = 0.4f;
-  receipt.sampling.logit_bias = {{5, -1.3f}, {7, 2}};
-  receipt.min_tokens = 3;
-  receipt.ignore_end = true;
+  receipt.options.sampling.seed = UINT64_MAX - 1;
+  receipt.options.sampling.temperature = 0.7f;
+  receipt.options.sampling.top_p = 0.1f;
+  receipt.options.sampling.min_p = 0.05f;
+  receipt.options.sampling.top_k = 40;
+  receipt.options.sampling.repetition_penalty = 1.1f;
+  receipt.options.sampling.repeat_last_n = 64;
+  receipt.options.sampling.presence_penalty = -0.3f;
+  receipt.options.sampling.frequency_penalty = 0.4f;
+  receipt.options.sampling.logit_bias = {{5, -1.3f}, {7, 2}};
+  receipt.options.min_tokens = 3;
+  receipt.options.ignore_end = true;
   return receipt;
 }
 
 TEST(AuditReceipt, ReadsBackAsItIs) {
   const AuditReceipt receipt = some_receipt();
   const Json json = parse_json(to_json(receipt).dump(), 16, "it");
-  const AuditReceipt again = parse_audit_receipt(json);
+  const AuditReceipt again = parsed(json);
   EXPECT_EQ(to_json(again).dump(), to_json(receipt).dump());
-  EXPECT_EQ(again.sampling.seed, receipt.sampling.seed);
-  EXPECT_EQ(again.sampling.temperature, 0.7f);
-  EXPECT_EQ(again.sampling.logit_bias[0].bias, -1.3f);
-  EXPECT_TRUE(again.ignore_end);
+  EXPECT_EQ(again.options.sampling.seed, receipt.options.sampling.seed);
+  EXPECT_EQ(again.options.sampling.temperature, 0.7f);
+  EXPECT_EQ(again.options.sampling.logit_bias[0].bias, -1.3f);
+  EXPECT_TRUE(again.options.ignore_end);
 }
 
 // The error names the member that is wrong or missing.
@@ -114,7 +122,7 @@ void expect_refused(const std::function<void(Json&)>& spoil, const std::string& 
   Json json = to_json(some_receipt());
   spoil(json);
   try {
-    parse_audit_receipt(json);
+    parsed(json);
     ADD_FAILURE() << field << ": accepted " << json.dump();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInput) << error.what();
@@ -125,11 +133,10 @@ void expect_refused(const std::function<void(Json&)>& spoil, const std::string& 
 
 TEST(AuditReceipt, RefusesEachWayToBeWrong) {
   for (const char* name :
-       {"model", "manifest", "bits", "tokens", "prompt_tokens", "seed", "sampling", "root"}) {
+       {"model", "manifest", "bits", "tokens", "prompt_tokens", "sampling", "root"}) {
     expect_refused([&](Json& json) { json[name] = nullptr; }, name);
-    expect_refused([&](Json& json) { json[name] = Json::object(); }, name == std::string("sampling")
-                                                                         ? "temperature"
-                                                                         : name);
+    expect_refused([&](Json& json) { json[name] = Json::object(); },
+                   name == std::string("sampling") ? "seed" : name);
   }
   const std::string upper(64, 'A');
   expect_refused([&](Json& json) { json["root"] = upper; }, "root");
@@ -138,7 +145,7 @@ TEST(AuditReceipt, RefusesEachWayToBeWrong) {
   expect_refused([](Json& json) { json["tokens"].push_back(-1); }, "tokens");
   expect_refused([](Json& json) { json["prompt_tokens"] = 4; }, "prompt_tokens");
   expect_refused([](Json& json) { json["sampling"]["temperature"] = -1; }, "temperature");
-  expect_refused([](Json& json) { json["sampling"]["biases"] = Json::array(); }, "biases");
+  expect_refused([](Json& json) { json["sampling"]["logit_bias"] = 3; }, "logit_bias");
   expect_refused([](Json& json) { json["sampling"]["more"] = 1; }, "more");
   expect_refused([](Json& json) { json["more"] = 1; }, "more");
 }

@@ -291,8 +291,8 @@ class OpenApi : public testing::Test {
             [this](const std::string& path) { return path_of(path); },
             {{"max_tokens", 4},
              {"count", 1},
-             {"receipt", test::receipt_of(
-                             cloud.ask().send("POST", "/v1/completions", test::kAsksReceipt))},
+             {"receipt",
+              test::receipt_of(cloud.ask().send("POST", "/v1/completions", test::kAsksReceipt))},
              {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   TestCloud cloud{{"demo", source("tests/golden/models/st-minilm")}};

@@ -252,7 +252,7 @@ def flags_of(binaries):
     """The flags of each program and of its first words."""
     found = {}
     for name, *sub in (('cloud_server',), ('cloud_server', 'quantize'), ('edge_client',), ('edge_client', 'doctor'),
-                       ('edge_client', 'cache'), ('edge_client', 'train'), ('split_link',)):
+                       ('edge_client', 'audit'), ('edge_client', 'cache'), ('edge_client', 'train'), ('split_link',)):
         text = output(os.path.join(binaries, name), *sub, '--help')
         found[' '.join((name, *sub))] = set(re.findall(r'^\s+(--[a-z][a-z0-9-]*)', text, re.M)) | {'--help', '--version'}
     # doctor takes what the edge does, cache a few words more.

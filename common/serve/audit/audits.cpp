@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "serve/text_request.h"
 #include "wire/codes.h"
 #include "wire/fields.h"
 #include "wire/step.h"
 
 namespace split::serve {
 namespace {
+
+using wire::Fields;
 
 constexpr uint64_t kMostAnswer = 64 << 20;  // bytes of rows
 
@@ -17,23 +20,57 @@ size_t width_of(const AuditedModel& model, int point) {
 
 }  // namespace
 
-Json Audits::receipt(const AuditedModel& model, std::vector<int32_t> tokens, size_t prompt,
-                     const GenerateOptions& options, MemoryShare& memory) {
-  wire::AuditReceipt receipt{.model = model.id,
-                             .manifest = model.manifest,
-                             .bits = model.bits,
-                             .tokens = std::move(tokens),
-                             .prompt = static_cast<uint32_t>(prompt),
-                             .sampling = options.sampling,
-                             .min_tokens = options.min_tokens,
-                             .ignore_end = options.ignore_end};
-  receipt.root = compute(model, receipt.tokens, receipt.prompt, memory)->root;
+Json to_json(const AuditReceipt& receipt) {
+  Json sampling = Json::object();
+  receipt.options.sampling.write(sampling);
+  sampling["min_tokens"] = receipt.options.min_tokens;
+  sampling["ignore_eos"] = receipt.options.ignore_end;
+  return {{"model", receipt.model},
+          {"manifest", receipt.manifest},
+          {"bits", receipt.bits},
+          {"tokens", receipt.tokens},
+          {"prompt_tokens", receipt.prompt},
+          {"sampling", std::move(sampling)},
+          {"root", receipt.root}};
+}
+
+AuditReceipt parse_audit_receipt(const Json& json, MemoryShare& memory) {
+  if (!json.is_object()) Fields::refuse("receipt", "expected an object");
+  Fields fields(&json);
+  AuditReceipt receipt;
+  receipt.model = fields.text("model");
+  receipt.bits = fields.text("bits");
+  for (const auto& [name, text] :
+       {std::pair{"manifest", &receipt.manifest}, {"root", &receipt.root}}) {
+    *text = fields.text(name);
+    if (!is_lower_hex(*text, 64)) Fields::refuse(name, "expected 64 hex digits");
+  }
+  receipt.tokens = fields.integers("tokens", 0, INT32_MAX, wire::kMaxStepTokens);
+  receipt.prompt = static_cast<size_t>(
+      fields.integer("prompt_tokens", 1, static_cast<int64_t>(receipt.tokens.size())));
+  if (!fields.raw("sampling").is_object()) Fields::refuse("sampling", "expected an object");
+  Fields sampling(&fields.raw("sampling"));
+  if (!sampling.has("seed")) Fields::refuse("seed", "is missing");
+  TextRequest request;
+  read_common(sampling, request, memory);
+  receipt.options = request.options;
+  sampling.finish();
+  fields.finish();
+  return receipt;
+}
+
+Json Audits::receipt(const AuditedModel& model, AuditReceipt receipt, MemoryShare& memory) {
+  receipt.model = model.id;
+  receipt.manifest = model.manifest;
+  receipt.bits = model.bits;
+  receipt.root = compute(model, receipt, memory)->root;
   return to_json(receipt);
 }
 
 // Computes a text's rows from point to point.
-Audits::KeptRows Audits::compute(const AuditedModel& model, std::span<const int32_t> tokens,
-                                 uint32_t prompt, MemoryShare& memory) {
+Audits::KeptRows Audits::compute(const AuditedModel& model, const AuditReceipt& receipt,
+                                 MemoryShare& memory) {
+  const std::span<const int32_t> tokens = receipt.tokens;
   const int layers = model.config->layers;
   uint64_t all = 0, most = 0;
   for (int point = 0; point <= layers; ++point) {
@@ -54,7 +91,7 @@ Audits::KeptRows Audits::compute(const AuditedModel& model, std::span<const int3
       step.hidden = keeps ? made->rows.back() : rows;
       step.width = static_cast<uint32_t>(width_of(model, point - 1));
     }
-    std::vector<float> next = model.run(step, prompt);
+    std::vector<float> next = model.run(step, static_cast<uint32_t>(receipt.prompt));
     made->tree.points.push_back(wire::row_digests(next, width_of(model, point)));
     keeps ? made->rows.push_back(std::move(next)) : void(rows = std::move(next));
   }
@@ -82,33 +119,40 @@ void Audits::keep(KeptRows rows) {
 
 http::Response Audits::answer(const http::Request& request, const FindAudited& find_model) {
   MemoryShare& memory = *request.memory;
-  const wire::AuditRequest asked = wire::parse_audit_request(request.body, &memory);
-  const wire::AuditReceipt& receipt = asked.receipt;
+  Fields fields(request.body, &memory);
+  const AuditReceipt receipt = parse_audit_receipt(fields.raw("receipt"), memory);
+  const auto number = [&](const char* name, int64_t low, size_t most) {
+    return static_cast<size_t>(fields.integer(name, low, static_cast<int64_t>(most)));
+  };
+  const size_t first = number("first", 0, receipt.tokens.size() - 1);
+  const size_t count = number("count", 1, receipt.tokens.size() - first);
+  const size_t point = number("point", 0, INT32_MAX);
+  fields.finish();
   const AuditedModel model = find_model(receipt.model);
   const ModelConfig& config = *model.config;
   if (receipt.manifest != model.manifest) {
-    throw http::HttpError(409, wire::codes::kModelMismatch,
-                          cat("the receipt is of another model than ", shown(model.id),
-                              ": its manifest is ", receipt.manifest, ", this one's ",
-                              model.manifest),
-                          "receipt");
+    throw http::HttpError(
+        409, wire::codes::kModelMismatch,
+        cat("the receipt is of another model than ", shown(model.id), ": its manifest is ",
+            receipt.manifest, ", this one's ", model.manifest),
+        "receipt");
   }
-  if (asked.point > config.layers) {
-    wire::Fields::refuse("point", cat("expected 0..", config.layers, ", got ", asked.point));
+  if (point > static_cast<size_t>(config.layers)) {
+    Fields::refuse("point", cat("expected 0..", config.layers, ", got ", point));
   }
   if (receipt.tokens.size() > static_cast<size_t>(config.context) ||
       std::ranges::any_of(receipt.tokens, [&](int32_t id) { return id >= config.vocab; })) {
-    wire::Fields::refuse("receipt", cat("expected at most ", config.context, " tokens below ",
-                                        config.vocab));
+    Fields::refuse("receipt",
+                   cat("expected at most ", config.context, " tokens below ", config.vocab));
   }
-  const size_t width = width_of(model, asked.point), first = asked.first, count = asked.count;
+  const size_t width = width_of(model, static_cast<int>(point));
   const uint64_t bytes = count * width * sizeof(float);
   if (bytes > kMostAnswer) {
-    wire::Fields::refuse("count", cat("expected rows of at most ", kMostAnswer >> 20, " MiB"));
+    Fields::refuse("count", cat("expected rows of at most ", kMostAnswer >> 20, " MiB"));
   }
   memory.take(2 * bytes);
   KeptRows kept = find(receipt.root);
-  if (kept == nullptr) kept = compute(model, receipt.tokens, receipt.prompt, memory);
+  if (kept == nullptr) kept = compute(model, receipt, memory);
   const size_t rows = kept->tree.points[0].size();
   if (kept->root != receipt.root || rows != receipt.tokens.size()) {
     throw http::HttpError(410, wire::codes::kRowsGone,
@@ -121,21 +165,21 @@ http::Response Audits::answer(const http::Request& request, const FindAudited& f
   if (kept->rows.empty()) {
     const std::span<const int32_t> tokens = std::span(receipt.tokens).first(first + count);
     memory.take(tokens.size() * width * sizeof(float));
-    const auto prompt = std::min(receipt.prompt, static_cast<uint32_t>(tokens.size()));
-    again = model.run(
-        {.range = {.to = asked.point}, .tokens = tokens, .wanted = Wanted::kAll}, prompt);
+    const size_t prompt = std::min(receipt.prompt, tokens.size());
+    const SequenceRows rows{
+        .range = {.to = static_cast<int>(point)}, .tokens = tokens, .wanted = Wanted::kAll};
+    again = model.run(rows, static_cast<uint32_t>(prompt));
   }
   const std::span<const float> from =
       (kept->rows.empty() ? std::span<const float>(again)
-                          : std::span<const float>(kept->rows[static_cast<size_t>(asked.point)]))
+                          : std::span<const float>(kept->rows[point]))
           .subspan(first * width, count * width);
   http::Response response;
   response.content_type = wire::kTensorType;
   response.headers.set("Cache-Control", "no-store");
-  response.body = wire::to_frame(
-      {{from.begin(), from.end()},
-       kept->tree.proof(static_cast<size_t>(asked.point), first, count)},
-      static_cast<uint32_t>(width));
+  response.body =
+      wire::to_frame({{from.begin(), from.end()}, kept->tree.proof(point, first, count)},
+                     static_cast<uint32_t>(width));
   return response;
 }
 

@@ -1,6 +1,6 @@
 // Receipts of answers and POST /v1/audit, once for both programs: the rows of an answer with a
-// receipt are computed again, once, layer by layer, and kept while there is room; rows that are gone
-// are computed once more, and a root that then differs is an error. Knows no device.
+// receipt are computed again, once, layer by layer, and kept while there is room; rows that are
+// gone are computed once more, and a root that then differs is an error. Knows no device.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,19 @@
 #include "wire/audit.h"
 
 namespace split::serve {
+
+struct AuditReceipt {
+  std::string model = {};
+  std::string manifest = {};         // wire::manifest_hash()
+  std::string bits = {};             // run/bits.h
+  std::vector<int32_t> tokens = {};  // the prompt's, and the answer's
+  size_t prompt = 0;                 // the number of the first
+  GenerateOptions options = {};      // what draws tokens alone
+  std::string root = {};             // wire::RowTree's
+};
+Json to_json(const AuditReceipt& receipt);
+// Throws Error(kInput) that names the member; `memory` pays for its lists.
+AuditReceipt parse_audit_receipt(const Json& json, MemoryShare& memory);
 
 // What a program says of a model of which it can give rows.
 struct AuditedModel {
@@ -35,9 +48,9 @@ class Audits {
   // Sets the most bytes that kept rows take; it goes for rows that come.
   void set_limit(uint64_t bytes) { bytes_ = bytes; }
 
-  // Makes the receipt of a text, JSON. `memory` pays for its rows while they are computed.
-  Json receipt(const AuditedModel& model, std::vector<int32_t> tokens, size_t prompt,
-               const GenerateOptions& options, MemoryShare& memory);
+  // Makes the receipt of a text, with its tokens and options. `memory` pays for its rows while they
+  // are computed.
+  Json receipt(const AuditedModel& model, AuditReceipt receipt, MemoryShare& memory);
   // Answers POST /v1/audit.
   http::Response answer(const http::Request& request, const FindAudited& find);
 
@@ -49,8 +62,7 @@ class Audits {
     uint64_t bytes = 0;
   };
   using KeptRows = std::shared_ptr<const Kept>;
-  KeptRows compute(const AuditedModel& model, std::span<const int32_t> tokens, uint32_t prompt,
-                   MemoryShare& memory);
+  KeptRows compute(const AuditedModel& model, const AuditReceipt& receipt, MemoryShare& memory);
   KeptRows find(const std::string& root);
   void keep(KeptRows rows);
 

@@ -13,6 +13,7 @@
 #include "edge_client/weights/weight_store.h"
 #include "http/client.h"
 #include "run/self_test.h"
+#include "serve/audit/audits.h"
 #include "step/names.h"
 #include "wire/audit.h"
 
@@ -45,13 +46,13 @@ const Json& receipt_in(const Json& json) {
   return receipt != nullptr ? *receipt : json;
 }
 
-wire::AuditReceipt read_receipt(const std::string& path) {
+serve::AuditReceipt read_receipt(const std::string& path) {
   const std::string text = read_file(path, kMostAnswer);
   try {
     const Json json = parse_json(text, 16, "it");
     const Json& receipt = receipt_in(json);
-    if (!receipt.is_object()) throw Error(ErrorKind::kInput, "expected a JSON object");
-    return wire::parse_audit_receipt(receipt);
+    MemoryShare any;
+    return serve::parse_audit_receipt(receipt, any);
   } catch (const Error& error) {
     throw Error(ErrorKind::kInput, cat("[receipt] ", path, ": ", error.what()));
   }
@@ -93,10 +94,11 @@ class Audit {
       world_.console.out(cat(said_, " (", fixed(ms_, 1), " ms)\n"));
     }
     const double missed = std::pow(1 - 1.0 / layers, options_.rounds);
-    world_.console.out(cat("the answer is the model's where it was looked at; a server that cheats "
-                           "in one of its ",
-                           layers, " blocks would have been found with a chance of ",
-                           fixed(100 * (1 - missed), 1), " %\n"));
+    world_.console.out(
+        cat("the answer is the model's where it was looked at; a server that cheats "
+            "in one of its ",
+            layers, " blocks would have been found with a chance of ", fixed(100 * (1 - missed), 1),
+            " %\n"));
   }
 
  private:
@@ -150,27 +152,30 @@ class Audit {
     const auto width = static_cast<uint32_t>(choice_->config().row_width(point));
     const auto most =
         static_cast<uint32_t>(std::max<uint64_t>(1, kMostAsked / (width * sizeof(float))));
+    const Json told = to_json(receipt_);
     std::vector<float> all;
     for (uint32_t at = first; at < first + count; at += most) {
       const uint32_t n = std::min(most, first + count - at);
-      const wire::AuditedRows part = rows_from_->audit({receipt_, point, at, n}, width);
+      const wire::AuditedRows part = rows_from_->audit(
+          {{"receipt", told}, {"point", point}, {"first", at}, {"count", n}}, n, width);
       const std::string root = wire::proven_root(
           static_cast<size_t>(choice_->config().layers) + 1, receipt_.tokens.size(),
           static_cast<size_t>(point), at, wire::row_digests(part.rows, width), part.proof);
       if (root != receipt_.root) {
-        throw Error(ErrorKind::kIntegrity,
-                    cat("rows ", at, " to ", at + n - 1, " at point ", point, " of ",
-                        rows_from_->origin(),
-                        " do not lead to the receipt's root: they are not those of the answer"));
+        throw Error(
+            ErrorKind::kIntegrity,
+            cat("rows ", at, " to ", at + n - 1, " at point ", point, " of ", rows_from_->origin(),
+                " do not lead to the receipt's root: they are not those of the answer"));
       }
       all.insert(all.end(), part.rows.begin(), part.rows.end());
     }
     return all;
   }
 
-  std::vector<float> computed(LocalTail& tail, const SequenceRows& rows, uint32_t prompt) {
+  std::vector<float> computed(LocalTail& tail, const SequenceRows& rows, bool generated = false) {
     const Timed timed(ms_);
-    return whole_text(tail.batcher(), {}, rows, prompt);
+    const auto prompt = generated ? 0 : std::min<size_t>(receipt_.prompt, rows.count());
+    return whole_text(tail.batcher(), {}, rows, static_cast<uint32_t>(prompt));
   }
 
   void expect_equal(std::span<const float> here, std::span<const float> there, size_t width,
@@ -190,8 +195,7 @@ class Audit {
                             .hidden = in,
                             .width = static_cast<uint32_t>(in.size() / (last + 1)),
                             .wanted = Wanted::kAll};
-    expect_equal(computed(*block, step, std::min(receipt_.prompt, last + 1)), out,
-                 out.size() / (last + 1), cat("block ", layer));
+    expect_equal(computed(*block, step), out, out.size() / (last + 1), cat("block ", layer));
   }
 
   // Checks the embedding at the drawn position, and the token that was drawn there.
@@ -201,48 +205,36 @@ class Audit {
     const std::span<const int32_t> before = all.first(position + 1);
     if (!embedding_) embedding_ = tail({Point::tokens(), 0});
     const std::vector<float> there = rows(0, position, 1);
-    const std::vector<float> here = computed(
-        *embedding_, {.range = {.to = 0}, .tokens = before, .wanted = Wanted::kAll},
-        std::min(receipt_.prompt, position + 1));
+    const std::vector<float> here =
+        computed(*embedding_, {.range = {.to = 0}, .tokens = before, .wanted = Wanted::kAll});
     expect_equal(std::span(here).last(there.size()), there, there.size(),
                  cat("the embedding of position ", position));
     if (position + 1 < receipt_.prompt || position + 1 == all.size()) return;
     head_->grow(layers);
     const std::vector<float> state = rows(layers, position, 1);
-    const std::vector<float> logits =
-        computed(*head_,
-                 {.range = {layers, Point::head()},
-                  .hidden = state,
-                  .width = static_cast<uint32_t>(state.size()),
-                  .wanted = Wanted::kAll},
-                 position < receipt_.prompt ? 1 : 0);
-    const size_t generated = before.size() - receipt_.prompt;
-    const int32_t token = sample(logits, before, receipt_.sampling, before.size(), generated,
-                                 allowed(generated));
-    if (token != all[before.size()]) {
+    const std::vector<float> logits = computed(*head_,
+                                               {.range = {layers, Point::head()},
+                                                .hidden = state,
+                                                .width = static_cast<uint32_t>(state.size()),
+                                                .wanted = Wanted::kAll},
+                                               position >= receipt_.prompt);
+    GenerateOptions options = receipt_.options;
+    options.max_tokens = 1;
+    options.generated = before.size() - receipt_.prompt;
+    TextLoop loop(choice_->config(), nullptr, before, options);
+    loop.logits(logits, {});
+    const std::vector<int32_t> drawn = loop.take().tokens;
+    if (drawn.empty() || drawn[0] != all[before.size()]) {
       throw Error(ErrorKind::kIntegrity,
                   cat("token ", before.size(), ": the answer has ", all[before.size()],
-                      ", the seed draws ", token));
+                      ", the seed draws ", drawn.empty() ? "the end" : cat(drawn[0])));
     }
     said_ += cat("; token ", before.size(), " is the seed's");
   }
 
-  // The ids that may come behind so many generated ones; empty: any.
-  std::vector<uint8_t> allowed(size_t generated) const {
-    const ModelConfig& config = choice_->config();
-    if (receipt_.ignore_end || generated >= static_cast<size_t>(receipt_.min_tokens)) return {};
-    std::vector<uint8_t> ids(static_cast<size_t>(config.vocab), 1);
-    const auto refuse = [&](int32_t id) {
-      if (id >= 0 && id < config.vocab) ids[static_cast<size_t>(id)] = 0;
-    };
-    refuse(config.end_of_text);
-    std::ranges::for_each(config.stops, refuse);
-    return ids;
-  }
-
   const AuditOptions& options_;
   const World& world_;
-  const wire::AuditReceipt receipt_;
+  const serve::AuditReceipt receipt_;
   PlacementRequest request_;
   EngineOptions from_;  // of the weights
   const std::unique_ptr<Remote> rows_from_;
