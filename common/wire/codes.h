@@ -16,8 +16,9 @@ inline constexpr char kContextExceeded[] = "context_exceeded";
 inline constexpr char kBusy[] = "busy";
 inline constexpr char kDamaged[] = "damaged";  // bytes changed on the way
 inline constexpr char kLoading[] = "loading";
-inline constexpr char kDraining[] = "draining";   // no new texts here: another server may take them
-inline constexpr char kRowsGone[] = "rows_gone";  // of a receipt: evicted, and others now
+inline constexpr char kDraining[] = "draining";  // no new texts here: another server may take them
+inline constexpr char kRowsGone[] =
+    "rows_gone";  // a receipt's rows were evicted, and are others now
 inline constexpr char kNotFound[] = "not_found";
 inline constexpr char kNotSupported[] = "not_supported";
 inline constexpr char kCloudError[] = "cloud_error";

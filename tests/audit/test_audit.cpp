@@ -308,7 +308,7 @@ TEST(Audit, ComputesEvictedRowsAgainWhereTheBitsAreTheSame) {
   Cheat cheat;
   const Auditor auditor;
   const std::string &url = cheat.url(), text = answer(url);
-  std::atomic<uint64_t> rows{0};  // that the cloud computes
+  std::atomic<uint64_t> rows{0};  // computed by the cloud
   cheat.good().model().batcher().on_step(
       [&](const StepSeen& seen) { rows += seen.prompt_rows + seen.generated_rows; });
   const auto computes = [&](const std::string& of) {
@@ -360,7 +360,7 @@ TEST(Audit, RefusesWhatCannotBeProven) {
   expect_refused(audit({{"receipt", other}}), 410, "rows_gone");
 }
 
-// What an audit holds is paid for by the budget of all requests.
+// The budget of all requests pays for what an audit holds.
 TEST(Audit, StaysWithinTheBudgetOfRequests) {
   cloud::TestCloud cloud({"demo"});
   const auto text = cloud.ask().post("/v1/completions", asked({{"max_tokens", 400}}));

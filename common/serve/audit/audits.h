@@ -30,7 +30,7 @@ Json to_json(const AuditReceipt& receipt);
 // Throws Error(kInput) that names the member; `memory` pays for its lists.
 AuditReceipt parse_audit_receipt(const Json& json, MemoryShare& memory);
 
-// What a program says of a model of which it can give rows.
+// A model whose rows a program can give.
 struct AuditedModel {
   std::string id, manifest, bits;
   const ModelConfig* config = nullptr;

@@ -236,7 +236,7 @@ class Audit {
   const World& world_;
   const serve::AuditReceipt receipt_;
   PlacementRequest request_;
-  EngineOptions from_;  // of the weights
+  EngineOptions from_;  // names the weights' server
   const std::unique_ptr<Remote> rows_from_;
   const Interrupt::Hook end_;
   std::optional<ModelChoice> choice_;
