@@ -156,24 +156,6 @@ void SamplingOptions::validate() const {
   for (const LogitBias& one : logit_bias) check_finite("logit_bias", one.bias);
 }
 
-void SamplingOptions::write(Json& body) const {
-  body["temperature"] = temperature;
-  body["top_p"] = top_p;
-  body["seed"] = static_cast<int64_t>(seed);
-  if (top_k != 0) body["top_k"] = top_k;
-  if (repetition_penalty != 1) {
-    body["repetition_penalty"] = repetition_penalty;
-    body["repeat_last_n"] = repeat_last_n;
-  }
-  if (min_p != 0) body["min_p"] = min_p;
-  if (presence_penalty != 0) body["presence_penalty"] = presence_penalty;
-  if (frequency_penalty != 0) body["frequency_penalty"] = frequency_penalty;
-  if (logit_bias.empty()) return;
-  Json biases = Json::object();
-  for (const auto& [id, bias] : logit_bias) biases.add(std::to_string(id), bias);
-  body["logit_bias"] = std::move(biases);
-}
-
 bool SamplingOptions::changes_logits() const {
   return (repetition_penalty != 1 && repeat_last_n != 0) || presence_penalty != 0 ||
          frequency_penalty != 0 || !logit_bias.empty();

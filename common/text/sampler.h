@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "base/json.h"
 #include "base/shared_list.h"
 
 namespace split {
@@ -35,8 +34,6 @@ struct SamplingOptions {
   void validate() const;
   // Whether logits change before they are drawn from.
   bool changes_logits() const;
-  // Sets members of a request's body, which serve/text_request.h reads.
-  void write(Json& body) const;
 };
 
 // Draws the token at `position` of a sequence, whose last `generated` ids the model wrote.

@@ -4,13 +4,14 @@
 #include "base/resources/clock.h"
 #include "text/utf8.h"
 #include "wire/codes.h"
+#include "wire/sampling.h"
 
 namespace split::edge {
 namespace {
 
 Json request_of(const std::string& model, Json words, const GenerateOptions& options) {
   Json body = std::move(words);
-  options.sampling.write(body);
+  wire::write_sampling(options.sampling, body);
   body["model"] = model;
   if (options.max_tokens >= 0) body["max_tokens"] = options.max_tokens;
   body["stream"] = true;

@@ -5,6 +5,7 @@
 #include "serve/text_request.h"
 #include "wire/codes.h"
 #include "wire/fields.h"
+#include "wire/sampling.h"
 #include "wire/step.h"
 
 namespace split::serve {
@@ -22,7 +23,7 @@ size_t width_of(const AuditedModel& model, int point) {
 
 Json to_json(const AuditReceipt& receipt) {
   Json sampling = Json::object();
-  receipt.options.sampling.write(sampling);
+  wire::write_sampling(receipt.options.sampling, sampling);
   sampling["min_tokens"] = receipt.options.min_tokens;
   sampling["ignore_eos"] = receipt.options.ignore_end;
   return {{"model", receipt.model},
