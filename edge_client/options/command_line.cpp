@@ -24,9 +24,8 @@ constexpr const char* kEdgeSummary =
     "  edge_client --prompt \"Once upon a time\"      go on with a text\n"
     "  edge_client                                  ask for texts, one after another\n"
     "  edge_client --serve                          answer OpenAI's clients\n"
-    "  edge_client doctor                           what works, in ten lines\n"
+    "  edge_client doctor|audit RECEIPT             what works; whether an answer is right\n"
     "  edge_client cache ls|verify|prune            the weights on this machine\n"
-    "  edge_client audit RECEIPT                    was an answer computed as it should?\n"
     "  edge_client train                            fine-tune its last blocks\n";
 
 // Flag values as typed, before they are read.
