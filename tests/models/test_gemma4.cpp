@@ -315,7 +315,6 @@ TEST(Gemma4Pages, AreThoseOfTheSources) {
 TEST_P(Gemma4, EachProfileHasTheBitsOfTheWholeAtACut) {
   const auto ids = ids_of(37);
   for (const Profile profile : {Profile::kF16, Profile::kBF16, Profile::kQ8_0, Profile::kInt8}) {
-    if (profile == Profile::kInt8 && !device->multiplies_int8()) continue;
     const auto shard = [&](const StageRange& range) {
       ShardOptions options = options_for(*golden.model, range);
       options.profile = profile;

@@ -18,7 +18,7 @@
 
 namespace split::test {
 
-inline Json golden_json(const std::string& name, const char* file) {
+inline split::Json golden_json(const std::string& name, const char* file) {
   return parse_json(read_file(source(cat("tests/golden/models/", name, "/", file)), 1 << 20), 16,
                     name);
 }

@@ -104,6 +104,7 @@ void VulkanExecutable::add_delta(size_t i, size_t variant, std::vector<Dispatch>
                    {Constant::SCALE, std::bit_cast<uint32_t>(scale)},
                    {Constant::W_TYPE, type_code(slot(step.in(Delta::a_log)).dtype)},
                    {Constant::BIAS_TYPE, type_code(slot(step.in(Delta::dt_bias)).dtype)},
+                   {Constant::TILED, shape.tiled ? 1u : 0u},
                    {Constant::STRIP, strip}});
     for (const size_t input : {Delta::a, Delta::b}) {
       dispatch.ranges.push_back(rowwise(step.in(input), base, piece, {}));

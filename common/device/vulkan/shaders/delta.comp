@@ -126,7 +126,7 @@ void find_sums() {
   float by_few_key = 0.0, by_few_query = 0.0;
   const uint from_four = team * FOURS * 4 % PAGE_TOKENS;
   const bool sums_new = from_four < open + rows && from_four + FOURS * 4 > open;
-  const bool keeps = column == 0 && head % HEAD_GROUP == 0;
+  const bool keeps = column == 0 && (TILED ? head < KEY_HEADS : head % HEAD_GROUP == 0);  // the first of its group
   for (uint chunk = 0; chunk < CHUNKS * CHUNK; chunk += CHUNK) {
     barrier();
     stage(chunk, true, keeps);
@@ -250,7 +250,7 @@ void main() {
   lane = gl_LocalInvocationIndex;
   head = gl_WorkGroupID.x / (ROOM / STRIP);
   column = gl_WorkGroupID.x % (ROOM / STRIP) * STRIP;
-  key_head = head / HEAD_GROUP;
+  key_head = TILED ? head % KEY_HEADS : head / HEAD_GROUP;
   state = state_of(first);
   uint position = symbol(POSITIONS, first);
   for (uint i = lane; i < CHUNKS * CHUNK * STRIP; i += WORKGROUP) {
