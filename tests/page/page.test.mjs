@@ -97,7 +97,7 @@ test('streams a text and says what it took', async () => {
   await page.click('#bytes summary');
   assert.match(await page.getAttribute('#bytes-plot', 'aria-label'), /^Bytes of each token: 24 tokens, \d+(\.\d)? k?B on average$/);
   await page.locator('summary', {hasText: 'Time of each stage'}).click();
-  for (const row of [/block\.0\s*runs on the cloud\s*[\d.]+ MB\s*\d+\.\d{3}/, /block\.7\s*runs on this machine's CPU\s*[\d.]+ MB\s*\d+\.\d{3}/])
+  for (const row of [/block\.0, attention\s*runs on the cloud\s*[\d.]+ MB\s*\d+\.\d{3}/, /block\.7, attention\s*runs on this machine's CPU\s*[\d.]+ MB\s*\d+\.\d{3}/])
     await page.locator('#stage-times tr', {hasText: row}).waitFor();
   const row = /cut 6 \(now\)\s*[\d.]+ m?s\s*[\d.]+ m?s\s*(\d+ %)\s*0 B/;
   await page.locator('#plan tr.now', {hasText: row}).waitFor();
