@@ -425,7 +425,7 @@ void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   if (!may_move(exact, options().exact, false)) {
     throw Refused("not_exact",
                   "a move could change a running answer: this machine's bits are not the cloud's "
-                  "(--exact)");
+                  "(--exact); with --profile int8 there they are the same");
   }
   answers_.move(cut, split);
 }

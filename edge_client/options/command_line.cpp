@@ -24,7 +24,7 @@ constexpr const char* kEdgeSummary =
     "  edge_client --prompt \"Once upon a time\"      go on with a text\n"
     "  edge_client                                  ask for texts, one after another\n"
     "  edge_client --serve                          answer OpenAI's clients\n"
-    "  edge_client doctor|audit RECEIPT             what works; whether an answer is right\n"
+    "  edge_client doctor|audit RECEIPT             what works; if an answer is right\n"
     "  edge_client cache ls|verify|prune            the weights on this machine\n"
     "  edge_client train                            fine-tune its last blocks\n";
 

@@ -46,8 +46,9 @@ class RecordedCloud {
   // What was not asked again. A goodbye is not waited for.
   std::vector<Json> left() {
     const std::lock_guard lock(mutex_);
-    std::erase_if(left_, [](const Json& one) { return one["request"]["method"] == "DELETE"; });
-    return left_;
+    std::vector<Json> left = left_;
+    std::erase_if(left, [](const Json& one) { return one["request"]["method"] == "DELETE"; });
+    return left;
   }
 
  private:
