@@ -18,16 +18,14 @@
 namespace split::test {
 
 using edge::RemoteError;
-
 // The whole model, some blocks of it in sessions.
 class FakeCloud : public edge::CloudLink {
  public:
-  explicit FakeCloud(const Golden& golden, std::unique_ptr<Device> device = make_cpu_device(1))
-      : FakeCloud(golden, std::move(device), options_for(*golden.model)) {}
-  FakeCloud(const Golden& golden, std::unique_ptr<Device> device, const ShardOptions& options)
+  explicit FakeCloud(const Golden& golden, std::unique_ptr<Device> device = make_cpu_device(1),
+                     const std::optional<ShardOptions>& options = {})
       : model_(*golden.model),
         device_(std::move(device)),
-        shard_(*device_, model_, golden.weights(), options),
+        shard_(*device_, model_, golden.weights(), options.value_or(options_for(model_))),
         batcher_(shard_) {}
 
   std::vector<float> ask(const edge::Send& send) override {

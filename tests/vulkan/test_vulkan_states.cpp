@@ -169,12 +169,8 @@ void expect_equal_bits(Device& device, const StateShape& shape, DType dtype, DTy
 class VulkanStates : public Vulkan {};
 
 TEST_F(VulkanStates, HaveTheBitsOfTheCpu) {
-  constexpr StateShape kShapes[] = {{2, 4, 12, 12, 4},
-                                    {3, 3, 8, 20, 2},
-                                    {1, 3, 128, 128, 4},
-                                    {1, 1, 256, 40, 8},
-                                    {2, 2, 1, 1, 3},
-                                    {2, 6, 16, 16, 4, true}};
+  constexpr StateShape kShapes[] = {{2, 4, 12, 12, 4},  {3, 3, 8, 20, 2}, {1, 3, 128, 128, 4},
+                                    {1, 1, 256, 40, 8}, {2, 2, 1, 1, 3},  {2, 6, 16, 16, 4, true}};
   constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     SCOPED_TRACE(i);

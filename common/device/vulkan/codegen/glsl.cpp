@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "compile/tape_text.h"
 #include "device/vulkan/codegen/numbers.h"
+#include "device/vulkan/codegen/shader_texts.h"
 #include "device/vulkan/codegen/tape_glsl.h"
 #include "tensor/tensor.h"
 
@@ -15,106 +16,6 @@ namespace {
 
 using Matmul = inputs::matmul;
 using Attention = inputs::attention;
-
-constexpr std::string_view kCommon =
-#include "device/vulkan/shaders/common.glsl"
-    ;
-constexpr std::string_view kWeights =
-#include "device/vulkan/shaders/weights.glsl"
-    ;
-constexpr std::string_view kMatmulShape =
-#include "device/vulkan/shaders/matmul_shape.glsl"
-    ;
-constexpr std::string_view kStaged =
-#include "device/vulkan/shaders/staged.glsl"
-    ;
-constexpr std::string_view kPair =
-#include "device/vulkan/shaders/pair.glsl"
-    ;
-constexpr std::string_view kMatmul =
-#include "device/vulkan/shaders/matmul.comp"
-    ;
-constexpr std::string_view kInt8Row =
-#include "device/vulkan/shaders/int8_row.glsl"
-    ;
-constexpr std::string_view kInt8Weights =
-#include "device/vulkan/shaders/int8_weights.glsl"
-    ;
-constexpr std::string_view kInt8Round =
-#include "device/vulkan/shaders/int8_round.comp"
-    ;
-constexpr std::string_view kInt8Rows =
-#include "device/vulkan/shaders/int8_rows.comp"
-    ;
-constexpr std::string_view kInt8Units =
-#include "device/vulkan/shaders/int8_units.comp"
-    ;
-constexpr std::string_view kInt8Product =
-#include "device/vulkan/shaders/int8_product.comp"
-    ;
-constexpr std::string_view kUnits =
-#include "device/vulkan/shaders/units.glsl"
-    ;
-constexpr std::string_view kMatrix =
-#include "device/vulkan/shaders/matrix.comp"
-    ;
-constexpr std::string_view kThinMatrix =
-#include "device/vulkan/shaders/thin_matrix.comp"
-    ;
-constexpr std::string_view kPages =
-#include "device/vulkan/shaders/pages.glsl"
-    ;
-constexpr std::string_view kPut =
-#include "device/vulkan/shaders/put.glsl"
-    ;
-constexpr std::string_view kKvStore =
-#include "device/vulkan/shaders/kv_store.comp"
-    ;
-constexpr std::string_view kAttention =
-#include "device/vulkan/shaders/attention.comp"
-    ;
-constexpr std::string_view kCaches =
-#include "device/vulkan/shaders/caches.glsl"
-    ;
-constexpr std::string_view kBf16Attention =
-#include "device/vulkan/shaders/bf16_attention.comp"
-    ;
-constexpr std::string_view kTiledAttention =
-#include "device/vulkan/shaders/tiled_attention.comp"
-    ;
-constexpr std::string_view kMerged =
-#include "device/vulkan/shaders/merged.glsl"
-    ;
-constexpr std::string_view kRotate =
-#include "device/vulkan/shaders/rotate.comp"
-    ;
-constexpr std::string_view kTopK =
-#include "device/vulkan/shaders/topk.glsl"
-    ;
-constexpr std::string_view kBlockMax =
-#include "device/vulkan/shaders/block_max.comp"
-    ;
-constexpr std::string_view kRowTopK =
-#include "device/vulkan/shaders/topk.comp"
-    ;
-constexpr std::string_view kState =
-#include "device/vulkan/shaders/state.glsl"
-    ;
-constexpr std::string_view kConvRows =
-#include "device/vulkan/shaders/conv_rows.comp"
-    ;
-constexpr std::string_view kDelta =
-#include "device/vulkan/shaders/delta.comp"
-    ;
-constexpr std::string_view kHeadPart =
-#include "device/vulkan/shaders/head_part.comp"
-    ;
-
-constexpr std::string_view kExactFunctions =
-#define BOUND(name, bits) "const int " #name " = " #bits ";\n"
-#define FUNC(type, name, parameters, ...) #type " " #name #parameters " " #__VA_ARGS__ "\n"
-#include "device/exact_functions.def"
-    ;
 
 // Declares the names of the two tables (shaders/numbers.def, constants.def) in the text.
 std::string declarations(std::string_view text) {

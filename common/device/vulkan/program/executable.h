@@ -163,7 +163,8 @@ class VulkanExecutable final : public Executable {
   void size_matmul(MatmulPlan& plan);
   PipelineKey matmul_key(const MatmulPlan& plan);
   Dispatch matmul_piece(const MatmulPlan& plan, uint32_t base, size_t column);
-  Dispatch rounding_piece(const MatmulPlan& plan, uint32_t base);
+  Dispatch rounding_piece(const Step& product, size_t variant, uint32_t base, uint32_t piece,
+                          const Range& rounded);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_store(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_row_attention(const Step& step, size_t variant, bool half, std::vector<Dispatch>& out);

@@ -426,25 +426,6 @@ VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan
   return dispatch;
 }
 
-// The dispatch that rounds a product's rows from `base` on.
-VulkanExecutable::Dispatch VulkanExecutable::rounding_piece(const MatmulPlan& plan, uint32_t base) {
-  const Step& step = plan.step;
-  const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kInt8Round}, [] {
-    return Kernel{int8_round_text(), {}, {}};
-  });
-  Dispatch dispatch;
-  dispatch.key = key_of(kernel, step, row_lanes(core_->context.capabilities()));
-  add_constants(dispatch.key, {{Constant::K, static_cast<uint32_t>(step.inner)},
-                               {Constant::W_TYPE, matrix_code(plan.dtype)}});
-  add_counted(plan.variant, dispatch.key);
-  dispatch.ranges = {symbols(), rowwise(step.in(Matmul::x), base, plan.piece, {}), plan.rounded};
-  dispatch.push = {base, plan.piece, 0, 0};
-  dispatch.out_rows = step.rows == kOutRows;
-  dispatch.scratch = true;
-  dispatch.what = "int8-round";
-  return dispatch;
-}
-
 void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out) {
   MatmulPlan plan = matmul_kernel_of(i, variant);
   size_matmul(plan);
@@ -452,7 +433,8 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   layouts_ = std::max(layouts_, plan.layouts);
   const uint32_t rows = variant >= kWide ? workspace_.capacity() : 1;
   for (uint32_t base = 0; base < rows; base += plan.piece) {
-    if (plan.many) out.push_back(rounding_piece(plan, base));
+    if (plan.many)
+      out.push_back(rounding_piece(plan.step, variant, base, plan.piece, plan.rounded));
     for (size_t column = 0; column < static_cast<size_t>(plan.all_columns);
          column += plan.columns) {
       out.push_back(matmul_piece(plan, base, column));

@@ -75,6 +75,27 @@ void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>
   }
 }
 
+// The dispatch that rounds a product's rows from `base` on to int8.
+VulkanExecutable::Dispatch VulkanExecutable::rounding_piece(const Step& product, size_t variant,
+                                                            uint32_t base, uint32_t piece,
+                                                            const Range& rounded) {
+  using Matmul = inputs::matmul;
+  const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kInt8Round}, [] {
+    return Kernel{int8_round_text(), {}, {}};
+  });
+  Dispatch dispatch;
+  dispatch.key = key_of(kernel, product, row_lanes(core_->context.capabilities()));
+  add_constants(dispatch.key, {{Constant::K, static_cast<uint32_t>(product.inner)},
+                               {Constant::W_TYPE, matrix_code(slot(product.in(Matmul::w)).dtype)}});
+  add_counted(variant, dispatch.key);
+  dispatch.ranges = {symbols(), rowwise(product.in(Matmul::x), base, piece, {}), rounded};
+  dispatch.push = {base, piece, 0, 0};
+  dispatch.out_rows = product.rows == kOutRows;
+  dispatch.scratch = true;
+  dispatch.what = "int8-round";
+  return dispatch;
+}
+
 const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
   ByOp<Add> all;
   all[Op::k_group] = &VulkanExecutable::add_group;

@@ -9,9 +9,9 @@
 // minimum, a bit that says whether it is odd, and the upper 19 bits of a float, which hold a half:
 // d in even blocks, dmin in odd ones. So two neighbours have what either needs.
 //
-// By segments, for int8_product.comp, a lane takes 32 chunks (8 blocks) that lie one after the other
-// along the row: the first two blocks of each segment come first, then the next two, and so on; of
-// scales four. What a last segment lacks is zeros.
+// By segments, for int8_product.comp, a lane takes 32 chunks (8 blocks) that lie one after the
+// other along the row: the first two blocks of each segment come first, then the next two, and so
+// on; of scales four. What a last segment lacks is zeros.
 #pragma once
 
 #include <cstddef>
