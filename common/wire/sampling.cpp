@@ -1,5 +1,7 @@
 #include "wire/sampling.h"
 
+#include "base/error.h"
+
 namespace split::wire {
 
 void write_sampling(const SamplingOptions& sampling, Json& body) {
