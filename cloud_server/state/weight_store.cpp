@@ -10,6 +10,7 @@
 #include "base/resources/threads.h"
 #include "io/quantize.h"
 #include "io/weight_file.h"
+#include "run/shard/shard.h"
 
 namespace split::cloud {
 namespace {

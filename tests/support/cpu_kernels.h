@@ -1,6 +1,8 @@
 // Helpers that the tests of the CPU's kernels share: the sets there are, and what they multiply.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cstring>
 #include <initializer_list>
