@@ -417,7 +417,7 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
     const Outcome got = shared.run(arguments);
     EXPECT_EQ(got.code, code) << got.err;
     EXPECT_NE(got.err.find(text), std::string::npos) << got.err;
-    // What is tried three times may have been waited for, with a line of its own.
+    // An address that is tried three times may have been waited for: a line says so.
     const bool waited = got.err.starts_with("waiting for the cloud");
     EXPECT_EQ(std::ranges::count(got.err, '\n'), waited ? 2 : 1) << got.err;
     EXPECT_EQ(got.err.find("[http]"), std::string::npos) << got.err;

@@ -43,7 +43,7 @@ class RecordedCloud {
     std::erase_if(left_, [](const Json& exchange) { return exchange.value("aside", false); });
   }
   const std::string& url() const { return server_.url(); }
-  // What was not asked again. A goodbye is not waited for.
+  // Returns the exchanges that were not asked for again, less goodbyes: nobody waits for these.
   std::vector<Json> left() {
     const std::lock_guard lock(mutex_);
     std::vector<Json> left = left_;

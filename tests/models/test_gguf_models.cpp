@@ -56,9 +56,6 @@ TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
   const auto model = make_model(checkpoint.config_json());
   ShardOptions options = options_for(*model);
   options.profile = file.profile;
-  if (file.profile == Profile::kInt8 && !device->multiplies_int8(Int8Rows::kAll)) {
-    GTEST_SKIP() << "rows in int8 are the CPU's alone";
-  }
   Shard shard(*device, *model, weights_of(checkpoint, *model), options);
   Batcher batcher(shard);
   // Products by blocks round their rows to bf16 on a CPU, and in int8 everywhere; else only those

@@ -2,7 +2,6 @@
 // (device/test_exact.cpp compares these with the specification).
 #include <cstdlib>
 
-#include "device/drawn.h"
 #include "run/bits.h"
 #include "run/self_test.h"
 #include "support/exact/inputs.h"
