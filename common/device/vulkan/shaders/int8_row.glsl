@@ -3,8 +3,6 @@ R"glsl(
 const uint SEGMENT_BLOCKS = 8;
 const uint SEGMENTS = (K + 32 * SEGMENT_BLOCKS - 1) / (32 * SEGMENT_BLOCKS);
 
-// Vectors of 16 bytes of a rounded segment in memory: numbers, scales and sums.
-const uint SEGMENT_VECTORS = 20;
 #ifdef ROUNDS
 // The row: vectors of 16 numbers and blocks of a segment, each for all segments.
 shared uvec4 x_numbers[16 * SEGMENTS];

@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/program/dispatches.h"
 #include "device/vulkan/runtime/buffers.h"
 #include "device/vulkan/tuning/lane_order.h"
@@ -139,9 +140,8 @@ size_t int8_row_bytes(int64_t inner) {
   return blocks * (kBlock + 3 * sizeof(float)) + 2 * kRowChains * sizeof(float);
 }
 
-// As int8_row.glsl has it.
 size_t int8_rounded_bytes(int64_t inner) {
-  return LaneOrder(DType::kQ8_0, inner, kBySegments).segments() * 20 * 16;
+  return LaneOrder(DType::kQ8_0, inner, kBySegments).segments() * shader::SEGMENT_VECTORS * 16;
 }
 
 // As int8_rows.comp and int8_units.comp have it. K-quants have two terms or two scales a block,
