@@ -1,5 +1,5 @@
 // tab.mjs JSON: the edge of a browser's tab under Node, with WebGPU by npm's Dawn: the page's own worker.js, with doubles of what
-// only a browser has. Prints {lines, answers} in JSON. Members of the argument:
+// only a browser has. Sends its parent {lines, answers}. Members of the argument:
 //   options  edge_client's long flags
 //   asks     [[method, path, body]], one after the other, or a list of them at once; an answer is {status, events}. Without: each
 //            line of stdin is one, and its answer a line
@@ -95,4 +95,4 @@ if (!asks) {
   process.exit(0);
 }
 for (const one of asks) answers.push(...Array.isArray(one[0]) ? await Promise.all(one.map((each) => ask(...each))) : [await ask(...one)]);
-process.stdout.write(JSON.stringify({lines, answers}), () => process.exit(0));
+process.send({lines, answers}, () => process.exit(0));

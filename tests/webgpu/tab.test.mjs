@@ -2,12 +2,10 @@
 // and scores of encoders too; a lost device, a kernel that computes wrongly and a browser without an adapter leave a text that goes on.
 // Environment: CLOUD_SERVER and NODE (programs; NODE suspends WebAssembly) beside tab.mjs's.
 import assert from 'node:assert/strict';
-import {execFile, spawn} from 'node:child_process';
+import {fork, spawn} from 'node:child_process';
 import {after, before, describe, test} from 'node:test';
 import {fileURLToPath} from 'node:url';
-import {promisify} from 'node:util';
 
-const run = promisify(execFile);
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const kDecoders = ['rand-a', 'rand-b', 'rand-c', 'models/llama2', 'models/llama3', 'models/mistral', 'models/qwen2', 'models/qwen3', 'models/gemma2', 'models/gemma3'];
 const kEncoders = ['bert', 'roberta', 'xlmr', 'mpnet', 'modernbert', 'embgemma', 'st-minilm', 'st-qwen3'].map((name) => `models/${name}`);
@@ -37,11 +35,15 @@ after(() => cloud.removeAllListeners('exit').kill());
 
 // An adapter that computes on the processor is not tested at its start, which takes 15 s here.
 const kTested = {isFallbackAdapter: true};
-// Dawn prints lines of its own before.
-const tab = async (given) => {
-  const {stdout} = await run(process.env.NODE, [here('tab.mjs'), JSON.stringify(given)], {maxBuffer: 1 << 26});
-  return JSON.parse(stdout.slice(stdout.indexOf('{"lines')));
-};
+// What tab.mjs answers comes as a message: Dawn prints lines of its own, also after it.
+const tab = (given) => new Promise((answered, failed) => {
+  let said = '', answer;
+  const child = fork(here('tab.mjs'), [JSON.stringify(given)], {execPath: process.env.NODE, execArgv: [], silent: true});
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes) => { said += bytes; });
+  child.on('message', (message) => { answer = message; });
+  child.on('error', failed);
+  child.on('close', (code, signal) => (answer ? answered(answer) : failed(new Error(`tab.mjs ended with ${code ?? signal}: ${said}`))));
+});
 const post = async (path, body) => (await fetch(server + path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)})).json();
 // The tokens that were written: the goldens' models have no words.
 const tokens_of = ({choices: [{logprobs: {tokens}}]}) => tokens;
