@@ -182,10 +182,10 @@ bool ClientConnection::pass_through(ClientExchange& exchange) {
   if (!end) return false;
   const auto parsed = parse_reply_head(unread().substr(0, *end), 64);
   const auto* const head = std::get_if<ReplyHead>(&parsed);
-  at_ += *end;
+  input_.at += *end;
   if (head == nullptr) return exchange.fail("the proxy's answer is no HTTP");
   if (head->status / 100 != 2) return exchange.fail(cat("the proxy answers ", head->status));
-  at_ = end_ = 0;
+  input_.at = input_.end = 0;
   return true;
 }
 
@@ -207,16 +207,16 @@ bool ClientConnection::open(ClientExchange& exchange) {
 bool ClientConnection::send(ClientExchange& exchange) {
   const std::string_view body = exchange.body;
   const std::string head = head_of(exchange.method, exchange.path, exchange.fields, body.size());
-  write_broken_ = last_chunk_ = false;
-  first_chunk_ = true;
-  at_ = end_ = eager_ = 0;
+  write_broken_ = false;
+  input_.clear();
+  body_ = {};
   const bool gather = head.size() + body.size() <= kOneCall;
   const bool done = open(exchange) &&
                     (gather ? write(cat(head, body), exchange)
                             : write(head, exchange) && write(body, exchange)) &&
                     read_head(exchange) && read_body(exchange);
   // Not reusable: the rest of a reply, or bytes after its end, are not the next one.
-  if (!done || !exchange.head->keep_alive || write_broken_ || at_ != end_) close();
+  if (!done || !exchange.head->keep_alive || write_broken_ || input_.at != input_.end) close();
   return done;
 }
 
@@ -260,13 +260,13 @@ bool ClientConnection::tell(std::string_view method, std::string_view path, cons
 
 Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::time_point until) {
   const size_t room = std::max(kBuffer, exchange.options.max_head_bytes + 1);
-  if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
-  if (at_ == end_) at_ = end_ = 0;
-  CHECK(end_ < room);  // only a head is read while there are unread bytes
+  if (!input_.bytes) input_.bytes = std::make_unique_for_overwrite<char[]>(room);
+  if (input_.at == input_.end) input_.at = input_.end = 0;
+  CHECK(input_.end < room);  // only a head is read while there are unread bytes
   short events = POLLIN;
   for (;;) {
     const bool at_hand = session_ && tls_pending(session_.get());
-    if (eager_ == 0 && !at_hand) {
+    if (input_.eager == 0 && !at_hand) {
       const Waited waited = wait(exchange, fd_.get(), events, until);
       if (waited != Waited::kReady) return waited;
     }
@@ -274,17 +274,18 @@ Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::t
     bool again = false;
     if (session_) {
       size_t got = 0;
-      const TlsNext next = tls_read(session_.get(), {in_.get() + end_, room - end_}, got);
+      const TlsNext next =
+          tls_read(session_.get(), {input_.bytes.get() + input_.end, room - input_.end}, got);
       if (next == TlsNext::kDone) n = static_cast<ssize_t>(got);
       again = next == TlsNext::kRead || next == TlsNext::kWrite;
       events = next == TlsNext::kWrite ? POLLOUT : POLLIN;
     } else {
-      n = ::recv(fd_.get(), in_.get() + end_, room - end_, MSG_DONTWAIT);
+      n = ::recv(fd_.get(), input_.bytes.get() + input_.end, room - input_.end, MSG_DONTWAIT);
       again = n < 0 && (errno == EINTR || errno == EAGAIN);
     }
-    eager_ = again ? 0 : (eager_ + 1) % kEager;
+    input_.eager = again ? 0 : (input_.eager + 1) % kEager;
     if (n > 0) {
-      end_ += static_cast<size_t>(n);
+      input_.end += static_cast<size_t>(n);
       return Waited::kReady;
     }
     if (!again) {
@@ -316,13 +317,13 @@ bool ClientConnection::read_head(ClientExchange& exchange) {
   if (const auto* what = std::get_if<std::string>(&parsed))
     return exchange.fail("the reply " + *what);
   ReplyHead& head = std::get<ReplyHead>(parsed);
-  at_ = *end;
+  input_.at = *end;
   const bool no_body = exchange.method == "HEAD" || head.status == 204 || head.status == 304;
   if (!no_body && !head.chunked && !head.content_length)
     return exchange.fail("the reply has no length");
   exchange.head = std::move(head);
-  left_ = no_body || exchange.head->chunked ? 0 : *exchange.head->content_length;
-  last_chunk_ = no_body || !exchange.head->chunked;
+  body_.left = no_body || exchange.head->chunked ? 0 : *exchange.head->content_length;
+  body_.last_chunk = no_body || !exchange.head->chunked;
   return no_body || exchange.on_head(*exchange.head);
 }
 
@@ -330,11 +331,11 @@ bool ClientConnection::read_line(ClientExchange& exchange, std::string& line) {
   line.clear();
   const auto end_by = ClientExchange::Clock::now() + exchange.options.read_timeout;
   for (;;) {
-    for (; at_ < end_; ++at_) {
-      line += in_[at_];
+    for (; input_.at < input_.end; ++input_.at) {
+      line += input_.bytes[input_.at];
       if (line.ends_with("\r\n")) {
         line.resize(line.size() - 2);
-        ++at_;
+        ++input_.at;
         return true;
       }
       if (line.size() > 256) return exchange.fail("the reply has a malformed chunk");
@@ -346,21 +347,21 @@ bool ClientConnection::read_line(ClientExchange& exchange, std::string& line) {
 
 bool ClientConnection::begin_chunk(ClientExchange& exchange) {
   std::string line;
-  if (!first_chunk_ && (!read_line(exchange, line) || !line.empty()))
+  if (!body_.first_chunk && (!read_line(exchange, line) || !line.empty()))
     return exchange.fail("the reply has a malformed chunk");
-  first_chunk_ = false;
+  body_.first_chunk = false;
   if (!read_line(exchange, line)) return false;
   const std::string_view size = std::string_view(line).substr(0, line.find(';'));
-  left_ = 0;
+  body_.left = 0;
   if (size.empty() || size.size() > 8) return exchange.fail("the reply has a malformed chunk");
   for (const char c : size) {
     const size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
     if (digit == std::string_view::npos || (c < '0'))
       return exchange.fail("the reply has a malformed chunk");
-    left_ = left_ * 16 + digit;
+    body_.left = body_.left * 16 + digit;
   }
-  if (left_ != 0) return true;
-  last_chunk_ = true;
+  if (body_.left != 0) return true;
+  body_.last_chunk = true;
   for (int trailers = 0; trailers < 16; ++trailers) {
     if (!read_line(exchange, line)) return false;
     if (line.empty()) return true;
@@ -369,8 +370,8 @@ bool ClientConnection::begin_chunk(ClientExchange& exchange) {
 }
 
 bool ClientConnection::begin_part(ClientExchange& exchange) {
-  if (left_ == 0 && !last_chunk_ && !begin_chunk(exchange)) return false;
-  return left_ > 0;
+  if (body_.left == 0 && !body_.last_chunk && !begin_chunk(exchange)) return false;
+  return body_.left > 0;
 }
 
 bool ClientConnection::fill_body(ClientExchange& exchange) {
@@ -387,11 +388,11 @@ bool ClientConnection::fill_body(ClientExchange& exchange) {
 bool ClientConnection::read_body(ClientExchange& exchange) {
   pace_.emplace(exchange.options, is_event_stream(*exchange.head), ClientExchange::Clock::now());
   while (begin_part(exchange)) {
-    if (at_ == end_ && !fill_body(exchange)) return false;
-    const std::string_view piece = unread().substr(0, left_);
+    if (input_.at == input_.end && !fill_body(exchange)) return false;
+    const std::string_view piece = unread().substr(0, body_.left);
     if (!pace_->take(ClientExchange::Clock::now(), piece)) return exchange.fail(pace_->missed());
-    at_ += piece.size();
-    left_ -= piece.size();
+    input_.at += piece.size();
+    body_.left -= piece.size();
     if (!exchange.on_body(piece)) return false;
   }
   return exchange.failure.empty();

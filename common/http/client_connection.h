@@ -52,7 +52,7 @@ class ClientConnection : public Transport {
   // Waits for `events` on fd.
   Waited wait(ClientExchange& exchange, int fd, short events,
               ClientExchange::Clock::time_point until);
-  // Reads more into in_.
+  // Reads more into input_.
   Waited fill(ClientExchange& exchange, ClientExchange::Clock::time_point until);
   // Reads a whole head; returns its end in unread(), or nullopt on failure.
   std::optional<size_t> fill_head(ClientExchange& exchange, std::chrono::milliseconds limit,
@@ -63,10 +63,12 @@ class ClientConnection : public Transport {
   bool begin_chunk(ClientExchange& exchange);
   bool begin_part(ClientExchange& exchange);  // begins the body's next part; false at its end or on
                                               // failure
-  // Reads some of the body into in_ if it is empty, within the pace.
+  // Reads some of the body into input_ if it is empty, within the pace.
   bool fill_body(ClientExchange& exchange);
   bool read_body(ClientExchange& exchange);
-  std::string_view unread() const { return {in_.get() + at_, end_ - at_}; }
+  std::string_view unread() const {
+    return {input_.bytes.get() + input_.at, input_.end - input_.at};
+  }
 
   const Client::Options& options_;
   const Url url_;
@@ -79,15 +81,22 @@ class ClientConnection : public Transport {
   uint64_t made_ = 0;
   bool told_ = false;  // an unread reply may come: no further exchange on it
 
+  struct Input {
+    std::unique_ptr<char[]> bytes;
+    size_t at = 0, end = 0;  // offsets: used and filled so far
+    unsigned eager = 0;      // reads since the last wait
+
+    void clear() { at = end = eager = 0; }
+  };
+  struct Body {
+    uint64_t left = 0;  // bytes left of it, or of this chunk
+    bool last_chunk = false, first_chunk = true;
+  };
   // State of the running exchange.
   bool write_broken_ = false;
-  std::unique_ptr<char[]> in_;
-  size_t at_ = 0, end_ = 0;   // offsets in in_: used and filled so far
-  unsigned eager_ = 0;        // reads since the last wait
-  uint64_t left_ = 0;         // bytes left of the body, or of this chunk
+  Input input_;
+  Body body_;
   std::optional<Pace> pace_;  // the body's
-  bool last_chunk_ = false;
-  bool first_chunk_ = true;
 };
 
 }  // namespace split::http
