@@ -35,15 +35,16 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
   }
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
-    stores_kv_.push_back(may_store_kv(i));
-    prepared_.push_back(prepared(step));
+    Loaded& loaded = loaded_.emplace_back();
+    loaded.stores_kv = may_store_kv(i);
+    loaded.prepared = prepared(step);
     tapes_.emplace_back(step.tape, kernels);
     for (const auto& value : step.tape.values) {
       if (value.load.slot < 0) continue;
       CpuBuffer* const buffer = bound(slot(value.load.slot), bindings);
       if (buffer != nullptr) buffer->read_in_place();
     }
-    matrices_.push_back(step.op == Op::k_matmul ? matrix(step, bindings) : nullptr);
+    if (step.op == Op::k_matmul) loaded.matrix = matrix(step, bindings);
   }
 }
 

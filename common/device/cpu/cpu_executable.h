@@ -85,7 +85,7 @@ class CpuExecutable : public Executable {
   // The attention whose keys and values the product of step i stores, or null. For generated rows,
   // each with a page of its own, nothing is gained.
   const Step* stores_for(size_t i, const RowBatch& batch) const {
-    const bool stores = batch.phase == Phase::kPrompt && stores_kv_[i];
+    const bool stores = batch.phase == Phase::kPrompt && loaded_[i].stores_kv;
     return stores ? &program_.steps[*program_.steps[i].attention] : nullptr;
   }
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner);
@@ -111,6 +111,19 @@ class CpuExecutable : public Executable {
     return floats(rows.slot) + row * place_of(rows.slot).columns + first_column(rows);
   }
 
+  // What loading made for a step.
+  struct Loaded {
+    const std::byte* matrix = nullptr;  // a matmul's
+    bool stores_kv = false;
+    std::vector<float> prepared;
+  };
+  // The bias of each head by distance of a key behind its row: `at` values before 0, `stride` in
+  // all.
+  struct Bias {
+    std::vector<float> values;
+    size_t at = 0, stride = 0;
+  };
+
   Program program_;
   CpuWorkspace& workspace_;
   const CpuKernels& kernels_;
@@ -120,13 +133,10 @@ class CpuExecutable : public Executable {
   std::vector<bool> is_read_;         // by slot: some step reads it
   std::vector<RoundedSlot> rounded_;  // by slot
   std::vector<TapeRunner> tapes_;
-  std::vector<const std::byte*> matrices_;    // the steps' matrices, for matmuls
-  std::vector<bool> stores_kv_;               // by step
-  std::vector<std::vector<float>> prepared_;  // by step
-  RowRuns runs_;                              // the present step's
-  std::vector<KeyRange> windowed_;            // the present attention's
-  std::vector<float> bias_;                   // by head, in spread_bias()'s layout
-  size_t bias_places_ = 0, bias_stride_ = 0;
+  std::vector<Loaded> loaded_;      // by step
+  RowRuns runs_;                    // the present step's
+  std::vector<KeyRange> windowed_;  // the present attention's
+  Bias bias_;                       // the present attention's
 };
 
 }  // namespace split

@@ -82,7 +82,7 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
   CpuProduct product{kernels_};
   product.x = place_of(step.in(Matmul::x)).base;
-  product.w = matrices_[i];
+  product.w = loaded_[i].matrix;
   product.stored = matrix.dtype;
   product.packing = packing(matrix);
   product.dtype = multiplied(matrix, batch.phase);
@@ -213,20 +213,21 @@ std::span<const KeyRange> CpuExecutable::windowed(const RowBatch& batch, const H
   return windowed_;
 }
 
-// Spreads the bias of each head by distance of a key behind its row, bias_places_ at 0, as far as
+// Spreads the bias of each head by distance of a key behind its row, bias_.at at 0, as far as
 // rows of the step have keys.
 void CpuExecutable::spread_bias(const Step& step, const RowBatch& batch) {
   constexpr size_t kVector = 16;
   const size_t heads = Heads(step).count,
                most = std::ranges::max(batch.seen, {}, &KeyRange::end).end;
   const float* const bias = floats(step.in(Attention::bias));
-  bias_places_ = most - 1;
-  bias_stride_ = 2 * most + kVector;
-  bias_.resize(heads * bias_stride_);
-  for (size_t i = 0; i < bias_stride_; ++i) {
+  bias_.at = most - 1;
+  bias_.stride = 2 * most + kVector;
+  bias_.values.resize(heads * bias_.stride);
+  for (size_t i = 0; i < bias_.stride; ++i) {
     const auto bucket = static_cast<size_t>(
-        kernels_.relative_bucket(static_cast<int>(i) - static_cast<int>(bias_places_)));
-    for (size_t h = 0; h < heads; ++h) bias_[h * bias_stride_ + i] = bias[bucket * heads + h];
+        kernels_.relative_bucket(static_cast<int>(i) - static_cast<int>(bias_.at)));
+    for (size_t h = 0; h < heads; ++h)
+      bias_.values[h * bias_.stride + i] = bias[bucket * heads + h];
   }
 }
 
@@ -276,9 +277,9 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     attend.scale = step.attribute<float>(attributes::attention::scale);
     attend.cap = step.attribute<float>(attributes::attention::cap);
     if (heads.biased) {
-      attend.bias = bias_.data() + head * heads.group() * bias_stride_ + bias_places_ -
+      attend.bias = bias_.values.data() + head * heads.group() * bias_.stride + bias_.at -
                     static_cast<size_t>(batch.positions[row]);
-      attend.bias_stride = bias_stride_;
+      attend.bias_stride = bias_.stride;
     }
     attend.out = reinterpret_cast<float*>(out.base) + row * channels + first;
     attend.out_stride = channels;

@@ -38,7 +38,7 @@ void CpuExecutable::run_conv_rows(size_t i, const RowBatch& batch, size_t /*rows
     conv.x_stride = conv.y_stride = width;
     conv.rows = runs_.end(task / parts) - row;
     conv.position = static_cast<size_t>(batch.positions[row]);
-    conv.w = prepared_[i].data();
+    conv.w = loaded_[i].prepared.data();
     conv.first = first;
     conv.columns = std::min(kConvColumns, width - first);
     conv.state = state_at(row, step.in(inputs::conv_rows::state), batch);
@@ -62,7 +62,7 @@ void CpuExecutable::run_delta(size_t i, const RowBatch& batch, size_t /*rows*/) 
     delta.x_stride = shape.width();
     delta.a = floats(step.in(inputs::delta::a)) + row * shape.value_heads;
     delta.b = floats(step.in(inputs::delta::b)) + row * shape.value_heads;
-    delta.decay = prepared_[i].data();
+    delta.decay = loaded_[i].prepared.data();
     delta.dt_bias = floats(step.in(inputs::delta::dt_bias));
     delta.scale = scale;
     delta.rows = runs_.end(run) - row;
