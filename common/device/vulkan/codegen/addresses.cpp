@@ -56,26 +56,61 @@ std::vector<SpirvInstruction> instructions(std::span<const uint32_t> words) {
   return all;
 }
 
+// What a module declares.
+struct Module {
+  explicit Module(std::span<const uint32_t> words) : all(instructions(words)) {
+    for (const SpirvInstruction& i : all) learn(i);
+    CHECK(push != 0 && uint != 0 && !bindings.empty());
+  }
+
+  void learn(const SpirvInstruction& i) {
+    const auto& a = i.a;
+    if (i.op == kDecorate && a[1] == kBinding) bindings[a[0]] = a[2];
+    if (i.op == kTypeInt && a[1] == 32 && a[2] == 0) uint = a[0];
+    if (i.op == kTypeInt && a[1] == 16) has_shorts = true;
+    if (i.op == kTypeInt || i.op == kTypeFloat) bytes[a[0]] = a[1] / 8;
+    if (i.op == kTypeVector && bytes.count(a[1]) != 0) bytes[a[0]] = bytes[a[1]] * a[2];
+    if (i.op == kTypeVector && a[1] == uint && a[2] == 2) pair = a[0];
+    if (i.op == kTypeStruct) structs[a[0]] = static_cast<uint32_t>(a.size()) - 1;
+    if (i.op == kTypePointer) {
+      pointees[a[0]] = a[2];
+      if (a[1] == kStorageBuffer) buffer_pointers.insert(a[0]);
+    }
+    if (i.op == kVariable && a[2] == kPushConstant) {
+      push = a[1];
+      block = pointees.at(a[0]);
+      members = structs.at(block);
+    }
+    if (i.op == kVariable && a[2] == kStorageBuffer) buffers[a[1]] = a[0];
+  }
+
+  const std::vector<SpirvInstruction> all;
+  bool has_shorts = false;
+  uint32_t push = 0, block = 0, members = 0;       // the push constants, their type, its members
+  uint32_t uint = 0, pair = 0;                     // types
+  std::map<uint32_t, uint32_t> bindings, buffers;  // variables: their binding, pointer type
+  std::map<uint32_t, uint32_t> pointees, structs;  // types: what they point to, their members
+  std::map<uint32_t, uint32_t> bytes;              // types of numbers
+  std::set<uint32_t> buffer_pointers;              // types
+};
+
 class Rewriter {
  public:
   explicit Rewriter(std::span<const uint32_t> words)
-      : all_(instructions(words)), out_(words.begin(), words.begin() + kHeaderWords) {
-    for (const SpirvInstruction& i : all_) learn(i);
-    CHECK(push_ != 0 && uint_ != 0 && !bindings_.empty());
-    if (pair_ == 0) pair_ = bound_++;
-  }
+      : module_(words), out_(words.begin(), words.begin() + kHeaderWords) {}
 
   std::vector<uint32_t> result() {
     bool typed = false, capable = false;
-    for (const SpirvInstruction& i : all_) {
+    for (const SpirvInstruction& i : module_.all) {
       if (i.op != kCapability && !capable) {
         emit(kCapability, {kAddressesCapability});
-        if (has_shorts_) emit(kCapability, {kShortsCapability});
+        if (module_.has_shorts) emit(kCapability, {kShortsCapability});
         capable = true;
       }
       if (i.op == kTypeVoid && !typed) {
         emit(kDecorate, {array_, kArrayStride, kAddressBytes});
-        emit(kMemberDecorate, {block_, members_, kOffset, members_ * kWordBytes});
+        emit(kMemberDecorate,
+             {module_.block, module_.members, kOffset, module_.members * kWordBytes});
         typed = true;
       }
       rewrite(i);
@@ -90,36 +125,15 @@ class Rewriter {
     for (const uint32_t operand : operands) out_.push_back(operand);
   }
 
-  void learn(const SpirvInstruction& i) {
-    const auto& a = i.a;
-    if (i.op == kDecorate && a[1] == kBinding) bindings_[a[0]] = a[2];
-    if (i.op == kTypeInt && a[1] == 32 && a[2] == 0) uint_ = a[0];
-    if (i.op == kTypeInt && a[1] == 16) has_shorts_ = true;
-    if (i.op == kTypeInt || i.op == kTypeFloat) bytes_[a[0]] = a[1] / 8;
-    if (i.op == kTypeVector && bytes_.count(a[1]) != 0) bytes_[a[0]] = bytes_[a[1]] * a[2];
-    if (i.op == kTypeVector && a[1] == uint_ && a[2] == 2) pair_ = a[0];
-    if (i.op == kTypeStruct) structs_[a[0]] = static_cast<uint32_t>(a.size()) - 1;
-    if (i.op == kTypePointer) {
-      pointees_[a[0]] = a[2];
-      if (a[1] == kStorageBuffer) buffer_pointers_.insert(a[0]);
-    }
-    if (i.op == kVariable && a[2] == kPushConstant) {
-      push_ = a[1];
-      block_ = pointees_.at(a[0]);
-      members_ = structs_.at(block_);
-    }
-    if (i.op == kVariable && a[2] == kStorageBuffer) buffers_[a[1]] = a[0];
-  }
-
   // Declares the types of addresses, before the block that gets them.
   void declare_addresses() {
-    if (!has_pair_) emit(kTypeVector, {pair_, uint_, 2});
+    if (!has_pair_) emit(kTypeVector, {pair_, module_.uint, 2});
     has_pair_ = true;
     uint32_t count = 0;
-    for (const auto& [variable, binding] : bindings_) count = std::max(count, binding + 1);
+    for (const auto& [variable, binding] : module_.bindings) count = std::max(count, binding + 1);
     numbers_ = bound_;
-    for (uint32_t n = 0; n <= std::max(count, members_); ++n) {
-      emit(kConstant, {uint_, bound_++, n});
+    for (uint32_t n = 0; n <= std::max(count, module_.members); ++n) {
+      emit(kConstant, {module_.uint, bound_++, n});
     }
     emit(kTypeArray, {array_, pair_, numbers_ + count});
     emit(kTypePointer, {pair_pointer_, kPushConstant, pair_});
@@ -129,10 +143,10 @@ class Rewriter {
   uint32_t address(uint32_t variable) {
     const uint32_t at = bound_, pair = bound_ + 1, pointer = bound_ + 2;
     bound_ += 3;
-    emit(kAccessChain,
-         {pair_pointer_, at, push_, numbers_ + members_, numbers_ + bindings_.at(variable)});
+    emit(kAccessChain, {pair_pointer_, at, module_.push, numbers_ + module_.members,
+                        numbers_ + module_.bindings.at(variable)});
     emit(kLoad, {pair_, pair, at});
-    emit(kBitcast, {buffers_.at(variable), pointer, pair});
+    emit(kBitcast, {module_.buffers.at(variable), pointer, pair});
     return pointer;
   }
 
@@ -145,14 +159,15 @@ class Rewriter {
       CHECK((b[memory] & kAligned) == 0);
       b[memory] |= kAligned;
       // Operands follow in the order of their bits, and volatile, the bit before, has none.
-      b.insert(b.begin() + static_cast<std::ptrdiff_t>(memory) + 1, bytes_.at(known->second));
+      b.insert(b.begin() + static_cast<std::ptrdiff_t>(memory) + 1,
+               module_.bytes.at(known->second));
     }
     emit(op, b);
   }
 
   void rewrite(const SpirvInstruction& i) {
     std::vector<uint32_t> a(i.a.begin(), i.a.end());
-    const auto is_buffer = [&](uint32_t id) { return buffers_.count(id) != 0; };
+    const auto is_buffer = [&](uint32_t id) { return module_.buffers.count(id) != 0; };
     switch (i.op) {
       case kMemoryModel:
         a[0] = kPhysical64;
@@ -169,7 +184,7 @@ class Rewriter {
         has_pair_ = has_pair_ || a[0] == pair_;
         break;
       case kTypeStruct:
-        if (a[0] == block_) {
+        if (a[0] == module_.block) {
           declare_addresses();
           a.push_back(array_);
         }
@@ -181,9 +196,9 @@ class Rewriter {
         if (is_buffer(a[1])) return;
         break;
       case kAccessChain:
-        if (buffer_pointers_.count(a[0]) != 0) {
+        if (module_.buffer_pointers.count(a[0]) != 0) {
           if (is_buffer(a[2])) a[2] = address(a[2]);
-          accessed_[a[1]] = pointees_.at(a[0]);
+          accessed_[a[1]] = module_.pointees.at(a[0]);
         }
         break;
       case kLoad:
@@ -200,20 +215,14 @@ class Rewriter {
     emit(i.op, a);
   }
 
-  const std::vector<SpirvInstruction> all_;
+  const Module module_;
   std::vector<uint32_t> out_;
   uint32_t bound_ = out_[kBound];
   const uint32_t array_ = bound_++, pair_pointer_ = bound_++;
-  uint32_t numbers_ = 0;  // constants 0, 1, ...
-  bool has_shorts_ = false;
-  bool has_pair_ = false;                            // declared
-  uint32_t push_ = 0, block_ = 0, members_ = 0;      // the push constants, their type, its members
-  uint32_t uint_ = 0, pair_ = 0;                     // types
-  std::map<uint32_t, uint32_t> bindings_, buffers_;  // variables: their binding, pointer type
-  std::map<uint32_t, uint32_t> pointees_, structs_;  // types: what they point to, their members
-  std::map<uint32_t, uint32_t> bytes_;               // types of numbers
-  std::set<uint32_t> buffer_pointers_;               // types
-  std::map<uint32_t, uint32_t> accessed_;            // pointers to numbers in buffers: their type
+  const uint32_t pair_ = module_.pair != 0 ? module_.pair : bound_++;  // a type
+  uint32_t numbers_ = 0;                                               // constants 0, 1, ...
+  bool has_pair_ = false;                                              // declared
+  std::map<uint32_t, uint32_t> accessed_;  // pointers to numbers in buffers: their type
 };
 
 }  // namespace
