@@ -212,13 +212,12 @@ class TextAnswer::Events {
  public:
   Events(TextAnswer& answer, size_t index)
       : answer_(answer),
-        request_(answer.request_),
         index_(index),
         prompt_(answer.prompt_of(index)),
         options_(answer.options_of(index)),
-        at_once_(request_.echo && options_.score_prompt),
-        lists_(answer.new_lists()),
-        at_start_(request_.skip_spaces) {}
+        at_once_(answer.request_.echo && options_.score_prompt),
+        next_{answer.new_lists(), {}, {}},
+        at_start_(answer.request_.skip_spaces) {}
 
   // Runs until the text's end, or until the reader has enough for now.
   Next run(Watch& watch) {
@@ -230,7 +229,7 @@ class TextAnswer::Events {
     }
     if (!result_) {
       result_ = text_->take();
-      if (request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
+      if (answer_.request_.words) prompt_.assign(text_->prompt().begin(), text_->prompt().end());
       answer_.count(index_, prompt_, text_->cached(), *result_);
       text_.reset();
     }
@@ -249,7 +248,7 @@ class TextAnswer::Events {
   bool open() {
     if (std::exchange(opened_, true)) return true;
     if (answer_.shape_.chats && !send_words("")) return false;
-    return !request_.echo || at_once_ || send_words(answer_.prompt_text(prompt_));
+    return !answer_.request_.echo || at_once_ || send_words(answer_.prompt_text(prompt_));
   }
 
   // Makes tokens. Returns false when the reader has enough. A text that restarts gives equal words
@@ -258,12 +257,12 @@ class TextAnswer::Events {
     try {
       if (text_ == nullptr) {
         text_ = answer_.begin(index_);
-        at_ = 0;
+        pieces_.made = 0;
       }
       const auto on_text = [this](const TextPiece& piece, const ScoredToken* token) {
-        if (at_++ < told_) return true;
-        told_ = at_;
-        if (first_ && request_.words)
+        if (pieces_.made++ < pieces_.sent) return true;
+        pieces_.sent = pieces_.made;
+        if (first_ && answer_.request_.words)
           prompt_.assign(text_->prompt().begin(), text_->prompt().end());
         return tell(piece, token);
       };
@@ -279,19 +278,19 @@ class TextAnswer::Events {
 
   bool tell(TextPiece piece, const ScoredToken* token) {
     if (at_once_) return !watch_->gone();
-    cached_ = text_->cached();
+    counts_.cached = text_->cached();
     if (token != nullptr) {
-      ++tokens_;
-      ids_.push_back(token->id);
-      if (options_.logprobs >= 0) lists_.add(token->id, token);
+      ++counts_.completion;
+      next_.ids.push_back(token->id);
+      if (options_.logprobs >= 0) next_.lists.add(token->id, token);
     }
     if (at_start_ && piece.part == TextPiece::kWords) {
       std::string_view& text = piece.bytes;
       text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
       at_start_ = text.empty();
     }
-    if (piece.part == TextPiece::kName) said_.add(piece);
-    if (piece.bytes.empty() && !request_.return_token_ids) return !watch_->gone();
+    if (piece.part == TextPiece::kName) next_.said.add(piece);
+    if (piece.bytes.empty() && !answer_.request_.return_token_ids) return !watch_->gone();
     return send(&piece, nullptr);
   }
 
@@ -302,23 +301,25 @@ class TextAnswer::Events {
 
   // Sends an event, whose text is whole characters; other bytes would not be JSON.
   bool send(const TextPiece* piece, const Generated* ended) {
-    Json choice = answer_.shape_.piece(piece, said_, first_);
+    Json choice = answer_.shape_.piece(piece, next_.said, first_);
     choice["index"] = index_;
-    choice["logprobs"] = options_.logprobs >= 0 && !lists_.empty() ? lists_.take() : Json();
+    choice["logprobs"] =
+        options_.logprobs >= 0 && !next_.lists.empty() ? next_.lists.take() : Json();
     choice["finish_reason"] = ended == nullptr ? Json() : Json(answer_.reason_of(*ended));
     if (ended != nullptr && !ended->stopped_by.empty()) {
       choice["stop_reason"] = to_valid_utf8(ended->stopped_by);
     }
-    if (request_.return_token_ids) {
+    if (answer_.request_.return_token_ids) {
       if (first_) choice["prompt_token_ids"] = prompt_;
-      choice["token_ids"] = std::exchange(ids_, {});
+      choice["token_ids"] = std::exchange(next_.ids, {});
     }
     first_ = false;
     if (ended != nullptr && !receipt_.is_null()) choice["receipt"] = std::move(receipt_);
     Json chunk = answer_.envelope(answer_.shape_.chunk_object, Json::array({std::move(choice)}));
-    if (request_.continuous_usage) {
-      chunk["usage"] = usage_of(*answer_.work_, {prompt_.size(), cached_, tokens_});
-    } else if (request_.include_usage) {
+    if (answer_.request_.continuous_usage) {
+      chunk["usage"] =
+          usage_of(*answer_.work_, {prompt_.size(), counts_.cached, counts_.completion});
+    } else if (answer_.request_.include_usage) {
       chunk["usage"] = nullptr;
     }
     return watch_->tell({{chunk.dump()}}, answer_.model_.comment ? answer_.model_.comment() : "");
@@ -326,26 +327,34 @@ class TextAnswer::Events {
 
   // Sends the whole choice at once: the prompt's scores are known only at the end of its pass.
   bool send_all(const Generated& result) {
-    add_prompt(lists_, prompt_, result);
-    for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
-    ids_ = result.tokens;
+    add_prompt(next_.lists, prompt_, result);
+    for (const ScoredToken& token : result.scored) next_.lists.add(token.id, &token);
+    next_.ids = result.tokens;
     return send_words(answer_.prompt_text(prompt_) + result.text);
   }
 
+  // What the next event tells.
+  struct NextEvent {
+    LogprobLists lists;
+    Said said;
+    std::vector<int32_t> ids;
+  };
+  // Pieces of the text: made in this run, and sent.
+  struct Pieces {
+    size_t made = 0, sent = 0;
+  };
+
   TextAnswer& answer_;
-  const TextRequest& request_;
   const size_t index_;
   std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   const bool at_once_;
-  LogprobLists lists_;
-  Said said_;
+  NextEvent next_;
+  TokenCounts counts_;  // without the prompt's
   bool opened_ = false, first_ = true;
-  size_t tokens_ = 0, cached_ = 0;
-  bool at_start_;             // the text's first spaces are still skipped
-  std::vector<int32_t> ids_;  // ids of the next event's text
-  size_t at_ = 0, told_ = 0;  // pieces of the text: made in this run, and sent
-  Watch* watch_ = nullptr;    // while it runs
+  bool at_start_;  // the text's first spaces are still skipped
+  Pieces pieces_;
+  Watch* watch_ = nullptr;  // while it runs
   std::unique_ptr<Text> text_;
   std::optional<Generated> result_;  // once the text has ended
   Json receipt_;
