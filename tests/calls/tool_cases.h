@@ -21,9 +21,12 @@ struct ToolCase {
 
   std::string name() const { return text("template") + ": " + text("name"); }
   std::string text(const char* key) const { return json.at(key).get<std::string>(); }
-  bool is_tagged() const { return text("template").starts_with("tagged"); }
+  // Whether calls write texts by themselves, without their bounds.
+  bool has_free_texts() const {
+    return text("template").starts_with("tagged") || text("template") == "quoted";
+  }
   std::string template_text() const {
-    const auto dir = golden_dir() / (is_tagged() ? "tools" : "models/chat");
+    const auto dir = golden_dir() / (has_free_texts() ? "tools" : "models/chat");
     return read_file(dir / (text("template") + ".jinja"), 1 << 20);
   }
   ChatTemplate chat_template() const {
@@ -35,6 +38,7 @@ struct ToolCase {
         {"qwen2", "bpe-qwen2"},     {"qwen3", "bpe-qwen2"},        {"llama3", "bpe-llama3"},
         {"mistral", "spm-mistral"}, {"gemma", "spm-gemma"},        {"zephyr", "spm-llama2"},
         {"tagged", "bpe-qwen2"},    {"tagged_thinks", "bpe-qwen2"}};
+    if (text("template") == "quoted") return golden_dir() / "tools/quoted";
     return golden_dir() / "models/tokenizers" / kOf.at(text("template"));
   }
   // The request's form.
@@ -55,7 +59,7 @@ struct ToolCase {
 
 inline std::vector<ToolCase> tool_cases() {
   std::vector<ToolCase> cases;
-  for (const char* name : {"tools/cases.json", "tools/tagged.json"}) {
+  for (const char* name : {"tools/cases.json", "tools/tagged.json", "tools/quoted.json"}) {
     const std::string file = read_file(golden_dir() / name, 1 << 20);
     for (const auto& one : nlohmann::ordered_json::parse(file)) cases.push_back({one});
   }

@@ -80,6 +80,19 @@ TEST(AnswerFormat, IsFoundWhereEachArgumentHasTags) {
   EXPECT_EQ(format_of("tagged_thinks").thought.opens, "<think>");
 }
 
+TEST(AnswerFormat, IsFoundWhereTextsStandBetweenMarksOfTheirOwn) {
+  const AnswerFormat quoted = format_of("quoted");
+  EXPECT_EQ(quoted.calls, Calls::kQuoted);
+  EXPECT_EQ(quoted.describe_calls(), "quoted");
+  EXPECT_EQ(quoted.quote, "<|\"|>");
+  EXPECT_EQ(quoted.opens, "<|tool_call>call:");
+  EXPECT_EQ(quoted.closes, "<tool_call|>");
+  EXPECT_EQ(quoted.middle + quoted.separator + quoted.list.opens + quoted.list.closes, "");
+  EXPECT_EQ(quoted.mark(), "<|tool_call>");
+  EXPECT_EQ(quoted.thought.opens, "<|channel>thought");
+  EXPECT_EQ(quoted.thought.closes, "<channel|>");
+}
+
 // A template that writes an argument as what is given.
 AnswerFormat format_of_argument(const std::string& argument) {
   const ChatTemplate chat(
@@ -233,29 +246,37 @@ TEST_F(GoldenAnswers, AreAllowedTokenByToken) {
   }
 }
 
-// A value is held to its schema where it is no text, and to its list where it has one.
-TEST(TaggedCalls, AreHeldToTheirSchemas) {
-  const ToolCase* of = nullptr;
-  const std::vector<ToolCase> cases = tool_cases();
-  for (const ToolCase& one : cases) {
-    if (one.name() == "tagged: words before two calls") of = &one;
+// The form of a family's golden tools, where a call has to come.
+struct RequiredForm {
+  explicit RequiredForm(const std::string& family) {
+    for (const ToolCase& one : tool_cases()) {
+      if (one.name() != family + ": words before two calls") continue;
+      tokenizer = load_tokenizer(one.tokenizer_dir());
+      const ChatTemplate chat = one.chat_template();
+      AnswerForm asked = one.form(AnswerFormat::of(&chat));
+      asked.choice = AnswerForm::Choice::kRequired;
+      form.emplace(std::move(asked), *tokenizer);
+    }
   }
-  ASSERT_NE(of, nullptr);
-  const auto tokenizer = load_tokenizer(of->tokenizer_dir());
-  const ChatTemplate chat = of->chat_template();
-  AnswerForm asked = of->form(AnswerFormat::of(&chat));
-  asked.choice = AnswerForm::Choice::kRequired;
-  const TextForm form(asked, *tokenizer);
-  const auto fits = [&](const std::string& arguments) {
-    TextForm::State state = form.start();
+  bool fits(const std::string& text) const {
+    TextForm::State state = form->start();
     TextForm::Pieces pieces;
     try {
-      form.follow(state, "<tool_call>\n<function=" + arguments + "</function>\n</tool_call>", false,
-                  pieces);
-      return true;
+      form->follow(state, text, false, pieces);
+      return form->can_end(state);
     } catch (const Error&) {
       return false;
     }
+  }
+  std::optional<Tokenizer> tokenizer;
+  std::optional<TextForm> form;
+};
+
+// A value is held to its schema where it is no text, and to its list where it has one.
+TEST(TaggedCalls, AreHeldToTheirSchemas) {
+  const RequiredForm form("tagged");
+  const auto fits = [&](const std::string& arguments) {
+    return form.fits("<tool_call>\n<function=" + arguments + "</function>\n</tool_call>");
   };
   const auto argument = [](const std::string& key, const std::string& value) {
     return cat("<parameter=", key, ">\n", value, "\n</parameter>\n");
@@ -279,23 +300,103 @@ TEST(TaggedCalls, AreHeldToTheirSchemas) {
   EXPECT_FALSE(fits("now>\n" + word));
 }
 
-TEST(TaggedCalls, TellTheirArgumentsPieceByPiece) {
-  const ToolCase one{{{"template", "tagged"},
-                      {"tools", nlohmann::ordered_json::parse(
-                                    R"([{"type":"function","function":{"name":"a","parameters":
-        {"properties":{"n":{"type":"integer"},"s":{}}}}}])")}}};
-  const auto tokenizer = load_tokenizer(one.tokenizer_dir());
-  const ChatTemplate chat = one.chat_template();
-  const TextForm form(one.form(AnswerFormat::of(&chat)), *tokenizer);
-  TextForm::State state = form.start();
-  const auto told = [&](std::string_view text) {
+TEST(QuotedCalls, AreHeldToTheirSchemas) {
+  const RequiredForm form("quoted");
+  const auto fits = [&](std::string call) {
+    for (size_t at = 0; (at = call.find('~', at)) != call.npos;) call.replace(at, 1, "<|\"|>");
+    return form.fits("<|tool_call>call:" + call + "<tool_call|>");
+  };
+  EXPECT_TRUE(fits("lookup{word:~x~}"));
+  EXPECT_TRUE(fits("lookup{word:~x~,lang:~en~}"));
+  for (const char* arguments :
+       {"{}", "{word:x}", "{word:\"x\"}", "{~word~:~x~}", "{word:~x~,lang:~fr~}", "{word:~\xff~}",
+        "{word:~x~,other:~x~}", "{lang:~en~,word:~x~}", "{word:~x~", "word:~x~", "({word:~x~})"}) {
+    EXPECT_FALSE(fits(cat("lookup", arguments))) << arguments;
+  }
+  EXPECT_TRUE(fits("edit{path:~x~,text:~x~,line:12,force:false}"));
+  for (const char* line : {"0", "1.5", "x", "", "~1~", "null"})
+    EXPECT_FALSE(fits(cat("edit{path:~x~,text:~x~,line:", line, "}"))) << line;
+  EXPECT_FALSE(fits("edit{path:~x~,text:~x~,force:True}"));
+  EXPECT_TRUE(fits("query{filter:{name:~x~},tags:[~a~,~b~],limit:null}"));
+  EXPECT_FALSE(fits("query{filter:{name:~x~},tags:[~a~,1]}"));
+  EXPECT_TRUE(fits("now{}"));
+  EXPECT_FALSE(fits("now{x:1}"));
+}
+
+TEST(QuotedCalls, TravelWithAMarkThatCanBeTold) {
+  const RequiredForm form("quoted");
+  const Json sent = form.form->form().to_json();
+  EXPECT_EQ(AnswerForm::read(sent).format.quote, "<|\"|>");
+  for (const char* quote : {"", "\"", "<>", "|x|", "< >", "<\xc3\xa9>"}) {
+    Json json = sent;
+    json["quote"] = quote;
+    EXPECT_THROW(AnswerForm::read(json), Error) << quote;
+  }
+  Json json = sent;
+  json["middle"] = "(";
+  EXPECT_THROW(AnswerForm::read(json), Error);
+}
+
+// Words that have a schema are JSON beside such calls.
+TEST(QuotedCalls, LeaveWordsTheirJson) {
+  const RequiredForm quoted("quoted");
+  AnswerForm asked = quoted.form->form();
+  asked.choice = AnswerForm::Choice::kAuto;
+  asked.schema = "";  // any object
+  const TextForm form(asked, *quoted.tokenizer);
+  for (const char* text :
+       {"{\"s\": \"x\"}", "<|tool_call>call:free{s:<|\"|>x<|\"|>}<tool_call|>"}) {
+    TextForm::State state = form.start();
     TextForm::Pieces pieces;
-    form.follow(state, text, text == "<tool_call>", pieces);
+    EXPECT_NO_THROW(form.follow(state, text, false, pieces)) << text;
+    EXPECT_TRUE(form.can_end(state) || state.over());
+  }
+}
+
+// The pieces that a client is told of one call, text by text.
+class ToldPieces {
+ public:
+  explicit ToldPieces(const char* family)
+      : case_{{{"template", family},
+               {"tools", nlohmann::ordered_json::parse(
+                             R"([{"type":"function","function":{"name":"a","parameters":
+        {"properties":{"n":{"type":"integer"},"s":{}}}}}])")}}} {}
+  std::string operator()(std::string_view text) {
+    TextForm::Pieces pieces;
+    form_.follow(state_, text, text == form_.form().format.mark(), pieces);
     std::string all;
     for (const TextForm::Piece& piece : pieces)
       all += cat(piece.part == TextPiece::kName ? "N" : "A", "'", piece.bytes, "'");
     return all;
-  };
+  }
+
+ private:
+  const ToolCase case_;
+  const ChatTemplate chat_ = case_.chat_template();
+  const std::optional<Tokenizer> tokenizer_ = load_tokenizer(case_.tokenizer_dir());
+  const TextForm form_{case_.form(AnswerFormat::of(&chat_)), *tokenizer_};
+  TextForm::State state_ = form_.start();
+};
+
+TEST(QuotedCalls, TellTheirArgumentsPieceByPiece) {
+  ToldPieces told("quoted");
+  EXPECT_EQ(told("<|tool_call>"), "");
+  EXPECT_EQ(told("call:a"), "");
+  EXPECT_EQ(told("{"), "N'a'");
+  EXPECT_EQ(told("n"), "A'{'");
+  EXPECT_EQ(told(":4"), "A'\"n\": 4'");
+  EXPECT_EQ(told("2,s"), "A'2, '");
+  EXPECT_EQ(told(":"), "A'\"s\": '");
+  EXPECT_EQ(told("<|\"|"), "");
+  EXPECT_EQ(told(">x\n"), "A'\"x\\n'");
+  EXPECT_EQ(told("<|\""), "");
+  EXPECT_EQ(told("|<|\""), "A'<|\\\"|'");
+  EXPECT_EQ(told("|>}"), "A'\"}'");
+  EXPECT_EQ(told("<tool_call|>"), "");
+}
+
+TEST(TaggedCalls, TellTheirArgumentsPieceByPiece) {
+  ToldPieces told("tagged");
   EXPECT_EQ(told("<tool_call>"), "");
   EXPECT_EQ(told("\n<function=a"), "");
   EXPECT_EQ(told(">\n<par"), "N'a'");
@@ -359,7 +460,8 @@ TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
       {"get weather", {"where", "days"}}, {"get", {"on", "kind"}}, {"a\"b", {}}, {"list", {"all"}}};
   const size_t draws = std::getenv("SPLIT_LONG") != nullptr ? 1700 : 40;
   size_t ended = 0;
-  for (const char* name : {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr", "tagged"}) {
+  for (const char* name :
+       {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr", "tagged", "quoted"}) {
     SCOPED_TRACE(name);
     ToolCase one{{{"template", name}, {"tool_choice", "required"}}};
     one.json["tools"] = nlohmann::ordered_json::parse(kTools);
@@ -382,7 +484,7 @@ TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
         if (mask != nullptr && form.can_end(state) && random() % 2 == 0) break;
         if (mask == nullptr) {  // a thought
           ASSERT_TRUE(state.thinks());
-          for (const int32_t id : tokenizer->encode("</think>")) take(id);
+          for (const int32_t id : tokenizer->encode(form.form().format.thought.closes)) take(id);
           continue;
         }
         std::vector<int32_t> may, close;
@@ -393,8 +495,10 @@ TEST(RequiredCalls, DrawnAtRandomParseAndAreOfTheirSchemas) {
           if (bytes.find_first_of("\"}]") != bytes.npos) close.push_back(may.back());
         }
         ASSERT_FALSE(may.empty());
-        if (one.is_tagged() && random() % 8 == 0) {  // a text ends by its tag alone
-          for (const int32_t id : tokenizer->encode("</parameter>")) {
+        if (one.has_free_texts() && random() % 8 == 0) {  // a text ends by its tag alone
+          const bool tagged = form.form().format.quote.empty();
+          for (const int32_t id :
+               tokenizer->encode(tagged ? "</parameter>" : form.form().format.quote)) {
             const auto now = form.allowed(state);
             if (now == nullptr || (*now)[static_cast<size_t>(id)] == 0) break;
             take(id);

@@ -102,7 +102,8 @@ bool is_of(const Schema& schema, const nlohmann::json& value, bool lengths) {
 // One answer, of tokens drawn at temperature 1 from noise in which what closes is likelier.
 SaidParts drawn(const TextForm& form, const Tokenizer& tokenizer, std::span<const float> noise,
                 uint64_t seed, bool& ended) {
-  const bool tagged = form.form().format.calls == AnswerFormat::Calls::kTagged;
+  const AnswerFormat& format = form.form().format;
+  const bool tagged = format.calls == AnswerFormat::Calls::kTagged, quoted = !format.quote.empty();
   TextForm::State state = form.start();
   SaidParts said;
   std::mt19937 random(static_cast<unsigned>(seed));
@@ -125,6 +126,8 @@ SaidParts drawn(const TextForm& form, const Tokenizer& tokenizer, std::span<cons
       take_all(form.form().format.thought.closes);
     } else if (tagged && random() % 6 == 0) {  // a text ends by its tag alone
       take_all("\n</parameter>");
+    } else if (quoted && random() % 6 == 0) {
+      take_all(format.quote);
     } else {
       take(sample(noise, {}, {.temperature = 1, .top_p = 1, .seed = seed}, at, 0, *mask));
     }
@@ -136,7 +139,8 @@ SaidParts drawn(const TextForm& form, const Tokenizer& tokenizer, std::span<cons
 TEST(RandomCalls, OfRandomToolsAreOfTheirSchemas) {
   const size_t most = std::getenv("SPLIT_LONG") != nullptr ? 10'000 : 1'000;
   size_t calls = 0, sets = 0;
-  const char* const names[] = {"qwen2", "qwen3", "llama3", "mistral", "gemma", "zephyr", "tagged"};
+  const char* const names[] = {"qwen2", "qwen3",  "llama3", "mistral",
+                               "gemma", "zephyr", "tagged", "quoted"};
   for (unsigned seed = 0; calls < most && sets < most; ++seed, ++sets) {
     ToolCase one{{{"template", names[seed % std::size(names)]}, {"tool_choice", "required"}}};
     SCOPED_TRACE(cat(one.text("template"), " ", seed));
@@ -168,8 +172,9 @@ TEST(RandomCalls, OfRandomToolsAreOfTheirSchemas) {
         ++calls;
         ASSERT_TRUE(tools.contains(tool)) << tool;
         const nlohmann::json parsed = nlohmann::json::parse(arguments, nullptr, false);
-        EXPECT_TRUE(is_of(tools[tool], parsed, !one.is_tagged())) << arguments << "\nis not of\n"
-                                                                  << tools[tool];
+        EXPECT_TRUE(is_of(tools[tool], parsed, !one.has_free_texts()))
+            << arguments << "\nis not of\n"
+            << tools[tool];
       }
       ASSERT_FALSE(HasFailure());
     }

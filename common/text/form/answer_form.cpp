@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "text/json/in_order.h"
+#include "text/json/quoted.h"
 
 namespace split {
 namespace {
@@ -88,6 +89,7 @@ Json AnswerForm::to_json() const {
   if (tagged) {
     for (const NamedText& one : tag_texts(copy)) json[one.name] = std::move(*one.text);
   }
+  if (!format.quote.empty()) json["quote"] = format.quote;
   json["one_call"] = format.one_call;
   json["inside"] = inside;
   json["parallel"] = parallel;
@@ -111,6 +113,10 @@ AnswerForm AnswerForm::read(const Json& json) {
   if (form.format.calls == AnswerFormat::Calls::kTagged) {
     for (const NamedText& one : tag_texts(form.format))
       *one.text = form_text(json, one.name, kMostMarkBytes);
+  } else if (json.contains("quote")) {
+    form.format.calls = AnswerFormat::Calls::kQuoted;
+    form.format.quote = form_text(json, "quote", kMostMarkBytes);
+    if (!is_quote(form.format.quote)) refuse_form("'quote': expected a tag");
   }
   form.format.one_call = form_flag(json, "one_call");
   form.inside = form_flag(json, "inside");
@@ -139,7 +145,7 @@ AnswerForm AnswerForm::read(const Json& json) {
       (form.inside && !format.thinks())) {
     refuse_form("'thought_opens' and 'thought_closes': expected both or neither");
   }
-  if (form.calls() && (form.tools.empty() || format.middle.empty() ||
+  if (form.calls() && (form.tools.empty() || format.middle.empty() == format.quote.empty() ||
                        (format.opens.empty() && format.list.opens.empty()))) {
     refuse_form("expected tools, and texts around their calls");
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "text/form/marks.h"
+#include "text/json/quoted.h"
 
 namespace split {
 namespace {
@@ -126,6 +127,11 @@ struct Parts {
 };
 std::optional<Place> arguments_in(const AnswerFormat& format, std::string_view text,
                                   const Json& arguments, size_t from) {
+  if (!format.quote.empty()) {
+    const std::string all = quoted_json(arguments, format.quote);
+    return text.substr(from).starts_with(all) ? std::optional(Place{from, from + all.size()})
+                                              : std::nullopt;
+  }
   if (format.argument.opens.empty()) return json_in(text, arguments, from);
   const std::string all = cat(format.argument.opens, kKey, format.argument_middle,
                               arguments.at(kKey).text(), format.argument.closes);
@@ -177,6 +183,14 @@ bool find_arguments(std::string_view one, std::string_view two, AnswerFormat& fo
   return true;
 }
 
+// Finds the mark around texts in arguments that are at once behind a call's name.
+std::string quote_in(std::string_view arguments) {
+  const auto pair = pair_of(arguments, kKey, kValue);
+  const bool fits = pair && pair->before == "{" && pair->between.starts_with(':');
+  const std::string_view quote = fits ? pair->between.substr(1) : "";
+  return std::string(is_quote(quote) ? quote : "");
+}
+
 // Finds how calls are written, into `format`. Returns false if no syntax is known.
 bool find_calls(Probe& probe, AnswerFormat& format) {
   const Json first = {{kKey, kValue}}, second = {{kKey, "value_other"}},
@@ -195,19 +209,30 @@ bool find_calls(Probe& probe, AnswerFormat& format) {
   const auto inner = [&](const std::string& text) {
     return std::string_view(text).substr(front, text.size() - front - end);
   };
+  const auto behind = [&](const std::string& text) {
+    const std::string_view call = inner(text);
+    const size_t at = call.find(kFirst);
+    return at == call.npos ? "" : call.substr(at + std::string_view(kFirst).size());
+  };
   auto alone = parts_of(format, inner(*one), kFirst, first);
+  if (!alone && !(format.quote = quote_in(behind(*one))).empty()) {
+    const Json nested = {{kKey, {{kOtherKey, Json::array({kValue, 75025, true})}}}};
+    const auto deep = probe.render(called({{kFirst, id, nested}}), true);
+    if (!deep || deep->size() < front + end || !parts_of(format, inner(*deep), kFirst, nested))
+      return false;
+    format.calls = AnswerFormat::Calls::kQuoted;
+    alone = parts_of(format, inner(*one), kFirst, first);
+  }
   if (!alone) {
     const auto many = probe.render(called({{kFirst, id, both_kinds}}), true);
-    const auto behind = [&](const std::string& text) {
-      const std::string_view call = inner(text);
-      return call.substr(std::min(call.find(kFirst), call.size()));
-    };
     if (!many || many->size() < front + end || !find_arguments(behind(*one), behind(*many), format))
       return false;
     format.calls = AnswerFormat::Calls::kTagged;
     alone = parts_of(format, inner(*one), kFirst, first);
   }
-  if (!alone || alone->middle.empty() || !take_id(alone->behind, id, format.id)) return false;
+  if (!alone || alone->middle.empty() == format.quote.empty() ||
+      !take_id(alone->behind, id, format.id))
+    return false;
   if (alone->before.find(id) != std::string::npos || alone->middle.find(id) != std::string::npos)
     return false;
   format.middle = alone->middle;
@@ -307,9 +332,8 @@ AnswerFormat AnswerFormat::of(const ChatTemplate* chat) {
     const auto told = probe.render(Json::array({system, kUser}), false, true);
     format.no_system = !told || told->find(kSaid) == std::string::npos;
   } else if (AnswerFormat found; find_calls(probe, found)) {
-    const bool tagged = found.calls == Calls::kTagged;
-    if (!tagged) found.calls = Calls::kJson;
-    if (!tagged || found.has_tags()) format = std::move(found);
+    if (found.calls == Calls::kNone) found.calls = Calls::kJson;
+    if (found.calls != Calls::kTagged || found.has_tags()) format = std::move(found);
   }
   find_thoughts(probe, *chat, format);
   return format;
@@ -321,6 +345,8 @@ Json AnswerFormat::describe_calls() const {
       return "json";
     case Calls::kTagged:
       return "tagged";
+    case Calls::kQuoted:
+      return "quoted";
     case Calls::kPrompted:
       return "prompted";
     case Calls::kNone:
@@ -344,6 +370,7 @@ std::string AnswerFormat::mark() const {
   const size_t begin = std::min(text.find_first_not_of(kFormSpaces), text.size());
   const size_t end = text[begin] == '{' ? begin : text.find_first_of(" \t\n\r{[", begin + 1);
   std::string mark = text.substr(begin, std::min(end, text.size()) - begin);
+  if (mark.starts_with('<')) mark = mark.substr(0, std::min(mark.find('>'), mark.size() - 1) + 1);
   constexpr size_t kLeast = 3;  // shorter texts are no mark
   return mark.size() < kLeast ? "" : mark;
 }

@@ -36,6 +36,7 @@ class FormRules {
   bool holds() const { return form_.schema || form_.choice == AnswerForm::Choice::kRequired; }
 
   Grammar make(FormGrammar& made) {
+    rules_.quote_by(form_.calls() ? format_.quote : "");
     if (form_.calls()) rules_.any_value();  // the fallback for loosened arguments
     if (form_.calls() && is_tagged()) make_tags();
     const Sequence lead = {rules_.at_most(rules_.bytes(kFormSpaces), kMostSpaces)};
@@ -44,6 +45,7 @@ class FormRules {
     std::vector<Sequence> starts;
     if (words_call) starts.push_back(JsonRules::join({lead, calls(made)}));
     if (words_call && !holds()) made.call = rules_.either(starts).index;
+    rules_.quote_by("");
     if (form_.schema && !must) {
       starts.push_back({words(made)});
       if (format_.thinks()) starts.back() = JsonRules::join({lead, starts.back()});
@@ -206,8 +208,8 @@ std::vector<int32_t> special_tokens(const AnswerFormat& format, const Tokenizer&
   std::vector<int32_t> ids;
   for (const std::string* text :
        {&format.list.opens, &format.opens, &format.middle, &format.closes, &format.separator,
-        &format.list.closes, &format.thought.opens, &format.thought.closes, &format.argument.opens,
-        &format.argument_middle, &format.argument.closes}) {
+        &format.list.closes, &format.quote, &format.thought.opens, &format.thought.closes,
+        &format.argument.opens, &format.argument_middle, &format.argument.closes}) {
     for (const int32_t id : tokenizer.encode(*text)) {
       const bool there = std::ranges::find(ids, id) != ids.end();
       if (tokenizer.is_special(id) && !there && ids.size() < kMostSpecial) ids.push_back(id);

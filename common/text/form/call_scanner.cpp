@@ -15,7 +15,10 @@ CallTexts::CallTexts(const AnswerForm& form, std::vector<JsonArguments> json_arg
       list_closes(without_spaces(form.format.list.closes)),
       id_opens(without_spaces(form.format.id.opens)),
       id_closes(without_spaces(form.format.id.closes)),
-      behind_name(form.format.middle.empty() ? '"' : form.format.middle.front()),
+      quote(form.format.quote),
+      behind_name(!quote.empty()               ? '{'
+                  : form.format.middle.empty() ? '"'
+                                               : form.format.middle.front()),
       json(std::move(json_arguments)) {
   if (form.format.calls == AnswerFormat::Calls::kTagged) tags.emplace(form.format);
   for (const AnswerForm::Tool& tool : form.tools) {
@@ -50,6 +53,10 @@ void CallScanner::argument(const CallTexts& texts, char c, std::string& told) {
 
 CallScanner::Found CallScanner::next(const CallTexts& texts, char c, std::string& told) {
   const bool space = is_form_space(c);
+  if (step_ == Step::kArguments && !texts.quote.empty()) {
+    if (quoted_.next(texts.quote, c, told)) behind(texts);
+    return Found::kNothing;
+  }
   if (step_ == Step::kArguments && !texts.tags) {
     argument(texts, c, told);
     return Found::kNothing;
@@ -70,7 +77,7 @@ CallScanner::Found CallScanner::next(const CallTexts& texts, char c, std::string
     name_.clear();
     enter(Step::kMiddle);
     at_ = space ? 0 : 1;
-    if (at_ == texts.middle.size()) enter(Step::kArguments);
+    if (at_ >= texts.middle.size()) enter(Step::kArguments);
     return Found::kName;
   }
   if (step_ == Step::kIdText) {

@@ -8,6 +8,7 @@
 
 #include "text/form/answer_form.h"
 #include "text/form/tagged_scanner.h"
+#include "text/json/quoted.h"
 
 namespace split {
 
@@ -17,6 +18,7 @@ struct CallTexts {
   explicit CallTexts(const AnswerForm& form, std::vector<JsonArguments> json = {});
 
   std::string first, next, middle, closes, list_closes, id_opens, id_closes;
+  std::string quote;               // around texts of quoted arguments
   char behind_name;                // the byte that ends a name
   std::vector<std::string> names;  // in calls
   std::vector<std::string> shown;  // for the client
@@ -59,6 +61,7 @@ class CallScanner {
   bool later_ = false;  // behind the first call
   bool in_string_ = false, escaped_ = false;
   TaggedScanner tagged_;
+  QuotedScanner quoted_;
   std::string name_;
   size_t tool_ = 0;
 };

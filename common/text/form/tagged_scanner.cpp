@@ -3,25 +3,9 @@
 #include <algorithm>
 
 #include "text/form/marks.h"
+#include "text/json/quoted.h"
 
 namespace split {
-namespace {
-
-// Adds part of a string of JSON.
-void add_escaped(std::string_view text, std::string& out) {
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '"' || c == '\\' || static_cast<uint8_t>(c) < 0x20) {
-      const std::string quoted = json_quote({&c, 1});
-      out += std::string_view(quoted).substr(1, quoted.size() - 2);
-    } else {
-      out += c;
-    }
-  }
-}
-
-}  // namespace
 
 TagTexts::TagTexts(const AnswerFormat& format)
     : opens(without_spaces(format.argument.opens)),

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "text/json/quoted.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -122,7 +122,24 @@ JsonRules::Symbol JsonRules::one_of(const Characters& some) {
   });
 }
 
+JsonRules::Sequence JsonRules::written(const Json& value) {
+  return lit(is_quoted() ? quoted_json(value, quote_) : value.dump());
+}
+
+JsonRules::Sequence JsonRules::name(std::string_view text) {
+  return lit(is_quoted() ? quoted_name(text) : json_quote(text));
+}
+
+JsonRules::Symbol JsonRules::any_name() {
+  if (!is_quoted()) return string(0, {});
+  return once("name", [&](uint32_t rule) {
+    const Symbol letter = character_but(kNoNameBytes);
+    grammar_.add(rule, {letter, many({letter})});
+  });
+}
+
 JsonRules::Symbol JsonRules::string(int64_t least, std::optional<int64_t> most) {
+  if (is_quoted()) return either({join({lit(quote_), {text_until(quote_)}})});
   return once(cat("string ", least, " ", most ? cat(*most) : ""), [&](uint32_t rule) {
     const Symbol one = character();
     // Built from the end: the end, or one more and then the rest.
@@ -312,7 +329,7 @@ JsonRules::Symbol JsonRules::object(Symbol name, Symbol value) {
 
 JsonRules::Symbol JsonRules::any_object() {
   return once(
-      "object", [&](uint32_t rule) { members(rule, string(0, {}), any_value()); }, true);
+      "object", [&](uint32_t rule) { members(rule, any_name(), any_value()); }, true);
 }
 
 JsonRules::Symbol JsonRules::any_value() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "text/grammar.h"
 
 namespace split {
@@ -51,6 +52,14 @@ class JsonRules {
   Symbol character_but(std::string_view none);
   Symbol any_value();
   Symbol any_object();
+  // From here on texts and names are written as quoted.h says, by this mark; empty: as JSON. Texts
+  // have no bounds then.
+  void quote_by(std::string mark) { quote_ = std::move(mark); }
+  bool is_quoted() const { return !quote_.empty(); }
+  // A value or a name as they are written. Throws Error(kInput) for one that cannot be.
+  Sequence written(const Json& value);
+  Sequence name(std::string_view text);
+  Symbol any_name();
   // An object with members of this name and value.
   Symbol object(Symbol name, Symbol value);
   // `first`, as far as the length allows, then `item`.
@@ -73,13 +82,14 @@ class JsonRules {
   // Makes a rule once.
   template <typename Make>
   Symbol once(const std::string& name, const Make& make, bool nests = false) {
-    const auto at = known_.find(name);
+    const std::string key = quote_ + name;
+    const auto at = known_.find(key);
     if (at != known_.end()) return Grammar::rule(at->second);
-    const uint32_t rule = known_[name] = grammar_.add_rule(nests);
+    const uint32_t rule = known_[key] = grammar_.add_rule(nests);
     try {
       make(rule);
     } catch (...) {  // drops the half-made rule
-      known_.erase(name);
+      known_.erase(key);
       throw;
     }
     return Grammar::rule(rule);
@@ -95,6 +105,7 @@ class JsonRules {
   void members(uint32_t rule, Symbol name, Symbol value);
 
   Grammar grammar_;
+  std::string quote_;
   int64_t steps_ = 1 << 22;
   const uint32_t text_ = grammar_.add_rule();
   std::map<std::string, uint32_t, std::less<>> known_;

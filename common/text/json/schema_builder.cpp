@@ -175,9 +175,20 @@ SchemaBuilder::Symbol SchemaBuilder::array(const Json& schema) {
   return rules_.array(first, any ? rules_.any_value() : value(*items), least, most);
 }
 
+// Notes the bounds of texts that cannot be held where these are written by themselves.
+void SchemaBuilder::loosen_texts(const Json& schema) {
+  for (const char* key : {"minLength", "maxLength", "pattern", "format"}) {
+    if (schema.contains(key)) loosen(key);
+  }
+}
+
 // A text of a pattern, or else of a format, or of a length. If a schema has two of them, the second
 // is held if it adds nothing.
 SchemaBuilder::Symbol SchemaBuilder::text(const Json& schema) {
+  if (rules_.is_quoted()) {
+    loosen_texts(schema);
+    return rules_.string(0, {});
+  }
   const auto [least, most] = lengths(schema, "minLength", "maxLength", kMostLength);
   for (const char* key : {"pattern", "format"}) {
     const Json* const one = schema.find(key);
@@ -222,7 +233,7 @@ SchemaBuilder::Symbol SchemaBuilder::listed(const Json& schema) {
     const auto fits = [&](std::string_view type) { return is_of_type(one, type); };
     if (types.empty() || std::ranges::any_of(types, fits)) {
       if (is_longer_than(kMostText, one)) Grammar::refuse_size();
-      alternatives.push_back(lit(one.dump()));
+      alternatives.push_back(rules_.written(one));
     }
   };
   if (const Json* const fixed = schema.find("const")) {

@@ -65,6 +65,7 @@ class SchemaBuilder {
   Symbol one_of_types(const Json& schema);
   Symbol of_type(const Json& schema, std::string_view type);
   Symbol text(const Json& schema);
+  void loosen_texts(const Json& schema);
   Symbol decimals(const Json& schema);
   Symbol integers(const Json& schema);
   Symbol reference(const std::string& path);

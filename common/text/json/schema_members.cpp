@@ -13,13 +13,13 @@ constexpr size_t kMostLookedAt = 64;  // schemas that are read for one argument'
 
 // Any members, whose names and values the schema may bound.
 SchemaBuilder::Symbol SchemaBuilder::record(const Json& schema, const Json* extra) {
-  Symbol name = rules_.string(0, {});
+  Symbol name = rules_.any_name();
   if (const Json* const names = schema.find("propertyNames"); names != nullptr) {
     const Json *type = names->find("type"), *listed = names->find("enum");
     const bool text = type != nullptr ? *type == "string"
                                       : listed != nullptr && listed->is_array() &&
                                             std::ranges::all_of(*listed, &Json::is_string);
-    if (text) {
+    if (text && !rules_.is_quoted()) {
       name = value(*names);
     } else {
       loosen("propertyNames");
@@ -87,7 +87,7 @@ SchemaBuilder::Symbol SchemaBuilder::properties(const Json& schema) {
     if (!one.described && !beyond) beyond = value(*one.schema);
     const Symbol held = one.described ? value(*one.schema) : *beyond;
     const Sequence member =
-        JsonRules::join({lit(json_quote(one.name) + ":"), {rules_.space(), held, later}});
+        JsonRules::join({rules_.name(one.name), lit(":"), {rules_.space(), held, later}});
     std::vector<Sequence> as_first = {member},
                           as_later = {JsonRules::join({lit(","), {rules_.space()}, member})};
     if (!one.required) {
@@ -167,9 +167,7 @@ void SchemaBuilder::add_texts(const Json& schema, Texts& out, size_t& left) {
     for (size_t i = 0; i < std::min(most, all.size()); ++i) add_texts(all[i], out, left);
   } else if (has_text() || (types.empty() && !describes_others(schema))) {
     out.any = true;
-    for (const char* key : {"minLength", "maxLength", "pattern", "format"}) {
-      if (schema.contains(key)) loosen(key);
-    }
+    loosen_texts(schema);
   }
 }
 
