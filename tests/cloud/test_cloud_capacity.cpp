@@ -1,8 +1,10 @@
 // Three times what the server takes: whoever gets an answer gets the right one, the others are told
 // when to come back, and afterwards all is as before.
 #include <atomic>
+#include <latch>
 #include <thread>
 
+#include "run/shard/shard.h"
 #include "support/cloud_fixture.h"
 #include "wire/protocol.h"
 
@@ -109,6 +111,60 @@ TEST_F(CloudCapacity, AFullQueueSaysWhenToComeBack) {
   for (http::Peer& peer : waiting) EXPECT_TRUE(http::says(peer.answer(), 200));
   until_idle();
   EXPECT_EQ(cloud.ask().get(path).status, 200);
+}
+
+// Room for the states of two sequences, both of them in other hands: each of eight texts is told to
+// come back, and is the one of a cloud with room for all.
+TEST(CloudStates, OfOthersAreWaitedFor) {
+  const std::string name = "models/qwen35";
+  const auto model = make_model(read_file(model_dir(name) + "/config.json", 1 << 20));
+  const TestCloud::Adjust admit = [](Cloud&, http::Server::Options& o) { o.max_inflight = 16; };
+  TestCloud roomy({name}, 64 << 20, {}, Profile::kF32, admit),
+      cloud({name}, kv_bytes_for(*model, {}, Profile::kF32, 1), {}, Profile::kF32, admit);
+  KvPages& pages = cloud.pages();
+  ASSERT_EQ(pages.states(), 2u);
+  const SequenceId held[] = {pages.open(), pages.open()};
+  for (const SequenceId one : held)
+    ASSERT_TRUE(pages.reserve(one, 1, {.to = cloud.config().layers}));
+  constexpr int kTexts = 8;
+  const auto wish = [&](int n) -> Json {
+    return {{"prompt", std::vector<int32_t>(static_cast<size_t>(20 + n), 3 + n)},
+            {"max_tokens", 12},
+            {"temperature", 0},
+            {"return_token_ids", true}};
+  };
+  const auto text_of = [](const http::Reply& reply) {
+    return json_of(reply)["choices"][0]["token_ids"].get<std::vector<int32_t>>();
+  };
+  const std::string session = wire::session_path(std::string(32, '1')),
+                    forward = wire::session_forward_path(std::string(32, '1'));
+  const Json rows = {{"past", 0}, {"tokens", {1, 2, 3}}};
+  ASSERT_EQ(cloud.ask().send("PUT", session, R"({"cut":2})").status, 201);
+  expect_error(cloud.ask().post(forward, rows), 503, "busy", "");
+  std::latch refused(kTexts);
+  std::vector<std::thread> threads;
+  for (int n = 0; n < kTexts; ++n) {
+    threads.emplace_back([&, n] {
+      Caller caller(cloud.url());
+      http::Reply reply = caller.post("/v1/completions", wish(n));
+      expect_error(reply, 503, "busy", "");
+      EXPECT_TRUE(reply.headers.get("Retry-After"));
+      refused.count_down();
+      for (; reply.status == 503; reply = caller.post("/v1/completions", wish(n)))
+        std::this_thread::yield();
+      EXPECT_EQ(text_of(reply), text_of(Caller(roomy.url()).post("/v1/completions", wish(n))));
+    });
+  }
+  refused.wait();
+  for (const SequenceId one : held) pages.close(one);
+  for (std::thread& thread : threads) thread.join();
+  const auto hidden = [&](TestCloud& one) {
+    one.ask().send("PUT", session, R"({"cut":2})");
+    return floats_of(one.ask().post_for_tensors(forward, rows).body, "hidden");
+  };
+  EXPECT_EQ(hidden(cloud), hidden(roomy));
+  EXPECT_EQ(cloud.ask().send("DELETE", session).status, 204);
+  EXPECT_EQ(pages.states_in_use(), 0u);
 }
 
 // Texts whose readers take nothing.
