@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "io/quantize.h"
 #include "run/shard/shard.h"
+#include "tensor/blocks.h"
 
 namespace split::cloud {
 
@@ -66,6 +67,13 @@ std::unique_ptr<Model> model_of(const Checkpoint& checkpoint, std::optional<int>
                     cat("[model] ", checkpoint.path().string(), ": weight '", decl.name,
                         "': expected ", to_string(dims), ", got ", to_string(view.dims)));
       }
+    }
+  }
+  for (const Blob& blob : model->blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (!decl.finite || values_are_finite(stored_weight(checkpoint, decl))) continue;
+      throw Error(ErrorKind::kInput, cat("[model] ", checkpoint.path().string(), ": weight '",
+                                         decl.name, "': a value is not finite"));
     }
   }
   return model;

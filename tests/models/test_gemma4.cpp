@@ -2,14 +2,12 @@
 // transformers computes, at every point, at each cut with the bits of the whole.
 #include <gtest/gtest.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "models/gemma4_config.h"
 #include "support/forwarding_device.h"
 #include "support/golden_model.h"
+#include "support/residency.h"
 
 namespace split::test {
 namespace {
@@ -338,16 +336,6 @@ TEST_P(Gemma4, EachProfileHasTheBitsOfTheWholeAtACut) {
           << profile_name(profile) << " " << cut;
     }
   }
-}
-
-// Whether a page at this address is memory of this process.
-bool is_resident(const std::byte* address) {
-  const Fd map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  uint64_t entry = 0;
-  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(address) / page * sizeof entry);
-  EXPECT_EQ(::pread(map.get(), &entry, sizeof entry, at), ssize_t{sizeof entry});
-  return (entry >> 63) != 0;
 }
 
 // Rows of the table are read from its file: none of its pages comes into memory.

@@ -9,6 +9,7 @@
 #include "io/checkpoint.h"
 #include "models/model.h"
 #include "support/gguf/file.h"
+#include "support/golden_model.h"
 
 namespace split::test {
 
@@ -282,4 +283,18 @@ inline GgmlType q4_k_m(const std::string& name) {
                       name == "token_embd.weight";
   return better ? GgmlType::kQ6_K : GgmlType::kQ4_K;
 }
+// The settings of the text model.
+inline Json text_config(const std::string& name) {
+  const Json config = golden_json(name, "config.json");
+  return config.contains("text_config") ? config["text_config"] : config;
+}
+inline bool is_qwen(std::string_view name) { return name.starts_with("qwen35"); }
+
+inline GgufFile file_of(const std::string& golden, GgmlType type = GgmlType::kF32) {
+  const Checkpoint checkpoint(model_dir("models/" + golden));
+  const auto write = is_qwen(golden) ? gguf_qwen35 : gguf_gemma4;
+  return write(text_config(golden), floats_of(checkpoint),
+               [&](const std::string&) { return type; });
+}
+
 }  // namespace split::test
