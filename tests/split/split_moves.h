@@ -33,6 +33,15 @@ struct Schedule {
   }
 };
 
+// Evicts some of the snapshots of states, by sequences that want their room.
+inline void evict_snapshots(KvPages& pages, int layers, uint32_t left) {
+  std::vector<std::unique_ptr<OneSequence>> others;
+  while (pages.snapshots() > left) {
+    others.push_back(std::make_unique<OneSequence>(pages));
+    if (!pages.reserve(others.back()->id, 1, {.to = layers})) return;
+  }
+}
+
 // A course that is driven by hand.
 class ForwardByHand : public Forward {
  public:

@@ -11,7 +11,7 @@
 namespace split::test {
 namespace {
 
-// All bytes, and pairs of letters, up to the vocabulary of rand-a.
+// All bytes, and pairs of letters, up to a vocabulary.
 Tokenizer small_tokenizer(int vocab) {
   std::vector<std::string> letters;
   for (int byte = 0, high = 256; byte < 256; ++byte) {
@@ -34,8 +34,10 @@ Tokenizer small_tokenizer(int vocab) {
   return Tokenizer::from_vocab_merges(ids.dump(), merges);
 }
 
-class SplitStructure : public SplitMoves {
+class SplitStructure : public SplitMoves, public testing::WithParamInterface<const char*> {
  protected:
+  SplitStructure() : SplitMoves(GetParam()) {}
+
   struct Told {
     std::string words, thought;
     std::vector<std::pair<std::string, std::string>> calls;
@@ -79,12 +81,14 @@ class SplitStructure : public SplitMoves {
   const Tokenizer words = small_tokenizer(static_cast<int>(golden.model->config().vocab));
 };
 
-TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
+TEST_P(SplitStructure, SurvivesAnyScheduleAndFault) {
   tokenizer = cloud.tokenizer = &words;
   const std::array forms = {form(0), form(1), form(2), form(3)};
   const int32_t opens = words.encode("<").at(0);
   std::minstd_rand random(11);
-  const int count = std::getenv("SPLIT_LONG") != nullptr ? 1000 : 60;
+  const bool family = std::string_view(GetParam()).starts_with("models/"),
+             has_states = cloud.batcher().pages().states() > 0;
+  const int count = std::getenv("SPLIT_LONG") != nullptr ? (family ? 300 : 1000) : family ? 30 : 60;
   size_t moved = 0, calls = 0, faults = 0, masked = 0;
   Schedule schedule;
   for (int n = 0; n < count; ++n) {
@@ -111,10 +115,15 @@ TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
     }();
     on_text = told.on_text();
     ends_lost = false;
+    cloud.leaves_snapshots = n % 3 != 0;
     cloud.before_call = [&](int) {
       if (random() % 15 != 0) return;
       ++faults;
-      switch (random() % 4) {
+      switch (random() % (has_states ? 6 : 4)) {
+        case 4:
+          return evict_snapshots(*tail_pages, layers(), random() % 3);
+        case 5:
+          return evict_snapshots(cloud.batcher().shard().pages(), layers(), random() % 3);
         case 0:
           throw RemoteError("busy", 503, wire::codes::kBusy);
         case 1:
@@ -147,6 +156,9 @@ TEST_F(SplitStructure, SurvivesAnyScheduleAndFault) {
   EXPECT_GT(faults, static_cast<size_t>(count) / 4);
   EXPECT_GT(masked, 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, SplitStructure,
+                         testing::Values("rand-a", "models/qwen35", "models/gemma4"));
 
 }  // namespace
 }  // namespace split::test
