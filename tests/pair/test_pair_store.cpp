@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <map>
 #include <random>
@@ -10,6 +11,7 @@
 #include "http/server/server.h"
 #include "io/safetensors.h"
 #include "io/write_safetensors.h"
+#include "run/shard/shard.h"
 #include "support/http_peer.h"
 #include "support/programs.h"
 
@@ -274,6 +276,105 @@ TEST(PairMemory, ALoadTakesTheModelAndAFewChunks) {
   std::printf("%.1f MB of weights: %.1f MB cold, %.1f MB warm, %.1f MB without any\n",
               static_cast<double>(model) / 1e6, static_cast<double>(cold) / 1e6,
               static_cast<double>(warm) / 1e6, static_cast<double>(base) / 1e6);
+}
+
+// Gemma 4 E, small but for its table of per-layer inputs: 168 MB of zeros, a hole in the file.
+// Returns the bytes of all others.
+uint64_t write_gemma_with_table(const fs::path& dir, int64_t vocab, int context) {
+  Json types = Json::array();
+  for (int i = 0; i < 10; ++i) types.push_back(i % 5 == 4 ? "full_attention" : "sliding_attention");
+  Json config = Json::parse(R"({"model_type":"gemma4_text","num_hidden_layers":10,"hidden_size":64,
+      "num_attention_heads":4,"num_key_value_heads":1,"intermediate_size":96,"head_dim":16,
+      "global_head_dim":32,"hidden_activation":"gelu_pytorch_tanh","sliding_window":16,
+      "hidden_size_per_layer_input":128,"num_kv_shared_layers":5,"rms_norm_eps":1e-6,
+      "rope_parameters":{"sliding_attention":{"rope_theta":1e4,"rope_type":"default"},
+        "full_attention":{"partial_rotary_factor":0.25,"rope_theta":1e6,"rope_type":"proportional"}},
+      "tie_word_embeddings":true,"use_double_wide_mlp":true,"final_logit_softcapping":30.0,
+      "bos_token_id":2,"eos_token_id":1})");
+  config["layer_types"] = types;
+  config["vocab_size"] = config["vocab_size_per_layer_input"] = vocab;
+  config["max_position_embeddings"] = context;
+  write_file(dir / "config.json", as_bytes_of(config.dump()));
+  const auto model = make_model(config.dump());
+  struct Part {
+    uint64_t begin, values;
+  };
+  std::vector<Part> parts;
+  std::vector<NamedTensor> tensors;
+  const std::byte nothing{};  // a header needs sizes alone
+  uint64_t bytes = 0, others = 0;
+  for (const Blob& blob : model->blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (!decl.from.empty()) continue;
+      const auto values = static_cast<uint64_t>(*element_count(decl.dims));
+      tensors.push_back({decl.name, {DType::kF16, decl.dims, {&nothing, 2 * values}}});
+      if (!decl.looked_up) {
+        parts.push_back({bytes, values});
+        others += 2 * values;
+      }
+      bytes += 2 * values;
+    }
+  }
+  const std::string header = safetensors_header(tensors);
+  const fs::path path = dir / "model.safetensors";
+  write_file(path, as_bytes_of(header));
+  fs::resize_file(path, header.size() + bytes);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::minstd_rand random(1);
+  for (const Part& part : parts) {
+    std::vector<uint16_t> halves(part.values);  // numbers from 2^-7 to 2^-5, of either sign
+    for (uint16_t& half : halves)
+      half = static_cast<uint16_t>(0x2000 + random() % 0x800 + (random() % 2) * 0x8000);
+    file.seekp(static_cast<std::streamoff>(header.size() + part.begin));
+    file.write(reinterpret_cast<const char*>(halves.data()),
+               static_cast<std::streamsize>(2 * part.values));
+  }
+  EXPECT_TRUE(file.flush());
+  return others;
+}
+
+// Behind a prompt whose tokens have their rows all over the table, an edge holds what runs on it:
+// below its cut it has no table, and at cut 0 it reads rows of the file.
+TEST(PairMemory, ATableOfPerLayerInputsStaysOnTheDisk) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+#endif
+  constexpr int kPrompt = 4096, kContext = kPrompt + 32;
+  constexpr int64_t kVocab = 1 << 16;
+  const Folder folder, home;
+  const uint64_t weights = write_gemma_with_table(folder.path, kVocab, kContext);
+  const auto model = make_model(read_file(folder.path / "config.json", 1 << 20));
+  const uint64_t most = weights + kv_bytes_for(*model, {}, Profile::kF32, 1) + 150'000'000;
+  CloudProcess cloud({"--device", "cpu", "--threads", "1", "--model", folder.path.string()});
+  std::vector<int32_t> prompt(kPrompt);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<int32_t>(7 + i * (kVocab / kPrompt));
+  const Json wish = {{"prompt", prompt},
+                     {"max_tokens", 2},
+                     {"temperature", 0},
+                     {"ignore_eos", true},
+                     {"return_token_ids", true}};
+  Json first;
+  for (const char* cut : {"4", "0"}) {
+    Process edge(edge_command(cloud.url(), {"--device", "cpu", "--threads", "1", "--cut", cut,
+                                            "--head", "edge", "--serve", "127.0.0.1:0"}),
+                 {cat("XDG_CACHE_HOME=", home.path.string())});
+    ASSERT_TRUE(edge.until([&] { return edge.err().find(" ready\n") != std::string::npos; }))
+        << edge.err();
+    const size_t at = edge.err().find("http://127.0.0.1:", edge.err().find("listening on "));
+    http::Client client(edge.err().substr(at, edge.err().find(' ', at) - at));
+    const auto reply = client.request("POST", "/v1/completions", wish.dump(), "application/json");
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json ids = Json::parse(reply.body)["choices"][0]["token_ids"];
+    if (first.is_null()) first = ids;
+    EXPECT_EQ(ids, first);
+    std::ifstream proc(cat("/proc/", edge.pid(), "/status"));
+    const std::string status(std::istreambuf_iterator<char>(proc), {});
+    const uint64_t peak = 1024 * std::stoull(status.substr(status.find("VmHWM:") + 6));
+    EXPECT_LT(peak, most) << "cut " << cut;
+    std::printf("cut %s: %.1f MB, of %.1f MB at most\n", cut, static_cast<double>(peak) / 1e6,
+                static_cast<double>(most) / 1e6);
+  }
 }
 
 }  // namespace
