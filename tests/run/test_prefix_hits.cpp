@@ -54,7 +54,10 @@ struct World {
     if (formats.block) made.profile = Profile::kQ8_0;
     made.formats = formats;
     made.kv_bytes = kv_bytes_for(*model, {}, made.profile, 1) * pages * kPageTokens / kContext;
-    if (golden) made.kv_bytes = pages * state_bytes_for(*model, {});  // as many states
+    // As many states, or half as many texts where blocks keep none.
+    const uint64_t states = state_bytes_for(*model, {});
+    if (golden)
+      made.kv_bytes = states > 0 ? pages * states : made.kv_bytes * kContext / kPageTokens / 4;
     made.max_rows = 64;
     return made;
   }
@@ -146,7 +149,8 @@ TEST(PrefixHits, HaveThemOnEightThreads) {
   expect_same_on_eight_threads(world, 1200, 3100);
 }
 
-// Blocks that keep a state: hits end at snapshots, which come and go.
+// Blocks that keep a state, where hits end at snapshots, which come and go; and blocks that share
+// the keys and values of others, with rows that have parts.
 class PrefixHitsOf : public testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<Device> cpu() { return make_device({"cpu", 1}); }
@@ -174,7 +178,7 @@ TEST_P(PrefixHitsOf, HaveThemWhenTheDeviceIsLost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PrefixHitsOf,
-                         testing::Values("models/qwen35", "models/qwen35-text"));
+                         testing::Values("models/qwen35", "models/qwen35-text", "models/gemma4"));
 
 // As the cloud's texts do: a result that is none is computed once more, without rows of others.
 class Retrying : public LocalForward {
