@@ -6,6 +6,7 @@
 #   gpu [--device vulkan:N] [--model DIR|SIZE] [--context N]  loading and whole-model steps on a GPU, logits checked
 #   http                     a session's step over loopback HTTP
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
+#   states                   snapshots of states beside their prompt; a token of a block with one behind 1,024 and 65,536
 #   split [--device NAME]    sessions a cloud carries at one p99: all of the model, half, four depths; twice too many
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   train [--device NAME] [--torch SCRIPT]  a step of training, in turn with PyTorch's where a script measures that
@@ -27,9 +28,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | split | store | train | pair | web | webgpu | agent | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,27s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, train, pair, web, webgpu, agent or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | states | split | store | train | pair | web | webgpu | agent | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,28s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, states, split, store, train, pair, web, webgpu, agent or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = agent ]; then
   "$root/scripts/build.sh" cloud_server edge_client >&2
