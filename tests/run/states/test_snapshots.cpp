@@ -9,6 +9,8 @@
 #include "run/sessions.h"
 #include "support/forwarding_device.h"
 #include "support/golden_model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace split::test {
 namespace {
@@ -182,6 +184,34 @@ TEST_P(Snapshots, ServeAChatThatLeavesThoughtsOut) {
     before = static_cast<uint32_t>(prompt.size());
     history = joined(joined(history, answer), text(5, 400 + i));
   }
+}
+
+// Messages of such a chat, by a published template.
+TEST_P(Snapshots, ServeAChatByItsTemplate) {
+  if (!is_quick()) GTEST_SKIP() << "takes 10 s on a processor that stands in for a GPU";
+  const ChatTemplate chat(read_file(source("tests/golden/models/chat/qwen3.jinja"), 1 << 20), {});
+  const auto tokenizer = load_tokenizer(model_dir(cat("models/", std::get<0>(GetParam()))));
+  ASSERT_TRUE(tokenizer);
+  ChatInput input;
+  input.messages = Json::array();
+  input.add_generation_prompt = true;
+  uint32_t before = 0;
+  for (int i = 0; i < 10; ++i) {
+    SCOPED_TRACE(i);
+    input.messages.push_back({{"role", "user"}, {"content", cat("and ", i, "?")}});
+    const std::string text = chat.render(ChatInput(input));
+    EXPECT_EQ(text.find("think"), text.npos);
+    const std::vector<int32_t> prompt = tokenizer->encode(text);
+    const std::string thought = cat("it is ", i), words = cat("yes ", i);
+    const uint32_t took =
+        turn(prompt,
+             tokenizer->encode(cat("<think>\n", thought, "\n</think>\n\n", words, "<|im_end|>\n")));
+    EXPECT_GE(took + 24, before);
+    before = static_cast<uint32_t>(prompt.size());
+    input.messages.push_back(
+        {{"role", "assistant"}, {"reasoning_content", thought}, {"content", words}});
+  }
+  EXPECT_GT(before, 150u);
 }
 
 TEST_P(Snapshots, AreWhereRowsFurtherBackAreComputedFrom) {
