@@ -1,4 +1,4 @@
-// Which pages of mapped files are memory of this process.
+// Tells which pages of mapped files are memory of this process.
 #pragma once
 
 #include <fcntl.h>

@@ -8,14 +8,14 @@
 #include "base/file.h"
 #include "cloud_server/state/blob_formats.h"
 #include "io/write_safetensors.h"
+#include "models/residency.h"
 #include "support/gguf/families.h"
-#include "support/residency.h"
 #include "support/temporary_folder.h"
 
 namespace split::test {
 namespace {
 
-// What the cloud says of a file, in which FILE stands for its path.
+// Returns the cloud's words about a file, in which FILE stands for its path.
 std::string refusal(const std::string& path) {
   std::string got = "nothing was thrown";
   try {

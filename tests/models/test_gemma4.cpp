@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "models/gemma4_config.h"
+#include "models/residency.h"
 #include "support/forwarding_device.h"
 #include "support/golden_model.h"
-#include "support/residency.h"
 
 namespace split::test {
 namespace {
