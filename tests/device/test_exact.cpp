@@ -213,6 +213,40 @@ TEST(Exact, AttentionHasTheSameBitsInEverySet) {
   expect_golden("attention", hash);
 }
 
+// What is beyond a block of int8, and what is no number of any device: a driver's NaN may be
+// 0x7fffffff.
+constexpr int kBeyond[] = {0x5d800000, 0x7f800000, 0x7fc00000, 0x7fffffff, -1};
+
+TEST(Exact, WhatOverflowsSpoilsAllThatIsMadeOfItsRow) {
+  constexpr size_t kInner = 2 * kSuperBlock, kWidth = 40;
+  for (const int bits : kBeyond) {
+    const float beyond = glsl::intBitsToFloat(bits);
+    EXPECT_EQ(std::isfinite(exact::table::bf16_f(beyond)), bits == kBeyond[0]) << bits;
+    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+      auto w = random_blocks(dtype, kWidth, kInner, 1);
+      if (dtype == DType::kQ8_0) std::fill_n(w.begin(), 9 * row_bytes(dtype, kInner), std::byte{0});
+      std::vector<std::byte> packed(strips_of(kWidth) * steps_of(kInner) * step_bytes(dtype));
+      for (size_t strip = 0; strip < strips_of(kWidth); ++strip) {
+        pack_strip(w.data(), dtype, Rounding::kInt8, true, kInner, kWidth, strip, packed.data());
+      }
+      for (const size_t at : {size_t{0}, size_t{37}, kInner - 1}) {
+        auto x = activations(2 * kInner, 1, Kind::kOrdinary);
+        x[at] = beyond;
+        for (const CpuKernels* kernels : kernel_sets()) {
+          std::vector<std::byte> form(rounded_bytes(64, kInner, kernels->int8.step));
+          for (size_t r = 0; r < 2; ++r) {
+            kernels->int8.round({x.data() + r * kInner, kInner, r, 0, kInner, form.data()});
+          }
+          const auto y = multiplied(kernels->int8, form, packed, dtype, kInner, kWidth, 2);
+          for (size_t m = 0; m < 2 * kWidth; ++m) {
+            EXPECT_EQ(std::isfinite(y[m]), m >= kWidth) << kernels->name << " " << m << " " << bits;
+          }
+        }
+      }
+    }
+  }
+}
+
 // The mistakes that the order of work names are seen: a segment of 4, neighbours first; and a
 // product that is not rounded before it is added.
 TEST(Exact, OtherOrdersHaveOtherBits) {

@@ -124,23 +124,30 @@ std::vector<float> all_columns(Task task, void (*matmul)(const Task& task), size
   return y;
 }
 
+// The product of rows: `form` is x as `set` rounds it, `read` the packed matrix.
+inline std::vector<float> multiplied(const RoundedKernels::Steps& set,
+                                     const std::vector<std::byte>& form,
+                                     const std::vector<std::byte>& read, DType dtype, size_t inner,
+                                     size_t width, size_t rows) {
+  const auto scratch = std::make_unique<StepScratch>();
+  StepTask task;
+  task.x = form.data();
+  task.rows = rows;
+  task.w = read.data();
+  task.dtype = dtype;
+  task.inner = inner;
+  task.scratch = scratch->bytes;
+  return all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
+}
+
 // The first rows of `all` [rows, width], for each number of rows: whatever the device cuts a
-// product into. `form` is x as `set` rounds it, `read` the packed matrix.
+// product into.
 inline void check_rows(const RoundedKernels::Steps& set, const std::vector<std::byte>& form,
                        const std::vector<std::byte>& read, DType dtype, size_t inner, size_t width,
                        std::initializer_list<size_t> numbers, const std::vector<float>& all,
                        const std::string& name) {
-  const auto scratch = std::make_unique<StepScratch>();
   for (const size_t rows : numbers) {
-    StepTask task;
-    task.x = form.data();
-    task.rows = rows;
-    task.w = read.data();
-    task.dtype = dtype;
-    task.inner = inner;
-    task.scratch = scratch->bytes;
-    const std::vector<float> y =
-        all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
+    const std::vector<float> y = multiplied(set, form, read, dtype, inner, width, rows);
     ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
         << name << ": " << rows << " rows, " << inner << " x " << width;
   }

@@ -56,6 +56,53 @@ TEST_F(VulkanExact, ProductsHaveTheBitsOfTheCpu) {
   }
 }
 
+// A row whose block reaches 2^60 or is no number is nowhere finite behind a product or an
+// attention, whatever NaN the driver has. The other rows are what they are.
+TEST_F(VulkanExact, WhatOverflowsSpoilsAllThatIsMadeOfItsRow) {
+  constexpr int64_t kWidth = 64;
+  constexpr uint32_t kAll = 12;
+  const Tensor x = input("x", DType::kF32, {kRows, 3 * kWidth});
+  const auto cache = [](const char* name) { return input(name, DType::kBF16, {kWidth}); };
+  const Tensor ys[] = {
+      matmul(x, transpose(weight("w", DType::kQ8_0, {kWidth, 3 * kWidth}))),
+      attention(columns(x, 0, kWidth), columns(x, kWidth, kWidth), columns(x, 2 * kWidth, kWidth),
+                cache("k"), cache("v"), {2, 2, 32, 0.125f})};
+  for (const auto& [y, device] : {std::pair(0, cpu_.get()), std::pair(0, device_.get()),
+                                  std::pair(1, cpu_.get()), std::pair(1, device_.get())}) {
+    const bool attends = y == 1;
+    Limits limits = Steps::limits(kAll);
+    limits.int8 = Int8Rows::kAll;
+    Bench bench(*device, limits);
+    std::vector<float> ws(3 * kWidth * kWidth);
+    for (uint32_t at = 0; at < ws.size(); ++at) ws[at] = noise(at, 0.05f);
+    bench.set("x", {});
+    bench.set("w", ws);
+    bench.add(compile("o", {{"y", ys[y]}}, device->fuse_rules()), DType::kBF16);
+    bench.load();
+    for (const int bits : {0x5d800000, 0x7f800000, 0x7fc00000, 0x7fffffff, -1}) {
+      if (attends && bits == 0x5d800000) continue;  // which rounds no block
+      for (const uint32_t rows : {kAll, 1u, 4u}) {
+        auto xs = activations(rows * 3 * kWidth, 1, Kind::kOrdinary);
+        // Values of one row, all of them, since columns of an attention are by themselves.
+        std::fill_n(xs.end() - kWidth, attends ? kWidth : 1, glsl::intBitsToFloat(bits));
+        Steps steps;
+        RowBatch batch = steps.batch(0, 0, rows);
+        std::vector<float> got(rows * kWidth);
+        batch.in = bench.buffer("x");
+        batch.in_bytes = std::as_bytes(std::span(xs));
+        batch.out = bench.buffer("y");
+        batch.out_bytes = std::as_writable_bytes(std::span(got));
+        bench.run(batch);
+        for (size_t i = 0; i < got.size(); ++i) {
+          EXPECT_EQ(std::isfinite(got[i]), i < (rows - 1) * kWidth)
+              << device->name() << (attends ? ", attention " : ", product ") << i << " of " << rows
+              << " rows, " << bits;
+        }
+      }
+    }
+  }
+}
+
 // Windows, caps and biases, over splits of 128 keys that a row sees in part.
 TEST_F(VulkanExact, AttentionHasTheBitsOfTheCpu) {
   struct Shape {
