@@ -59,8 +59,8 @@ bool sends_tensors(const http::Request& request);
 
 bool all_finite(std::span<const float> values);
 // Throws for a result that is not finite: 500 `weights_damaged` that names the weight, if there is
-// one; else 400 if the client sent the hidden state, 500 `f16_overflow` if f16 is in use, and 500
-// otherwise.
+// one; else 400 if the client sent the hidden state, 500 `overflow` if rows are in int8,
+// `f16_overflow` if f16 is in use, and 500 otherwise.
 [[noreturn]] void refuse_overflow(ServedModel& model, bool from_hidden);
 // Throws 500 `f16_overflow` for values beyond f16.
 void expect_halves(std::span<const float> values);

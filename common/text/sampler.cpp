@@ -20,7 +20,7 @@ template <typename... Args>
 // Fails for the model's weights or the machine that computed, not for the request.
 [[noreturn]] void fail_not_finite(float logit, size_t id) {
   throw Error(ErrorKind::kIntegrity,
-              cat("[sampler] logits: expected finite numbers, got ", logit, " for id ", id));
+              cat("[sampler] overflow: expected finite logits, got ", logit, " for id ", id));
 }
 
 void check_logits(std::span<const float> logits) {

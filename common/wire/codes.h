@@ -19,6 +19,7 @@ inline constexpr char kLoading[] = "loading";
 inline constexpr char kDraining[] = "draining";  // no new texts here: another server may take them
 inline constexpr char kRowsGone[] =
     "rows_gone";  // a receipt's rows were evicted, and are others now
+inline constexpr char kOverflow[] = "overflow";  // numbers beyond what the profile holds
 inline constexpr char kNotFound[] = "not_found";
 inline constexpr char kNotSupported[] = "not_supported";
 inline constexpr char kCloudError[] = "cloud_error";

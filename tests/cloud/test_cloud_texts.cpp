@@ -247,25 +247,6 @@ TEST_F(CloudTexts, FilesOfTheModulesAreServed) {
   EXPECT_EQ(ask.get(files + "..%2Fconfig.json").status, 404);
 }
 
-// A model of zeros but for one weight, and for token 1, whose first channel is `size`.
-void write_large_model(const std::filesystem::path& dir, float size, float weight) {
-  write_flat_model(dir, 32, 128, 16);
-  const std::string path = (dir / "model.safetensors").string();
-  std::string bytes = read_file(path, 1 << 20);
-  const Safetensors file = Safetensors::parse(as_bytes_of(bytes), path);
-  const auto set = [&](const char* name, size_t at, float value) {
-    const TensorView& view = file.tensors().at(name);
-    const auto begin = static_cast<size_t>(view.bytes.data() - as_bytes_of(bytes).data());
-    std::memcpy(bytes.data() + begin + at * sizeof value, &value, sizeof value);
-  };
-  set("wte.weight", 32, size);
-  for (size_t channel = 0; channel < 32; ++channel) set("h.0.ln_1.weight", channel, 1);
-  for (size_t column = 0; column < 96; ++column) set("h.0.attn.c_attn.weight", column, weight);
-  AtomicFile out(path);
-  out.append(as_bytes_of(bytes));
-  out.commit();
-}
-
 // Values that f16 cannot hold are an error that names what can, no damaged text (T14).
 TEST_F(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
   const TemporaryDir dir;
@@ -291,6 +272,33 @@ TEST_F(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
     }
     expect_error(reply, 500, "f16_overflow", "");
     EXPECT_NE(reply.body.find("--profile bf16"), std::string::npos) << reply.body;
+  }
+}
+
+// Rows in int8 end at 2^60 on every device: a text is told so too.
+TEST_F(CloudTexts, RowsBeyondInt8AreAnOverflow) {
+  const TemporaryDir dir;
+  std::filesystem::create_directory(dir.path / "large");
+  write_large_model(dir.path / "large", 1e5f, 1e-3f, 0x1p58f);
+  std::vector<std::string> devices{"cpu"};
+  if (!list_vulkan_devices().empty()) devices.push_back("vulkan");
+  for (const std::string& device : devices) {
+    for (const Profile profile : {Profile::kInt8, Profile::kF32}) {
+      if (profile == Profile::kF32 && device != "cpu") continue;
+      TestCloud cloud({(dir.path / "large").string()}, 64 << 20, {}, profile, {}, device);
+      const http::Reply hidden =
+          cloud.ask().post("/v1/models/large/forward", {{"tokens", {1}}, {"to", 1}});
+      const Json text = {{"model", "large"}, {"prompt", {1}}, {"max_tokens", 2}};
+      const http::Reply reply = cloud.ask().post("/v1/completions", text);
+      if (profile == Profile::kF32) {
+        EXPECT_EQ(hidden.status, 200) << device << hidden.body;
+        EXPECT_EQ(reply.status, 200) << device << reply.body;
+        continue;
+      }
+      expect_error(hidden, 500, "overflow", "");
+      expect_error(reply, 500, "overflow", "");
+      EXPECT_NE(reply.body.find("2^60"), std::string::npos) << reply.body;
+    }
   }
 }
 

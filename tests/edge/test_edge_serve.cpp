@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "run/text/generate.h"
 #include "serve/api_keys.h"
+#include "support/cloud_fixture.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"
 #include "wire/codes.h"
@@ -83,6 +84,25 @@ TEST(EdgeServe, TextIsThatOfOneMachineForEveryCut) {
       EXPECT_LT(relative(state, pair.golden.values<float>("p1.embed_mean")), 2e-5) << cut << head;
       EXPECT_EQ(edge.stop(), 0);
     }
+  }
+}
+
+// Rows in int8 that end here are told as a cloud tells them.
+TEST(EdgeServe, RowsBeyondInt8AreAnOverflow) {
+  const TemporaryFolder dir;
+  std::filesystem::create_directory(dir.path / "large");
+  cloud::write_large_model(dir.path / "large", 1e5f, 1e-3f, 0x1p58f);
+  cloud::TestCloud cloud({(dir.path / "large").string()});
+  for (const char* profile : {"int8", "f32"}) {
+    EdgeServer edge({cat("--server=", cloud.url()), cat("--cache=", (dir.path / "cache").string()),
+                     "--cut=0", cat("--profile=", profile)});
+    const http::Reply reply =
+        Client(edge.ready().url()).request("POST", kCompletions, body_of({1}, 0, 1, 2).dump());
+    EXPECT_EQ(reply.status, profile == std::string_view("f32") ? 200 : 500) << reply.body;
+    if (reply.status != 200) {
+      EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "overflow") << reply.body;
+    }
+    EXPECT_EQ(edge.stop(), 0);
   }
 }
 

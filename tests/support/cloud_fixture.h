@@ -120,12 +120,12 @@ class TestCloud {
   // The models by name, or as [ID=]DIR would give them, in all formats. kv: of each model.
   explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20,
                      const std::filesystem::path& blob_cache = {}, Profile profile = Profile::kF32,
-                     const Adjust& adjust = {}) {
+                     const Adjust& adjust = {}, const std::string& device = "cpu") {
     for (const std::string& name : names) {
       ModelOptions options;
       options.id = std::filesystem::path(name).filename().string();
       options.path = name.starts_with('/') ? name : model_dir(name);
-      options.device = "cpu";
+      options.device = device;
       options.threads = 1;
       options.kv_budget = kv;
       options.blob_cache = blob_cache;
@@ -235,6 +235,26 @@ inline void write_flat_model(const std::filesystem::path& dir, int channels, int
                             {"layer_norm_epsilon", 1e-5},
                             {"activation_function", "gelu_new"}}
                            .dump());
+}
+
+// A model of zeros but for one weight, and for token 1, whose first channel is `size`.
+inline void write_large_model(const std::filesystem::path& dir, float size, float weight,
+                              float norm = 1) {
+  write_flat_model(dir, 32, 128, 16);
+  const std::string path = (dir / "model.safetensors").string();
+  std::string bytes = read_file(path, 1 << 20);
+  const Safetensors file = Safetensors::parse(as_bytes_of(bytes), path);
+  const auto set = [&](const char* name, size_t at, float value) {
+    const TensorView& view = file.tensors().at(name);
+    const auto begin = static_cast<size_t>(view.bytes.data() - as_bytes_of(bytes).data());
+    std::memcpy(bytes.data() + begin + at * sizeof value, &value, sizeof value);
+  };
+  set("wte.weight", 32, size);
+  for (size_t channel = 0; channel < 32; ++channel) set("h.0.ln_1.weight", channel, norm);
+  for (size_t column = 0; column < 96; ++column) set("h.0.attn.c_attn.weight", column, weight);
+  AtomicFile out(path);
+  out.append(as_bytes_of(bytes));
+  out.commit();
 }
 
 }  // namespace split::cloud

@@ -464,7 +464,7 @@ TEST(Sampler, RefusesWhatIsNotANumber) {
   for (const float bad : {nan, inf, -inf}) {
     const std::vector<float> logits = {1, bad, 2};
     const std::string expected =
-        cat("[sampler] logits: expected finite numbers, got ", bad, " for id 1");
+        cat("[sampler] overflow: expected finite logits, got ", bad, " for id 1");
     const std::vector<float> top = {1, bad, 0, 1};  // logits, then their ids
     // Not the asker's fault.
     const auto message = [](auto&& call) { return message_of(call, ErrorKind::kIntegrity); };
