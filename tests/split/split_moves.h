@@ -7,6 +7,28 @@
 
 namespace split::test {
 
+// The GPU, or the processor that stands in for one; without either the CPU, and why not.
+inline std::string why_not_vulkan;
+inline std::unique_ptr<Device> vulkan_or_cpu() {
+  try {
+    return make_device({"vulkan", 1});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    why_not_vulkan = error.what();
+    return make_cpu_device(1);
+  }
+}
+
+// One side on each kind of device, in the profile that has the same bits on both: makes the edge's,
+// then the cloud's.
+struct Sides {
+  bool vulkan;  // is the edge
+  std::unique_ptr<Device> operator()() {
+    vulkan = !vulkan;
+    return vulkan ? make_cpu_device(1) : vulkan_or_cpu();
+  }
+};
+
 // Where a text begins, and where it is to be with so many tokens out.
 struct Schedule {
   edge::Cut start;
@@ -102,6 +124,9 @@ class SplitMoves : public SplitAlone {
       ByHand hand(cloud, seed);
       hand.kernel = kernel;
       hand.token = 4 * kernel;
+      if (leaves_lost_cloud) {
+        hand.rescue = [&] { return std::make_shared<edge::TailSide>(whole_batcher); };
+      }
       edge::TextSession text_session(model, schedule.start, &tail, {}, result.counts, {}, &moves);
       if (offers) text_session.mover()->offer(tail, {}, {});
       if (shares) text_session.share({"me", ""});

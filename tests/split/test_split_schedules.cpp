@@ -155,18 +155,6 @@ INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
                            return name;
                          });
 
-// The GPU, or the processor that stands in for one; without either the CPU, and why not.
-std::string why_not_vulkan;
-std::unique_ptr<Device> vulkan_or_cpu() {
-  try {
-    return make_device({"vulkan", 1});
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDevice) throw;
-    why_not_vulkan = error.what();
-    return make_cpu_device(1);
-  }
-}
-
 // Both sides on it.
 class SplitMovesOnVulkan : public SplitSchedules, public testing::WithParamInterface<const char*> {
  protected:
@@ -196,23 +184,12 @@ INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
                                          "models/qwen35-text", "models/gemma4",
                                          "models/gemma4-dense"));
 
-// One side on each kind of device, in the profile that has the same bits on both.
 class SplitMovesAcross : public SplitSchedules, public testing::WithParamInterface<bool> {
  protected:
   SplitMovesAcross() : SplitSchedules("rand-a", Sides{GetParam()}, Profile::kInt8) {}
   void SetUp() override {
     if (!why_not_vulkan.empty()) GTEST_SKIP() << why_not_vulkan;
   }
-
- private:
-  // Makes the edge's device, then the cloud's.
-  struct Sides {
-    bool vulkan;
-    std::unique_ptr<Device> operator()() {
-      vulkan = !vulkan;
-      return vulkan ? make_cpu_device(1) : vulkan_or_cpu();
-    }
-  };
 };
 
 TEST_P(SplitMovesAcross, AnyScheduleGivesTheWholeModelsLogits) {
