@@ -11,27 +11,9 @@
 #include "support/exact/inputs.h"
 #include "support/exact/specification.h"
 #include "support/golden_values.h"
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
 
 namespace split::test {
 namespace {
-
-// Denormals as zeros, read and written.
-class Flush {
-#if defined(__SSE__)
- public:
-  explicit Flush(bool on) : saved_(_mm_getcsr()) { _mm_setcsr(on ? saved_ | 0x8040 : saved_); }
-  ~Flush() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
-#else
- public:
-  explicit Flush(bool) {}
-#endif
-};
 
 const nlohmann::json& golden() {
   static const auto all =

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "io/quantize.h"
+#include "support/exact/inputs.h"
 #include "support/forwarding_device.h"
 #include "support/golden_model.h"
 
@@ -333,6 +334,53 @@ TEST_F(Formats, Int8DecodeIsInt8ForGeneratedRowsAndBF16ForPrompts) {
   }
   add("q8_0", false, Profile::kInt8Decode);
   EXPECT_FALSE(sides_.back()->shard->same_bits_in_both_phases());
+}
+
+// FTZ and DAZ, which other code of a process may have set: whole models, over texts and over rows
+// of all kinds.
+TEST(ShardFormats, FlushedDenormalsChangeNoBitOfInt8) {
+  for (const char* name : {"rand-a", "demo", "models/llama3", "models/qwen3", "models/gemma3",
+                           "models/qwen35", "models/gemma4"}) {
+    const Golden golden(name);
+    const ModelConfig& config = golden.model->config();
+    std::vector<int32_t> ids(40);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>((i * i + 3) % static_cast<size_t>(config.vocab));
+    }
+    const auto width = static_cast<size_t>(config.row_width(0));
+    std::vector<float> results[2];
+    for (const bool flush : {false, true}) {
+      const test::Flush mode(flush);
+      const auto device = make_cpu_device(2);
+      ShardOptions options = test::options_for(*golden.model);
+      options.profile = Profile::kInt8;
+      options.formats = StageFormats::parse("q8_0");
+      Shard shard(*device, *golden.model, golden.weights(), options);
+      const auto run = [&](test::Line& line, const SequenceRows& rows) {
+        const auto got = line.run(rows);
+        results[flush].insert(results[flush].end(), got.begin(), got.end());
+      };
+      for (const Point to : {Point(1), Point(config.layers), Point::head()}) {
+        test::Line line(shard);
+        for (const size_t rows : {13, 1, 4, 1, 2}) {
+          const auto part = std::span(ids).subspan(shard.pages().length(line.id), rows);
+          run(line, {.range = {.to = to}, .tokens = part, .wanted = Wanted::kAll});
+        }
+      }
+      for (const test::Kind kind : test::kKinds) {
+        test::Line line(shard);
+        const auto rows = test::activations(3 * width, 4, kind);
+        run(line, {.range = {0, config.layers},
+                   .hidden = rows,
+                   .width = static_cast<uint32_t>(width),
+                   .wanted = Wanted::kAll});
+      }
+    }
+    EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(float)),
+              0)
+        << name;
+    EXPECT_EQ(results[0].size(), results[1].size());
+  }
 }
 
 TEST(ShardFormats, TheInt8ProfileIsRefusedByDevicesWithoutItsProducts) {

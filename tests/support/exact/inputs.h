@@ -1,9 +1,13 @@
-// The rows that tests of exact1 compute with.
+// The rows that tests of exact1 compute with, and the processor's ways with denormals.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <vector>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include "support/exact/specification.h"
 
@@ -58,5 +62,20 @@ inline std::vector<float> activations(size_t n, uint32_t seed, Kind kind) {
   }
   return x;
 }
+
+// Denormals as zeros, read and written, on this thread and those that it starts.
+class Flush {
+#if defined(__SSE__)
+ public:
+  explicit Flush(bool on) : saved_(_mm_getcsr()) { _mm_setcsr(on ? saved_ | 0x8040 : saved_); }
+  ~Flush() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+ public:
+  explicit Flush(bool) {}
+#endif
+};
 
 }  // namespace split::test
