@@ -16,12 +16,16 @@ const name_of = (path) => path.split('/').pop();
 const kTokens = process.env.SPLIT_LONG ? 64 : 24, kPositions = {'rand-a': 64, 'rand-b': 33, 'rand-c': 24};
 const kCuts = process.env.SPLIT_LONG ? ['0', '1'] : ['0'];
 const kIds = [5, 9, 2, 7, 11, 3, 8, 4, 6];
-let cloud, server;
+const clouds = [];
+let server;
 
-before(async () => {
-  cloud = spawn(process.env.CLOUD_SERVER, ['--port', '0', '--device', 'cpu', '--threads', '1', '--model', here('../../weights/demo'),
-    ...[...kDecoders, ...kEncoders].flatMap((path) => ['--model', here(`../golden/${path}`)])], {stdio: ['ignore', 'ignore', 'pipe']});
-  server = await new Promise((found, lost) => {
+// Resolves to the URL of a cloud with these flags, on whatever Vulkan driver is the machine's.
+async function begin(flags, models) {
+  const {VK_DRIVER_FILES, ...env} = process.env;
+  const cloud = spawn(process.env.CLOUD_SERVER, ['--port', '0', '--threads', '1', ...flags,
+    ...models.flatMap((path) => ['--model', here(`../golden/${path}`)])], {stdio: ['ignore', 'ignore', 'pipe'], env});
+  clouds.push(cloud);
+  return new Promise((found, lost) => {
     let said = '';
     cloud.on('exit', () => lost(new Error(said)));
     cloud.stderr.on('data', (bytes) => {
@@ -30,8 +34,9 @@ before(async () => {
       if (url) found(url[1]);
     });
   });
-});
-after(() => cloud.removeAllListeners('exit').kill());
+}
+before(async () => { server = await begin(['--device', 'cpu'], ['../../weights/demo', ...kDecoders, ...kEncoders]); });
+after(() => { for (const cloud of clouds) cloud.removeAllListeners('exit').kill(); });
 
 // An adapter that computes on the processor is not tested at its start, which takes 15 s here.
 const kTested = {isFallbackAdapter: true};
@@ -44,7 +49,7 @@ const tab = (given) => new Promise((answered, failed) => {
   child.on('error', failed);
   child.on('close', (code, signal) => (answer ? answered(answer) : failed(new Error(`tab.mjs ended with ${code ?? signal}: ${said}`))));
 });
-const post = async (path, body) => (await fetch(server + path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)})).json();
+const post = async (path, body, at = server) => (await fetch(at + path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)})).json();
 // The tokens that were written: the goldens' models have no words.
 const tokens_of = ({choices: [{logprobs: {tokens}}]}) => tokens;
 const status = ['GET', '/split/status'];
@@ -147,4 +152,37 @@ describe('bad days', () => {
     const [, gpu, cpu] = /takes ([\d.]+) ms .* and ([\d.]+) ms/.exec(line);
     assert.equal(device.kind, Number(gpu) > Number(cpu) ? 'cpu' : 'webgpu', line);
   });
+});
+
+// The profile int8 has the same bits in WebAssembly as on a cloud of any kind: a text moves at any token, and stays the cloud's own.
+describe('exact', () => {
+  let state = 1;
+  const random = (below) => (state = (state * 48271) % 2147483647) % below;
+  const kMost = 40, kModels = process.env.SPLIT_LONG ? ['rand-a', '../../weights/demo'] : ['rand-a'];
+  for (const device of ['cpu', 'vulkan']) {
+    test(`texts that move between a tab and a cloud on ${device}`, async (t) => {
+      const url = await begin(['--device', device, '--profile', 'int8'], kModels).catch((error) => error);
+      if (url instanceof Error) return device === 'cpu' ? assert.fail(url) : t.skip(url.message);
+      let moved = 0;
+      for (let i = 0; i < (process.env.SPLIT_LONG ? 100 : 2); ++i) {
+        const model = name_of(kModels[i % kModels.length]), layers = (await (await fetch(`${url}/v1/models/${model}`)).json()).stages.filter(({name}) => name.startsWith('block.')).length;
+        const any = () => [...Array(layers + 1).keys(), 'cloud'][random(layers + 2)];
+        const moves = [];
+        for (let at = 1 + random(3); at < kMost - 1; at += 1 + random(8)) moves.push(`${at}:${any()}`);
+        const cut = `${random(layers + 1)}`;
+        const bodies = [0, 1].map((n) => ({model, prompt: Array.from({length: 1 + random(20)}, () => random(256)), max_tokens: kMost, temperature: n ? 0 : 0.9,
+          seed: random(1000), ignore_eos: true, return_token_ids: true}));
+        const {lines, answers} = await tab({options: {server: url, model, cut, device: 'cpu', exact: true, moves: moves.join(',')},
+          asks: bodies.flatMap((body) => [['POST', '/v1/completions', body], status])});
+        for (const [n, body] of bodies.entries()) {
+          const said = `${model} at ${cut}, ${moves}: ${lines.join('\n')}`, [got, {events: [{last: receipt}]}] = answers.slice(2 * n);
+          assert.equal(got.status, 200, JSON.stringify(got.events) + said);
+          assert.deepEqual(got.events[0].choices[0].token_ids, (await post('/v1/completions', body, url)).choices[0].token_ids, said);
+          assert.equal(receipt.exact, true, JSON.stringify(receipt) + said);
+          moved += receipt.moves.length;
+        }
+      }
+      assert.ok(moved > 5, `${moved} moves`);
+    });
+  }
 });
