@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "run/bits.h"
 #include "run/text/generate.h"
 #include "support/failing_device.h"
 #include "support/golden_model.h"
@@ -135,6 +136,62 @@ TEST(DeviceLoss, TellsCallersOfLostRows) {
   EXPECT_THROW(step(a, static_cast<uint32_t>(tokens.size())), SequenceLost);
   EXPECT_EQ(shard.pages().length(a), 0u);
   step(a, 0);
+}
+
+// A driver's reset may leave a device that computes otherwise: it says no more that its bits are
+// those of every device, and sequences hear that their rows are gone.
+TEST(DeviceLoss, TestsItsBitsAgainAndLetsTheirWordGo) {
+  constexpr int kSelfTest = 20;  // steps
+  class Reset : public FailingDevice {
+   public:
+    explicit Reset(bool wrong) : FailingDevice(kSelfTest + 2), wrong_(wrong) {}
+    bool supports_kv(DType) const override { return true; }
+    bool multiplies_int8(Int8Rows) const override { return true; }
+    void run(Workspace& workspace, std::span<Executable* const> programs,
+             const RowBatch& batch) override {
+      FailingDevice::run(workspace, programs, batch);
+      if (restarts > 0 && wrong_) {
+        reinterpret_cast<float*>(batch.out_bytes.data())[0] += 1e-7f;
+      }
+    }
+
+   private:
+    const bool wrong_;
+  };
+  for (const bool wrong : {false, true}) {
+    Reset device(wrong);
+    ShardOptions options = whole();
+    options.profile = Profile::kInt8;
+    options.formats = StageFormats::parse("q8_0");
+    Shard shard(device, *golden().model, golden().weights(), options);
+    const auto bits = [&] { return bits_of(shard, [](const Stage&) { return DType::kQ8_0; }); };
+    const std::string before = bits();
+    EXPECT_TRUE(before.starts_with("exact1; ")) << before;
+    Batcher batcher(shard);
+    const SequenceId id = shard.pages().open();
+    const std::vector<int32_t> tokens = prompt_of(0);
+    const int layers = golden().model->config().layers;
+    testing::internal::CaptureStderr();
+    bool lost = false;
+    for (uint32_t past = 0; !lost && past < 20; past += static_cast<uint32_t>(tokens.size())) {
+      Job job{id,
+              {.range = {.to = layers}, .past = past, .tokens = tokens, .wanted = Wanted::kNone}};
+      try {
+        batcher.run(job);
+      } catch (const SequenceLost&) {
+        lost = true;
+      }
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(lost);
+    EXPECT_EQ(device.restarts, 1);
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+    EXPECT_EQ(said.find("exact1 failed at norm") != std::string::npos, wrong) << said;
+    EXPECT_EQ(bits().find("; exact1 failed at norm") != std::string::npos, wrong) << bits();
+    if (!wrong) {
+      EXPECT_EQ(bits(), before);
+    }
+  }
 }
 
 TEST(DeviceLoss, WhileLoadingRestartsTheDeviceOrFallsBackToTheCpu) {

@@ -223,9 +223,14 @@ bool Shard::recover(const Error& error) {
   if (error.kind() != ErrorKind::kDevice || !device().can_be_lost()) return false;
   const std::lock_guard turn(turns_);
   loaded_.reset();
+  const bool exact = differs_from_exact_ == nullptr;
   const auto load_again = [&](const std::string& what) {
     load();
-    log_warning(cat(error.what(), "; ", what));
+    const char* const step = differs_from_exact_;
+    log_warning(cat(error.what(), "; ", what,
+                    exact && step != nullptr
+                        ? cat("; exact1 failed at ", step, ": its bits are its own from now on")
+                        : ""));
     pages_.forget();
   };
   if (std::exchange(steps_, 0) >= kSteadySteps) {
