@@ -1,74 +1,9 @@
-// Answers with receipts, and edge_client audit against clouds and edges: honest ones, one that
-// computes with another weight than its manifest says, and those whose rows or paths are wrong.
-#include <gtest/gtest.h>
-
-#include <fstream>
-
-#include "http/sse.h"
-#include "support/cloud_fixture.h"
-#include "support/edge_server.h"
-#include "support/edge_world.h"
-#include "wire/audit.h"
+// Answers with receipts, and edge_client audit against honest clouds: which answers and receipts
+// there are, and what is refused.
+#include "audit/audited.h"
 
 namespace split::test {
 namespace {
-
-using Json = nlohmann::json;
-
-// 200 draws of 8 blocks miss one with a chance of 3e-12.
-constexpr const char* kMany = "--rounds=200";
-
-struct Auditor {
-  TemporaryFolder folder;
-
-  std::string file(const std::string& text) const {
-    const std::filesystem::path path = folder.path / "receipt.json";
-    std::ofstream(path) << text;
-    return path;
-  }
-  Outcome run(const std::string& url, const std::string& receipt,
-              std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {
-        "audit",   file(receipt),  cat("--server=", url), cat("--cache=", cache().string()),
-        "--quiet", "--device=cpu", "--threads=1",         "--retry-for=5"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_edge(arguments);
-  }
-  std::filesystem::path cache() const { return folder.path / "cache"; }
-};
-
-// The audit ends with this code, and one line that says why.
-void expect_line(const Outcome& outcome, int code, const std::string& words) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
-  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
-}
-
-Json asked(const Json& more = {}) {
-  Json body = {{"prompt", {3, 5, 9, 14, 2, 7}}, {"max_tokens", 20}, {"receipt", true}, {"seed", 3}};
-  if (more.is_object()) body.update(more);
-  return body;
-}
-
-http::Reply post(const std::string& url, const std::string& path, const Json& body) {
-  return Client(url).request("POST", path, body.dump(), "application/json");
-}
-
-std::string answer(const std::string& url, const Json& more = {},
-                   const std::string& path = "/v1/completions") {
-  const http::Reply reply = post(url, path, asked(more));
-  EXPECT_EQ(reply.status, 200) << reply.body;
-  return reply.body;
-}
-
-Json receipt_of(const std::string& text) {
-  return Json::parse(text).at("choices").at(0).at("receipt");
-}
-
-void expect_refused(const http::Reply& reply, int status, const std::string& words) {
-  EXPECT_EQ(reply.status, status) << reply.body;
-  EXPECT_NE(reply.body.find(words), std::string::npos) << reply.body;
-}
 
 TEST(Audit, AgreesWithAnswersOfEachFamily) {
   for (const auto& [model, profile] : std::vector<std::pair<std::string, Profile>>{
@@ -86,11 +21,6 @@ TEST(Audit, AgreesWithAnswersOfEachFamily) {
     EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 13) << outcome.out;
     EXPECT_NE(outcome.out.find("is the seed's"), std::string::npos) << outcome.out;
   }
-}
-
-GatedCloud& demo() {
-  static ForAllTests<GatedCloud> all;
-  return all.get("demo");
 }
 
 TEST(Audit, SaysWithWhichChanceACheatIsFound) {
@@ -145,27 +75,6 @@ TEST(Audit, StreamsAndChatsAndChoicesHaveReceipts) {
   EXPECT_FALSE(without["choices"][0].contains("receipt"));
 }
 
-// The whole receipt is committed to: what is changed in it afterwards does not fit the rows.
-TEST(Audit, FindsReceiptsThatWereChanged) {
-  const Auditor auditor;
-  const Json good = receipt_of(answer(demo().url(), {{"max_tokens", 40}}));
-  const auto changed = [&](const std::function<void(Json&)>& change) {
-    Json receipt = good;
-    change(receipt);
-    return auditor.run(demo().url(), receipt.dump(), {kMany});
-  };
-  expect_line(changed([](Json& one) { one["tokens"][3] = 15; }), 5, "the embedding of position 3");
-  expect_line(changed([](Json& one) { one["sampling"]["seed"] = 4; }), 5, "the seed draws");
-  expect_line(changed([](Json& one) { one["sampling"]["temperature"] = 0; }), 5, "the seed draws");
-  expect_line(changed([](Json& one) { one["manifest"] = std::string(64, 'a'); }), 5,
-              "is of another model");
-  expect_line(changed([](Json& one) { one["bits"] = "exact9; x"; }), 2,
-              "the receipt's bits are 'exact9; x' and this machine's 'cpu 2; f32");
-  expect_line(changed([](Json& one) { one["root"] = std::string(64, 'a'); }), 3,
-              "the rows of this receipt are not kept, and computed again they are others");
-  expect_line(changed([](Json& one) { one["model"] = "gpt9"; }), 3, "has no model 'gpt9'");
-}
-
 TEST(Audit, NamesReceiptsThatCannotBeRead) {
   const Auditor auditor;
   const std::string text = receipt_of(answer(demo().url())).dump();
@@ -177,130 +86,6 @@ TEST(Audit, NamesReceiptsThatCannotBeRead) {
   expect_line(none, 2, "No such file");
   expect_line(run_edge({"audit"}), 2, "expected one file");
   EXPECT_NE(run_edge({"audit", "--help"}).out.find("--rounds K"), std::string::npos);
-}
-
-// A cloud whose answers to audits are changed on the way.
-class Relay {
- public:
-  using Change = std::function<void(wire::AuditedRows&)>;
-  Relay(GatedCloud& cloud, Change change)
-      : running_([&cloud, change = std::move(change)](http::Server& server) {
-          server.route("POST", wire::kAuditPath, [&cloud, change](const http::Request& request) {
-            http::Response response = cloud.real(request);
-            if (response.status != 200) return response;
-            const Json asked = Json::parse(request.body);
-            const auto width =
-                static_cast<uint32_t>(cloud.model().config().row_width(asked["point"]));
-            wire::AuditedRows rows =
-                wire::parse_audited_rows(as_bytes_of(response.body), asked["count"], width);
-            change(rows);
-            response.body = wire::to_frame(rows, width);
-            return response;
-          });
-          cloud::add_routes(server, cloud.cloud);
-        }) {}
-  const std::string& url() const { return running_.url(); }
-
- private:
-  Running running_;
-};
-
-TEST(Audit, FindsRowsAndPathsThatAreWrong) {
-  const Auditor auditor;
-  const std::string text = answer(demo().url());
-  const auto changed = [&](const Relay::Change& change) {
-    const Relay relay(demo(), change);
-    return auditor.run(relay.url(), text);
-  };
-  const std::string words = "do not lead to the receipt's root";
-  expect_line(changed([](auto& rows) { rows.rows.back() += 1; }), 5, words);
-  expect_line(changed([](auto& rows) { rows.proof[0][5] ^= std::byte{4}; }), 5, words);
-  expect_line(changed([](auto& rows) { rows.proof.pop_back(); }), 5, words);
-  expect_line(changed([](auto& rows) { rows.proof.push_back({}); }), 5, words);
-  EXPECT_EQ(changed([](auto&) {}).code, 0);
-}
-
-// Changes one weight of a block in the file, behind whatever was read of it.
-void flip_weight(const std::filesystem::path& file, const std::string& name) {
-  const std::string text = read_file(file, 64 << 20);
-  const Safetensors parsed = Safetensors::parse(as_bytes_of(text), "the model");
-  const TensorView& view = parsed.tensors().at(name);
-  const auto at = view.bytes.data() - as_bytes_of(text).data();
-  std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
-  // The lower byte of a half keeps it finite; its top bit is worth an eighth of the number.
-  const auto byte = static_cast<char>(text[static_cast<size_t>(at)] ^ 0x40);
-  out.seekp(at).put(byte);
-}
-
-std::string manifest_of(GatedCloud& cloud) {
-  return wire::manifest_hash(
-      wire::parse_model_info(Client(cloud.url()).request("GET", "/v1/models/demo").body));
-}
-
-std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size()) {
-    text.replace(at, what.size(), by);
-  }
-  return text;
-}
-
-// A cloud that shows the good model's manifest and weights, and computes, once it is told to, with
-// one other number in block 3.
-class Cheat {
- public:
-  Cheat() {
-    std::filesystem::copy(model_dir("demo"), folder_.path / "demo",
-                          std::filesystem::copy_options::recursive);
-    flip_weight(folder_.path / "demo/model.safetensors", "transformer.h.3.mlp.c_proj.weight");
-    good_.emplace("demo");
-    bad_.emplace((folder_.path / "demo").string());
-    shown_ = manifest_of(*good_);
-    own_ = manifest_of(*bad_);
-    EXPECT_NE(shown_, own_);
-    front_.emplace([this](http::Server& server) {
-      for (const char* path :
-           {"/v1/models/{id}", "/v1/models/{id}/files/{file}", "/v1/blobs/sha256/{hex}"}) {
-        server.route("GET", path, [this](const http::Request& r) { return good_->real(r); });
-      }
-      for (const char* path : {"/v1/completions", wire::kAuditPath, "/v1/models/{id}/forward",
-                               "/v1/sessions/{id}/forward"}) {
-        server.route("POST", path, [this](const http::Request& r) { return computed(r); });
-      }
-      for (const char* method : {"PUT", "DELETE"}) {
-        server.route(method, "/v1/sessions/{id}",
-                     [this](const http::Request& r) { return computed(r); });
-      }
-      cloud::add_routes(server, good_->cloud);
-    });
-  }
-  void flip() { cheats_ = true; }
-  const std::string& url() const { return front_->url(); }
-  GatedCloud& good() { return *good_; }
-
- private:
-  http::Response computed(http::Request request) {
-    if (!cheats_) return good_->real(request);
-    request.body = replaced(request.body, shown_, own_);
-    http::Response response = bad_->real(request);
-    response.body = replaced(response.body, own_, shown_);
-    return response;
-  }
-  TemporaryFolder folder_;
-  std::optional<GatedCloud> good_, bad_;
-  std::string shown_, own_;
-  std::atomic<bool> cheats_{false};
-  std::optional<Running> front_;
-};
-
-TEST(Audit, FindsACloudThatCheatsInOneBlock) {
-  Cheat cheat;
-  const Auditor auditor;
-  const auto audited = [&] { return auditor.run(cheat.url(), answer(cheat.url()), {kMany}); };
-  EXPECT_EQ(audited().code, 0);
-  cheat.flip();
-  const Outcome found = audited();
-  expect_line(found, 5, "block 3, row ");
-  EXPECT_EQ(found.out.find("block 3, "), std::string::npos) << found.out;  // else all agrees
 }
 
 // The rows are computed again where they were not kept, and are an error where they are others now.
@@ -379,72 +164,6 @@ TEST(Audit, StaysWithinTheBudgetOfRequests) {
   EXPECT_EQ(again.status, 503) << again.body;
   const auto without = cloud.ask().post("/v1/completions", asked({{"max_tokens", 400}}));
   EXPECT_EQ(without.status, 503) << without.body;
-}
-
-struct Edge {
-  Edge(std::string url, std::vector<std::string> more)
-      : cloud(std::move(url)), server([&] {
-          more.insert(more.end(), {cat("--server=", cloud), "--retry-for=1",
-                                   cat("--cache=", auditor.cache().string())});
-          return more;
-        }()) {
-    server.ready();
-  }
-  Outcome audited(std::vector<std::string> more = {"--rounds=12"}) {
-    more.push_back(cat("--weights=", cloud));
-    return auditor.run(server.url(), answer(server.url()), more);
-  }
-  const std::string cloud;
-  Auditor auditor;
-  EdgeServer server;
-};
-
-// Whichever machine computed a block: the edge gives rows of both.
-TEST(EdgeAudit, AgreesWithAnswersOfPairs) {
-  GatedCloud exact("demo", Profile::kInt8);
-  for (GatedCloud* cloud : {&demo(), &exact}) {
-    for (const char* cut : {"--cut=3", "--cut=cloud", "--cut=0", "--cut=8"}) {
-      SCOPED_TRACE(cat(cut, cloud == &exact ? " int8" : ""));
-      Edge edge(cloud->url(), {cut});
-      const Outcome outcome = edge.audited();
-      EXPECT_EQ(outcome.code, 0) << outcome.err;
-    }
-  }
-}
-
-// The pair's two machines are asked alike, and either one is found.
-TEST(EdgeAudit, FindsACloudThatCheatsInOneBlock) {
-  Cheat cheat;
-  Edge edge(cheat.url(), {"--cut=5"});
-  EXPECT_EQ(edge.audited().code, 0);
-  cheat.flip();
-  expect_line(edge.audited({kMany}), 5, "block 3, row ");
-}
-
-TEST(EdgeAudit, HasNoReceiptsWhereRowsAreOfTwoKinds) {
-  Edge edge(demo().url(), {"--cut=3", "--profile=int8"});
-  expect_refused(edge.server.post("/v1/completions", asked()), 400, "rows of two kinds");
-  EXPECT_EQ(edge.server.post("/v1/completions", asked({{"receipt", false}})).status, 200);
-  Edge alone(demo().url(), {"--cut=0", "--profile=int8"});
-  EXPECT_EQ(alone.server.post("/v1/completions", asked()).status, 200);
-  expect_refused(alone.server.post("/split/unsplit", asked()), 400, "have none");
-}
-
-TEST(EdgeAudit, SaysThatTheCloudOfItsRowsIsLost) {
-  std::optional<Running> front(
-      [](http::Server& server) { cloud::add_routes(server, demo().cloud); });
-  Edge edge(front->url(), {"--cut=3"});
-  const Json receipt = receipt_of(answer(edge.server.url()));
-  Json other = receipt;
-  other["root"] = std::string(64, 'a');
-  const auto audit = [&](const Json& of) {
-    return edge.server.post(wire::kAuditPath,
-                            {{"receipt", of}, {"point", 1}, {"first", 0}, {"count", 2}});
-  };
-  expect_refused(audit(other), 410, "rows_gone");
-  front.reset();
-  EXPECT_EQ(audit(receipt).status, 200);  // it has these
-  expect_refused(audit(other), 503, "cloud_unavailable");
 }
 
 }  // namespace
