@@ -43,7 +43,7 @@ class BackendText : public Text {
                                         // texts
       if (!opened_ || (error.status != 400 && error.status != 501)) throw_as_answer(error);
       throw http::HttpError(error.status, error.code, error.said);
-    } catch (const Error& error) {  // of the sampler, which takes no such logits
+    } catch (const Error& error) {  // a sampler takes no such logits
       if (error.kind() != ErrorKind::kIntegrity) throw;
       throw http::HttpError(500, wire::codes::kOverflow, plain_words(error.what()));
     }

@@ -1,4 +1,4 @@
-// What tests of audits share: who audits, answers with receipts, and a cloud that cheats.
+// Helpers that the tests of audits share: an auditor, answers with receipts, a cloud that cheats.
 #pragma once
 
 #include <gtest/gtest.h>

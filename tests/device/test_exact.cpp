@@ -195,8 +195,7 @@ TEST(Exact, AttentionHasTheSameBitsInEverySet) {
   expect_golden("attention", hash);
 }
 
-// What is beyond a block of int8, and what is no number of any device: a driver's NaN may be
-// 0x7fffffff.
+// Bits of numbers beyond a block of int8, and of no numbers: a driver's NaN may be 0x7fffffff.
 constexpr int kBeyond[] = {0x5d800000, 0x7f800000, 0x7fc00000, 0x7fffffff, -1};
 
 TEST(Exact, WhatOverflowsSpoilsAllThatIsMadeOfItsRow) {

@@ -80,7 +80,7 @@ TEST_F(VulkanExact, WhatOverflowsSpoilsAllThatIsMadeOfItsRow) {
     bench.add(compile("o", {{"y", ys[y]}}, device->fuse_rules()), DType::kBF16);
     bench.load();
     for (const int bits : {0x5d800000, 0x7f800000, 0x7fc00000, 0x7fffffff, -1}) {
-      if (attends && bits == 0x5d800000) continue;  // which rounds no block
+      if (attends && bits == 0x5d800000) continue;  // it rounds no block
       for (const uint32_t rows : {kAll, 1u, 4u}) {
         auto xs = activations(rows * 3 * kWidth, 1, Kind::kOrdinary);
         // Values of one row, all of them, since columns of an attention are by themselves.
