@@ -28,7 +28,8 @@ class Cases {
   Json file(const std::vector<Number>& numbers) {
     return {{"file", written(std::as_bytes(std::span(numbers)))}};
   }
-  // One that it writes, and what it is to write.
+  // One that it writes, and what it is to write; with "begins", a file's name, what is there
+  // before; with "halves", pairs of halves, the last bit of which may differ.
   template <typename Number>
   Json result(const std::vector<Number>& numbers) {
     return {{"result", written(std::as_bytes(std::span(numbers)))}};

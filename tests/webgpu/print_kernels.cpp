@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "device/webgpu/row_attention.h"
+#include "tensor/tensor.h"
 #include "tensor/topk.h"
 #include "tensor/types.h"
 #include "webgpu/cases.h"
@@ -129,7 +131,7 @@ void add_attention(Cases& cases, const AttentionCase& of) {
   }
   cases.add(
       {{"name", cat("attention, ", of.name)},
-       {"kernel", behind({"attention"})},
+       {"kernel", behind({"attention_rows", "attention"})},
        {"overrides",
         {{"CAPACITY", kRows},
          {"PAGES", kPages},
@@ -146,7 +148,7 @@ void add_attention(Cases& cases, const AttentionCase& of) {
          {"SCALE", scale},
          {"CAP", of.cap}}},
        {"buffers",
-        {cases.file(rows.symbols(of.both_ways)), cases.file(q), cases.result(expected),
+        {cases.file(rows.symbols(of.both_ways)), cases.result(expected), cases.file(q),
          cases.file(stored(k, of.halves)), cases.file(stored(v, of.halves)), cases.file(bias)}},
        {"size", 4},
        {"groups", {kRows, of.heads}}});
@@ -208,7 +210,7 @@ void add_rotate(Cases& cases, bool normed) {
     }
   }
   cases.add({{"name", normed ? "rotate, normed" : "rotate"},
-             {"kernel", behind({"rotate"})},
+             {"kernel", behind({"norm_weight", "rotate"})},
              {"overrides",
               {{"CAPACITY", kRows},
                {"HEADS", kHeads},
@@ -227,6 +229,119 @@ void add_rotate(Cases& cases, bool normed) {
 }
 
 // Some numbers are equal. First each block's columns, in order, then the row's of these lists.
+// A step of one row: products that are merged, turned or not, and what attention stores and makes.
+void add_row_attention(Cases& cases, bool turned, bool normed, bool halves) {
+  constexpr size_t kHeads = 4, kKvHeads = 2, kD = 40, kHalf = kD / 2, kWidth = kKvHeads * kD;
+  constexpr size_t kSlots = kSequences * kPages * kPageRows;
+  constexpr double kScale = 0.11, kEps = 1e-6;
+  const Rows rows;
+  const Tensor x = input("x", DType::kF32, {split::kRows, 8});
+  const auto product = [&](const char* name, int64_t heads) {
+    return matmul(x, transpose(weight(name, DType::kF16, {heads * int64_t{kD}, 8})));
+  };
+  const auto table = [](const char* name) {
+    return weight(name, DType::kF32, {int64_t{kPages * kPageRows}, int64_t{kHalf}});
+  };
+  const Rotation rotation{table("cos"), table("sin"),
+                          input("positions", DType::kI32, {split::kRows})};
+  const auto turn = [&](const Tensor& heads, const char* norm, int count) {
+    if (!turned) return heads;
+    if (!normed) return rotate(heads, rotation, count);
+    return rotate(heads, {weight(norm, DType::kF32, {int64_t{kD}}), float{kEps}, 1}, rotation,
+                  count);
+  };
+  const DType type = halves ? DType::kF16 : DType::kF32;
+  const Tensor y =
+      attention(turn(product("q", kHeads), "q_norm", kHeads),
+                turn(product("k", kKvHeads), "k_norm", kKvHeads), product("v", kKvHeads),
+                input("keys", type, {int64_t{kWidth}}), input("values", type, {int64_t{kWidth}}),
+                {.heads = kHeads, .kv_heads = kKvHeads, .head_dim = kD, .scale = float{kScale}});
+  webgpu::MergedProgram merged =
+      webgpu::merge_products(compile("row", {{"y", y}}, webgpu::kFuseRules));
+  const auto found = webgpu::row_attentions(merged);
+  CHECK(found.size() == 1 && found[0].q->slot == found[0].v->slot);
+  const webgpu::RowKernel kernel = webgpu::row_attention_kernel(merged.program, found[0]);
+
+  const std::vector<float> qkv = rounded(cases.numbers(kHeads * kD + 2 * kWidth));
+  const std::vector<float> norms = cases.numbers(2 * kD);
+  const std::vector<float> cosines = cases.numbers(kPages * kPageRows * kHalf);
+  const std::vector<float> sines = cases.numbers(cosines.size());
+  std::vector<double> own(qkv.begin(), qkv.end());
+  for (size_t head = 0; turned && head < kHeads + kKvHeads; ++head) {
+    double* const at = own.data() + head * kD;
+    double squares = 0;
+    for (size_t i = 0; i < kD; ++i) squares += at[i] * at[i];
+    for (size_t i = 0; normed && i < kD; ++i) {
+      at[i] *= (norms[(head < kHeads ? 0 : kD) + i] + 1.0) / std::sqrt(squares / kD + kEps);
+    }
+    for (size_t i = 0; i < kHalf; ++i) {
+      const double a = at[i], b = at[i + kHalf];
+      const double c = cosines[rows.positions[0] * kHalf + i],
+                   s = sines[rows.positions[0] * kHalf + i];
+      at[i] = a * c - b * s;
+      at[i + kHalf] = b * c + a * s;
+    }
+  }
+  std::vector<float> caches[2];
+  for (size_t m = 0; m < 2; ++m) {
+    caches[m] = rounded(cases.numbers(kSlots * kWidth));
+    for (size_t i = 0; i < kWidth; ++i) {
+      caches[m][rows.place(0, rows.positions[0]) * kWidth + i] =
+          static_cast<float>(own[kHeads * kD + m * kWidth + i]);
+    }
+    if (halves) caches[m] = rounded(caches[m]);
+  }
+  std::vector<float> expected;
+  for (size_t head = 0; head < kHeads; ++head) {
+    const size_t channel = head / (kHeads / kKvHeads) * kD;
+    std::vector<double> sums(kD);
+    double all = 0;
+    for (uint32_t key = 0; key <= rows.positions[0]; ++key) {
+      const size_t at = rows.place(0, key) * kWidth + channel;
+      double score = 0;
+      for (size_t i = 0; i < kD; ++i) score += own[head * kD + i] * caches[0][at + i];
+      const double weight = std::exp(score * kScale);
+      all += weight;
+      for (size_t i = 0; i < kD; ++i) sums[i] += weight * caches[1][at + i];
+    }
+    for (const double sum : sums) expected.push_back(static_cast<float>(sum / all));
+  }
+  Json overrides = {{"CAPACITY", kRows}, {"PAGES", kPages},
+                    {"HEADS", kHeads},   {"KV_HEADS", kKvHeads},
+                    {"D", kD},           {"WIDE", std::bit_ceil(kD / 4)},
+                    {"WINDOW", 0},       {"BOTH_WAYS", 0},
+                    {"BIASED", 0},       {"KV_TYPE", halves ? 1 : 0},
+                    {"SCALE", kScale},   {"CAP", 0}};
+  for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
+  // The caches have other rows' keys and values, and noise in the place of its own.
+  Json buffers = {cases.file(rows.symbols(false)), cases.result(expected)};
+  for (std::vector<float>& cache : caches) {
+    const Json after = cases.result(stored(cache, halves));
+    const size_t at = rows.place(0, rows.positions[0]) * kWidth;
+    std::fill_n(cache.begin() + static_cast<ptrdiff_t>(at), kWidth, 100.0f);
+    buffers.push_back({{"result", after["result"]},
+                       {"begins", cases.file(stored(cache, halves))["file"]},
+                       {"halves", halves}});
+  }
+  for (const int slot : kernel.read) {
+    const std::string& name = merged.program.slots[static_cast<size_t>(slot)].name;
+    buffers.push_back(cases.file(name == "cos"      ? cosines
+                                 : name == "sin"    ? sines
+                                 : name == "q_norm" ? norms
+                                                    : qkv));
+  }
+  Json bases = Json::array({"attention_row", "attention"});
+  if (normed) bases.push_back("norm_weight");
+  cases.add({{"name",
+              cat("attention of one row", turned ? normed ? ", normed and turned" : ", turned" : "",
+                  halves ? ", F16" : ", F32")},
+             {"kernel", {{"text", kernel.text}, {"bases", bases}}},
+             {"overrides", overrides},
+             {"buffers", buffers},
+             {"size", 30},
+             {"groups", {1, kHeads}}});
+}
+
 void add_topk(Cases& cases, size_t columns, size_t taken) {
   constexpr size_t kTopBlock = 1024;
   const size_t blocks = (columns + kTopBlock - 1) / kTopBlock;
@@ -272,6 +387,10 @@ void print(Cases& cases) {
   add_attention(cases, {"heads of 10, in halves", 6, 2, 10, 0, false, false, true});
   for (const bool halves : {false, true}) add_kv_store(cases, halves);
   for (const bool normed : {false, true}) add_rotate(cases, normed);
+  for (const bool halves : {false, true}) {
+    add_row_attention(cases, false, false, halves);
+    for (const bool normed : {false, true}) add_row_attention(cases, true, normed, halves);
+  }
   add_topk(cases, 8192, 64);
   add_topk(cases, 70, 70);
   add_topk(cases, 70000, 64);  // lanes with two lists

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "compile/compile.h"
+#include "device/webgpu/merge_products.h"
 #include "device/webgpu/product_wgsl.h"
 #include "device/webgpu/weights.h"
 #include "tensor/blocks.h"
@@ -18,22 +19,35 @@ class Printer {
  public:
   explicit Printer(Cases& cases) : cases_(cases) {}
 
+  // `twin`: the product times that by another matrix.
   void add(DType dtype, bool transposed, int64_t inner, int64_t columns, uint32_t rows,
-           uint32_t block) {
+           uint32_t block, bool twin = false) {
     const auto k = static_cast<size_t>(inner), m = static_cast<size_t>(columns);
     const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
                                 : weight("w", dtype, {inner, columns});
-    const Tensor y =
-        matmul(input("x", DType::kF32, {kRows, inner}), w) + weight("b", DType::kF32, {columns});
-    const Program program = compile("product", {{"y", y}}, FuseRules{.kv_store = false});
+    const Tensor in = input("x", DType::kF32, {kRows, inner});
+    Tensor y = matmul(in, w) + weight("b", DType::kF32, {columns});
+    if (twin) y = y * matmul(in, transpose(weight("twin", dtype, {columns, inner})));
+    const webgpu::MergedProgram merged =
+        webgpu::merge_products(compile("product", {{"y", y}}, webgpu::kFuseRules));
+    const Program& program = merged.program;
     CHECK(program.steps.size() == 1);
     const Step& step = program.steps[0];
+    // Rows of the matrix for one of the result, and which of them has the bias.
+    const size_t each = twin ? 2 : 1;
+    size_t biased = 0;
+    if (twin) {
+      const int first = merged.weights.at(step.in(inputs::matmul::w)).slots[0];
+      biased = program.slots[static_cast<size_t>(first)].name == "w" ? 0 : 1;
+    }
     const webgpu::TapeKernel kernel = webgpu::product_kernel(program, step, block);
 
     const std::vector<float> x = cases_.numbers(rows * k), b = cases_.numbers(m);
-    const std::vector<std::byte> bytes = matrix_of(dtype, k * m);
-    const TensorView view{dtype, transposed ? Dims{columns, inner} : Dims{inner, columns}, bytes};
-    std::vector<float> values(k * m);
+    const std::vector<std::byte> bytes = matrix_of(dtype, k * m * each);
+    const auto matrix_rows = static_cast<int64_t>(m * each);
+    const TensorView view{dtype, transposed ? Dims{matrix_rows, inner} : Dims{inner, columns},
+                          bytes};
+    std::vector<float> values(k * m * each);
     if (is_quantised(dtype)) {
       const OwnedTensor all = dequantised(view);
       std::memcpy(values.data(), all.view.bytes.data(), values.size() * sizeof(float));
@@ -44,15 +58,20 @@ class Printer {
     double most = 0;
     for (uint32_t r = 0; r < rows; ++r) {
       for (size_t c = 0; c < m; ++c) {
-        double sum = b[c], size = std::abs(b[c]);
-        for (size_t i = 0; i < k; ++i) {
-          const double product =
-              double{x[r * k + i]} * double{values[transposed ? c * k + i : i * m + c]};
-          sum += product;
-          size += std::abs(product);
+        double made = 1, magnitude = 1;
+        for (size_t one = 0; one < each; ++one) {
+          double sum = one == biased ? b[c] : 0, size = std::abs(sum);
+          for (size_t i = 0; i < k; ++i) {
+            const size_t at = transposed ? (c * each + one) * k + i : i * m + c;
+            const double product = double{x[r * k + i]} * double{values[at]};
+            sum += product;
+            size += std::abs(product);
+          }
+          made *= sum;
+          magnitude *= size;
         }
-        expected.push_back(static_cast<float>(sum));
-        most = std::max(most, size);
+        expected.push_back(static_cast<float>(made));
+        most = std::max(most, magnitude);
       }
     }
     webgpu::Matrix packed = webgpu::packed(view, transposed);
@@ -62,17 +81,18 @@ class Printer {
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       buffers.push_back(bind.written ? cases_.result(expected) : cases_.file(b));
     }
-    Json overrides = {{"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", columns}};
+    Json overrides = {
+        {"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", matrix_rows}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
     const auto outputs = static_cast<int64_t>(webgpu::product_columns(block));
     cases_.add(
         {{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner, "] x ",
-                      columns, " by ", block)},
+                      columns, " by ", block, twin ? ", and a twin" : "")},
          {"kernel", {{"text", kernel.text}, {"bases", webgpu::product_bases(program, step)}}},
          {"overrides", overrides},
          {"buffers", buffers},
          {"size", most},
-         {"groups", {(rows + block - 1) / block, (columns + outputs - 1) / outputs}}});
+         {"groups", {(rows + block - 1) / block, (matrix_rows + outputs - 1) / outputs}}});
   }
 
  private:
@@ -113,6 +133,7 @@ void print(Cases& cases) {
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
     printer.add(dtype, true, 512, 70, 1, 1);
     printer.add(dtype, true, 256, 9, 5, 4);
+    printer.add(dtype, true, 256, 9, 5, 8, true);
   }
 }
 

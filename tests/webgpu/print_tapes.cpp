@@ -3,6 +3,7 @@
 #include <set>
 
 #include "compile/compile.h"
+#include "device/webgpu/merge_products.h"
 #include "device/webgpu/tape_wgsl.h"
 #include "models/model.h"
 #include "support/run_program.h"
@@ -13,7 +14,9 @@ namespace {
 
 constexpr uint32_t kStepRows = 5;
 constexpr int64_t kTableRows = 50;
-constexpr FuseRules kRules{.groups = true, .epilogue = true, .kv_store = false};
+
+// The names of the inputs that stand for a kernel's result and its twin's.
+constexpr const char* kProducts[] = {"product", "twin"};
 
 // A step's tape as a program of its own: what it reads are inputs, a kernel's result too.
 Program program_of(const Program& from, const Step& step) {
@@ -35,8 +38,14 @@ Program program_of(const Program& from, const Step& step) {
   for (auto& value : group.tape.values) {
     if (!value.loads()) continue;
     if (value.load.access.kind == Access::kResult) {
-      value.load = {static_cast<int>(program.slots.size()), {.kind = Access::kRowwise}};
-      program.slots.push_back({SlotKind::kInput, "", DType::kF32, {step.rows, step.columns}});
+      const int slot = static_cast<int>(program.slots.size());
+      program.slots.push_back({SlotKind::kInput,
+                               kProducts[value.load.access.first],
+                               DType::kF32,
+                               {step.rows, step.columns}});
+      value.load = {slot, {.kind = Access::kRowwise}};
+      used.insert(slot);
+      continue;
     }
     if (value.load.slot >= 0) named(value.load.slot, SlotKind::kInput);
     if (value.load.access.kind == Access::kGather) {
@@ -59,7 +68,8 @@ class Printer {
   explicit Printer(Cases& cases) : cases_(cases) {}
 
   void add(const std::string& name, const NamedOutput& graph) {
-    const Program program = compile("known", {graph}, kRules);
+    const Program program =
+        webgpu::merge_products(compile("known", {graph}, webgpu::kFuseRules)).program;
     for (const Step& step : program.steps) {
       if (!step.tape.empty()) add(name, program, step);
     }
@@ -69,14 +79,16 @@ class Printer {
   void add(const std::string& name, const Program& from, const Step& step) {
     const bool group = step.op == Op::k_group;
     const webgpu::TapeKernel kernel =
-        group ? webgpu::group_kernel(from, step) : webgpu::epilogue(from, step.tape, 2);
+        group ? webgpu::group_kernel(from, step) : webgpu::epilogue(from, step.tape, 3);
     std::string text = kernel.text;
     if (!group) {
       text +=
           cat("@group(0) @binding(1) var<storage, read> product: array<f32>;\n"
+              "@group(0) @binding(2) var<storage, read> twin: array<f32>;\n"
               "@compute @workgroup_size(64)\n"
               "fn main(@builtin(global_invocation_id) at: vec3<u32>) {\n"
-              "  if (at.x < COLUMNS) { finish(at.y, at.x, product[at.y * COLUMNS + at.x]); }\n}\n");
+              "  let i = at.y * COLUMNS + at.x;\n"
+              "  if (at.x < COLUMNS) { finish(at.y, at.x, product[i], twin[i]); }\n}\n");
     }
     // A text once for each way its numbers are stored.
     std::string types;
@@ -109,7 +121,10 @@ class Printer {
     const Values made = run_program(*cpu_, program, values);
     Json buffers = Json::array();
     buffers.push_back(cases_.file(symbols(values)));
-    if (!group) buffers.push_back(cases_.file(values.values.at(program.slots.back().name)));
+    for (const char* const name : kProducts) {
+      const bool read = program.find(name) >= 0;
+      if (!group) buffers.push_back(cases_.file(values.values.at(read ? name : kProducts[0])));
+    }
     for (const webgpu::TapeKernel::Bind& bind : kernel.binds) {
       const Slot& slot = program.slots[static_cast<size_t>(bind.slot)];
       if (bind.written) {

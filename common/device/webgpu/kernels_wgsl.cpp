@@ -40,6 +40,18 @@ constexpr std::pair<const char*, std::string_view> kKernels[] = {
 #include "device/webgpu/shaders/attention.wgsl"
     },
     {
+        "attention_rows",
+#include "device/webgpu/shaders/attention_rows.wgsl"
+    },
+    {
+        "attention_row",
+#include "device/webgpu/shaders/attention_row.wgsl"
+    },
+    {
+        "norm_weight",
+#include "device/webgpu/shaders/norm_weight.wgsl"
+    },
+    {
         "kv_store",
 #include "device/webgpu/shaders/kv_store.wgsl"
     },

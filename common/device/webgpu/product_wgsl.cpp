@@ -1,6 +1,7 @@
 #include "device/webgpu/product_wgsl.h"
 
 #include "base/error.h"
+#include "device/webgpu/merge_products.h"
 #include "tensor/tensor.h"
 
 namespace split::webgpu {
@@ -29,8 +30,8 @@ std::vector<std::string> product_bases(const Program& program, const Step& step)
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block) {
   const Slot& w = slot_of(program, step, inputs::matmul::w);
   TapeKernel kernel = epilogue(program, step.tape, 4);
-  kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(block), "u;\n",
-                    kernel.text);
+  kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(block),
+                    "u;\nconst PRODUCTS = ", has_twin(step) ? 2 : 1, "u;\n", kernel.text);
   CHECK(step.inputs[inputs::matmul::x].access.first == 0);
   kernel.overrides.emplace_back("K", step.inner);
   kernel.overrides.emplace_back("X_STRIDE", slot_of(program, step, inputs::matmul::x).dims[1]);

@@ -6,17 +6,12 @@
 
 #include "base/error.h"
 #include "compile/tape_text.h"
+#include "device/webgpu/merge_products.h"
 
 namespace split::webgpu {
 namespace {
 
 constexpr std::string_view kColumns = "override COLUMNS: u32;\n";
-
-std::string buffer_text(uint32_t binding, std::string_view access, std::string_view name,
-                        std::string_view type) {
-  return cat("@group(0) @binding(", binding, ") var<storage, ", access, "> ", name, ": array<",
-             type, ">;\n");
-}
 
 class Writer {
  public:
@@ -39,7 +34,8 @@ class Writer {
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   std::string name(int value) const {
     const auto& made = tape_[value];
-    return made.loads() && made.load.access.kind == Access::kResult ? "product" : cat("v", value);
+    if (!made.loads() || made.load.access.kind != Access::kResult) return cat("v", value);
+    return made.load.access.first == kTwinProduct ? "twin" : "product";
   }
   void number(const std::string& name, uint32_t value) {
     declared_ += cat("override ", name, ": u32;\n");
@@ -211,7 +207,7 @@ std::string Writer::row_body() const {
 }
 
 std::string Writer::finish() const {
-  std::string out = "fn finish(r: u32, c: u32, product: f32) {\n";
+  std::string out = "fn finish(r: u32, c: u32, product: f32, twin: f32) {\n";
   for (size_t i = 0; i < tape_.values.size(); ++i) {
     out += tape_.values[i].loads() ? load(i, "  ") : compute(i, "  ");
   }
@@ -220,6 +216,12 @@ std::string Writer::finish() const {
 }
 
 }  // namespace
+
+std::string buffer_text(uint32_t binding, std::string_view access, std::string_view name,
+                        std::string_view type) {
+  return cat("@group(0) @binding(", binding, ") var<storage, ", access, "> ", name, ": array<",
+             type, ">;\n");
+}
 
 uint32_t type_code(const Program& program, const Slot& slot, bool blocks) {
   constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,

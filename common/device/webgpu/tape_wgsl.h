@@ -38,14 +38,17 @@ struct TapeKernel {
   std::vector<std::pair<std::string, double>> overrides;  // but for COLUMNS and CAPACITY
 };
 
+// Declares a buffer of the kernel.
+std::string buffer_text(uint32_t binding, std::string_view access, std::string_view name,
+                        std::string_view type);
 // Returns the code of a slot's type, as product.wgsl has W_TYPE; `blocks`: it may be in blocks.
 // Throws Error(kDevice) for another type.
 uint32_t type_code(const Program& program, const Slot& slot, bool blocks);
 // Writes `fn main` over the rows of a step that is a group. Throws Error(kDevice) for a tape that
 // WebGPU cannot run.
 TapeKernel group_kernel(const Program& program, const Step& step);
-// Writes `fn finish(r: u32, c: u32, product: f32)`: the tape over element [r, c] of a kernel's
-// result. Its bindings begin at `first_binding`.
+// Writes `fn finish(r: u32, c: u32, product: f32, twin: f32)`: the tape over element [r, c] of a
+// kernel's result and its twin's (merge_products.h). Its bindings begin at `first_binding`.
 TapeKernel epilogue(const Program& program, const Tape& tape, uint32_t first_binding);
 
 }  // namespace split::webgpu

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "device/device.h"
+#include "device/webgpu/merge_products.h"
 #include "device/webgpu/webgpu_executable.h"
 
 namespace split {
@@ -32,7 +33,7 @@ class WebGpuDevice final : public Device {
   bool host_copy_is_slow() const override { return true; }
   bool waits_long() const override { return true; }
   void restart() override { take(); }
-  FuseRules fuse_rules() const override { return {.kv_store = false}; }
+  FuseRules fuse_rules() const override { return kFuseRules; }
   bool supports(const Program& program, const Step& step) const override {
     return WebGpuExecutable::supports(program, step);
   }

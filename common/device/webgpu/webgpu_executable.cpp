@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "compile/arena.h"
 #include "device/webgpu/product_wgsl.h"
-#include "device/webgpu/weights.h"
-#include "tensor/blocks.h"
+#include "device/webgpu/row_attention.h"
 
 namespace split::webgpu {
 namespace {
@@ -18,8 +16,7 @@ using Json = nlohmann::json;
 
 // Sizes of the symbols (symbols.wgsl).
 constexpr uint32_t kHead = 2, kArrays = 7;
-// Limits that every adapter has: groups of an axis, buffers of a kernel.
-constexpr int64_t kMostGroups = 65535;
+// Buffers of a kernel that every adapter has.
 constexpr size_t kMostBuffers = 8;
 constexpr size_t kMostHeadDim = 256;  // in attention.wgsl
 // Columns of a block, and most blocks of a row (topk_blocks.wgsl, topk.wgsl).
@@ -33,76 +30,7 @@ struct Block {
 };
 constexpr Block kBlocks[] = {{1, 1, 1}, {8, 2, kAnyRows}};
 
-// Bytes of a row of a matrix in the larger of its buffers.
-size_t packed_row_bytes(DType dtype, int64_t inner) {
-  const auto stride = static_cast<size_t>(row_stride(inner));
-  if (!is_quantised(dtype)) return stride * dtype_size(dtype);
-  return dtype == DType::kQ8_0 || dtype == DType::kQ6_K ? stride : stride / 2;
-}
-
 }  // namespace
-
-gpu::Buffer& WebGpuBuffer::vector() {
-  if (!plain_) {
-    plain_ = std::make_unique<gpu::Buffer>(size_);
-    const size_t whole = size_ / sizeof(uint32_t) * sizeof(uint32_t);
-    plain_->write(0, weight_.bytes.first(whole));
-    if (whole < size_) {
-      std::array<std::byte, sizeof(uint32_t)> rest{};
-      std::memcpy(rest.data(), weight_.bytes.data() + whole, size_ - whole);
-      plain_->write(whole, rest);
-    }
-  }
-  return *plain_;
-}
-
-const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
-  std::vector<Piece>& pieces = matrices_[as_rows ? 1 : 0];
-  if (!pieces.empty()) return pieces;
-  const int64_t rows = weight_.dims[as_rows ? 0 : 1], inner = weight_.dims[as_rows ? 1 : 0];
-  const size_t bytes = packed_row_bytes(weight_.dtype, inner);
-  const int64_t most =
-      std::min(static_cast<int64_t>(kMostBinding / bytes), kMostGroups * product_columns(1));
-  if (!as_rows) {
-    const Matrix all = packed(weight_, false);
-    const size_t words = all.numbers.size() / static_cast<size_t>(rows);
-    for (int64_t first = 0; first < rows; first += most) {
-      const int64_t n = std::min(most, rows - first);
-      const auto part =
-          std::span(all.numbers)
-              .subspan(static_cast<size_t>(first) * words, static_cast<size_t>(n) * words);
-      pieces.push_back({first, n, std::make_unique<gpu::Buffer>(part.size_bytes()), nullptr});
-      pieces.back().numbers->write(0, std::as_bytes(part));
-    }
-    return pieces;
-  }
-  // No copy of the whole: the heap stays small.
-  constexpr size_t kAtOnce = size_t{8} << 20;
-  const size_t row = weight_.bytes.size() / static_cast<size_t>(rows);
-  const auto step = static_cast<int64_t>(std::max<size_t>(1, kAtOnce / std::max<size_t>(1, row)));
-  for (int64_t first = 0; first < rows; first += most) {
-    const int64_t n = std::min(most, rows - first);
-    Piece piece{first, n, nullptr, nullptr};
-    for (int64_t at = 0; at < n; at += step) {
-      const int64_t part = std::min(step, n - at);
-      const Matrix made = packed({weight_.dtype,
-                                  {part, inner},
-                                  weight_.bytes.subspan(static_cast<size_t>(first + at) * row,
-                                                        static_cast<size_t>(part) * row)},
-                                 true);
-      const auto put = [&](std::unique_ptr<gpu::Buffer>& to, const std::vector<uint32_t>& words) {
-        if (words.empty()) return;
-        const size_t each = words.size() * sizeof(uint32_t) / static_cast<size_t>(part);
-        if (!to) to = std::make_unique<gpu::Buffer>(each * static_cast<size_t>(n));
-        to->write(static_cast<size_t>(at) * each, std::as_bytes(std::span(words)));
-      };
-      put(piece.numbers, made.numbers);
-      put(piece.scales, made.scales);
-    }
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
 
 WebGpuWorkspace::WebGpuWorkspace(const Limits& limits)
     : limits_(limits),
@@ -143,11 +71,13 @@ void WebGpuWorkspace::write(const RowBatch& batch) {
 
 // Writes the list.
 struct WebGpuExecutable::Builder {
+  const MergedProgram& merged;
   const Program& program;
   WebGpuWorkspace& workspace;
   std::span<const Binding> bindings;
   WebGpuExecutable& made;
-  std::vector<gpu::Buffer*> temporaries;  // by slot
+  std::vector<RowAttention> by_rows;           // attentions that do more in a step of one row
+  std::vector<gpu::Buffer*> temporaries = {};  // by slot
   Json list = Json::array();
 
   [[noreturn]] void refuse(const std::string& what) const {
@@ -155,6 +85,15 @@ struct WebGpuExecutable::Builder {
   }
   const Slot& slot(int index) const { return program.slots[static_cast<size_t>(index)]; }
   WebGpuBuffer& bound(int index) const {
+    if (const auto all = merged.weights.find(index); all != merged.weights.end()) {
+      std::vector<const WebGpuBuffer*> others;
+      for (const int other : std::span(all->second.slots).subspan(1)) {
+        others.push_back(&bound(other));
+      }
+      WebGpuBuffer& first = bound(all->second.slots[0]);
+      first.lay_together(others, all->second.by_turns);
+      return first;
+    }
     for (const Binding& binding : bindings) {
       if (binding.name == slot(index).name) return static_cast<WebGpuBuffer&>(*binding.buffer);
     }
@@ -203,6 +142,7 @@ struct WebGpuExecutable::Builder {
   void add_group(const Step& step);
   void add_matmul(const Step& step);
   void add_attention(const Step& step);
+  void add_row_attention(const RowAttention& of, const Json& numbers);
   void add_rotate(const Step& step);
   void add_topk(const Step& step);
   using Add = void (Builder::*)(const Step&);
@@ -230,6 +170,12 @@ void WebGpuExecutable::Builder::place_temporaries() {
         life.first = std::min(life.first, i);
         life.last = std::max(life.last, i);
       }
+    }
+  }
+  for (const RowAttention& one : by_rows) {
+    for (const Operand* const operand : {one.q, one.k, one.v}) {
+      size_t& last = lives[static_cast<size_t>(operand->slot)].last;
+      last = std::max(last, static_cast<size_t>(one.attention - program.steps.data()));
     }
   }
   std::vector<Life> used;
@@ -316,6 +262,8 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
   const int v_cache = step.in(inputs::attention::v_cache), bias = step.in(inputs::attention::bias);
   const bool halves = slot(k_cache).dtype == DType::kF16;
   const auto words = static_cast<int64_t>(halves ? heads.kv_width() / 2 : heads.kv_width());
+  const auto row = std::ranges::find(by_rows, &step, &RowAttention::attention);
+  const uint32_t from = row != by_rows.end() ? 2 : 1;
   add(step, {{"bases", {"kv_store"}}},
       {{"KV_WIDTH", heads.kv_width()},
        {"K_STRIDE", stride(inputs::attention::k)},
@@ -324,29 +272,48 @@ void WebGpuExecutable::Builder::add_attention(const Step& step) {
        {"V_FIRST", first(inputs::attention::v)},
        {"KV_TYPE", halves ? 1 : 0}},
       {symbols(), rows(k), rows(v), rows(k_cache, true), rows(v_cache, true)}, 1, (words + 63) / 64,
-      0);
-  add(step, {{"bases", {"attention"}}},
-      {{"HEADS", heads.count},
-       {"KV_HEADS", heads.kv},
-       {"D", heads.dim},
-       {"WIDE", std::bit_ceil((heads.dim + 3) / 4)},
-       {"Q_STRIDE", stride(inputs::attention::q)},
-       {"Q_FIRST", first(inputs::attention::q)},
-       {"WINDOW", heads.window},
-       {"BOTH_WAYS", heads.both_ways ? 1 : 0},
-       {"BIASED", heads.biased ? 1 : 0},
-       {"KV_TYPE", halves ? 1 : 0},
-       {"SCALE", step.attribute<float>(attributes::attention::scale)},
-       {"CAP", step.attribute<float>(attributes::attention::cap)}},
-      {symbols(), rows(step.in(inputs::attention::q)), rows(step.out(), true), rows(k_cache),
+      0, from);
+  const Json numbers = {{"HEADS", heads.count},
+                        {"KV_HEADS", heads.kv},
+                        {"D", heads.dim},
+                        {"WIDE", std::bit_ceil((heads.dim + 3) / 4)},
+                        {"Q_STRIDE", stride(inputs::attention::q)},
+                        {"Q_FIRST", first(inputs::attention::q)},
+                        {"WINDOW", heads.window},
+                        {"BOTH_WAYS", heads.both_ways ? 1 : 0},
+                        {"BIASED", heads.biased ? 1 : 0},
+                        {"KV_TYPE", halves ? 1 : 0},
+                        {"SCALE", step.attribute<float>(attributes::attention::scale)},
+                        {"CAP", step.attribute<float>(attributes::attention::cap)}};
+  add(step, {{"bases", {"attention_rows", "attention"}}}, numbers,
+      {symbols(), rows(step.out(), true), rows(step.in(inputs::attention::q)), rows(k_cache),
        rows(v_cache), heads.biased ? binding(*bound(bias).matrix(true)[0].numbers) : symbols()},
-      1, 0, static_cast<int64_t>(heads.count));
+      1, 0, static_cast<int64_t>(heads.count), from);
+  if (row != by_rows.end()) add_row_attention(*row, numbers);
+}
+
+void WebGpuExecutable::Builder::add_row_attention(const RowAttention& of, const Json& numbers) {
+  const Step& step = *of.attention;
+  Json own = numbers;
+  Json buffers = {symbols(), rows(step.out(), true),
+                  rows(step.in(inputs::attention::k_cache), true),
+                  rows(step.in(inputs::attention::v_cache), true)};
+  const RowKernel kernel = row_attention_kernel(program, of);
+  for (const int slot : kernel.read) buffers.push_back(rows(slot));
+  for (const auto& [name, value] : kernel.overrides) own[name] = value;
+  Json bases = Json::array({"attention_row", "attention"});
+  if (of.norm >= 0) bases.push_back("norm_weight");
+  add(step, {{"text", kernel.text}, {"bases", std::move(bases)}}, std::move(own),
+      std::move(buffers), 1, 0, static_cast<int64_t>(Heads(step).count), 1, 1);
 }
 
 void WebGpuExecutable::Builder::add_rotate(const Step& step) {
   const Turn turn(step);
   const bool weighted = turn.normed;
-  add(step, {{"bases", {"rotate"}}},
+  const bool in_attention = std::ranges::any_of(by_rows, [&](const RowAttention& one) {
+    return &step == one.q_rotation || &step == one.k_rotation;
+  });
+  add(step, {{"bases", {"norm_weight", "rotate"}}},
       {{"HEADS", turn.heads},
        {"D", turn.head_dim},
        {"X_STRIDE", slot(turn.x.slot).dims[1]},
@@ -357,7 +324,7 @@ void WebGpuExecutable::Builder::add_rotate(const Step& step) {
        {"PLUS", turn.plus}},
       {symbols(), rows(turn.x.slot), rows(step.out(), true), rows(turn.cos), rows(turn.sin),
        weighted ? rows(turn.weight) : symbols()},
-      1, 0, static_cast<int64_t>(turn.heads));
+      1, 0, static_cast<int64_t>(turn.heads), in_attention ? 2 : 1);
 }
 
 void WebGpuExecutable::Builder::add_topk(const Step& step) {
@@ -398,9 +365,15 @@ bool WebGpuExecutable::supports(const Program& program, const Step& step) {
 WebGpuExecutable::WebGpuExecutable(const Program& program, WebGpuWorkspace& workspace,
                                    std::span<const Binding> bindings) {
   most_.fill(-1);
-  Builder builder{program, workspace, bindings, *this, {}};
+  MergedProgram merged = merge_products(program);
+  const std::vector<RowAttention> by_rows = row_attentions(merged);
+  Builder builder{merged, merged.program, workspace, bindings, *this, by_rows};
+  // Before the query's weights are bound alone.
+  for (const RowAttention& one : by_rows) {
+    if (one.norm >= 0) builder.bound(one.norm);
+  }
   builder.place_temporaries();
-  for (const Step& step : program.steps) (builder.*Builder::kAdd[step.op])(step);
+  for (const Step& step : merged.program.steps) (builder.*Builder::kAdd[step.op])(step);
   id_ = gpu::make_program(builder.list.dump());
 }
 

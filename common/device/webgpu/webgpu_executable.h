@@ -7,41 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
-#include "device/webgpu/gpu.h"
 #include "device/webgpu/tape_wgsl.h"
+#include "device/webgpu/webgpu_buffer.h"
 
 namespace split::webgpu {
-
-inline constexpr size_t kMostBinding = size_t{128} << 20;  // bytes: every adapter has as many
-
-// A buffer of the device, or a weight: its bytes as they came until a program says how it reads
-// them.
-class WebGpuBuffer final : public Buffer {
- public:
-  explicit WebGpuBuffer(size_t bytes)
-      : size_(bytes), plain_(std::make_unique<gpu::Buffer>(bytes)) {}
-  explicit WebGpuBuffer(const TensorView& weight) : size_(weight.bytes.size()), weight_(weight) {}
-  size_t size() const override { return size_; }
-  bool borrows() const override { return false; }
-
-  gpu::Buffer& plain() const { return *plain_; }
-  // Rows of a matrix that one binding holds: [first, first + rows) as weights.h packs them.
-  struct Piece {
-    int64_t first = 0, rows = 0;
-    std::unique_ptr<gpu::Buffer> numbers, scales;  // scales: null where there are none
-  };
-  // A vector in its own type.
-  gpu::Buffer& vector();
-  // A matrix by its rows; if not `as_rows`, by its columns.
-  const std::vector<Piece>& matrix(bool as_rows);
-
- private:
-  size_t size_;
-  TensorView weight_;
-  std::unique_ptr<gpu::Buffer> plain_;
-  std::array<std::vector<Piece>, 2> matrices_;
-};
 
 class WebGpuWorkspace final : public Workspace {
  public:

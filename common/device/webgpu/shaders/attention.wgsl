@@ -2,28 +2,23 @@ R"wgsl(
 // Attention of a row's head over the keys that the row sees, which lie in pages of 16 positions: page
 // p of a cache has rows [16 p, 16 p + 16) of KV_WIDTH channels, F32 or pairs of halves. A workgroup
 // takes 256 keys at a time: one a lane for the scores, then lane (g, c) adds 4 channels of every
-// (256 / WIDE)th of their values. The order of sums depends on the keys and D alone.
+// (256 / WIDE)th of their values. The order of sums depends on the keys and D alone. begin() makes the
+// row's query, key_at and value_at read the caches (attention_rows.wgsl, attention_row.wgsl).
 override HEADS: u32;
 override KV_HEADS: u32;
 override D: u32;  // channels of a head, at most 256
 override WIDE: u32;  // the power of two that is at least D / 4
-override Q_STRIDE: u32;
-override Q_FIRST: u32;
 override WINDOW: u32;
 override BOTH_WAYS: bool;
 override BIASED: bool;
 override KV_TYPE: u32;  // 0 F32, 1 F16
 override SCALE: f32;
 override CAP: f32;  // 0: none
-@group(0) @binding(1) var<storage, read> q: array<f32>;
-@group(0) @binding(2) var<storage, read_write> result: array<f32>;
-@group(0) @binding(3) var<storage, read> cache0: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read> cache1: array<vec2<u32>>;
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(1) var<storage, read_write> result: array<f32>;
 const kKeys = 256u;
 var<workgroup> query: array<vec4<f32>, 64>;
 var<workgroup> exchange: array<f32, kKeys>;
-var<workgroup> weights: array<f32, kKeys>;
+var<workgroup> weighed: array<f32, kKeys>;
 var<workgroup> places: array<u32, kKeys>;  // of a key's first channel
 var<workgroup> parts: array<vec4<f32>, kKeys>;
 
@@ -67,13 +62,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     first = max(first, end - min(end, WINDOW));
   }
   let vectors = (D + 3u) / 4u;
-  if (lane < vectors) {
-    var four = vec4<f32>();
-    for (var j = 0u; j < min(4u, D - 4u * lane); j++) {
-      four[j] = q[row * Q_STRIDE + Q_FIRST + head * D + 4u * lane + j];
-    }
-    query[lane] = four;
-  }
+  begin(row, head, lane);
   workgroupBarrier();
   let c = lane % WIDE;
   let groups = kKeys / WIDE;
@@ -88,24 +77,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let at = (page_of(row, key) * 16u + key % 16u) * (KV_HEADS * D) + channel0;
       places[lane] = at;
       var four = vec4<f32>();
-      for (var i = 0u; i < vectors; i++) { four = fma(query[i], at0(at, i), four); }
+      for (var i = 0u; i < vectors; i++) { four = fma(query[i], key_at(at, i, key == own), four); }
       score = ((four.x + four.y) + (four.z + four.w)) * SCALE;
       if (CAP > 0.0) { score = CAP * tanh_f(score / CAP); }
       if (BIASED) {
-        score += bias[u32(relative_bucket(i32(key) - i32(own))) * bias_stride + head];
+        score += bias_at(u32(relative_bucket(i32(key) - i32(own))) * bias_stride + head);
       }
     }
     let largest = max(most, tree_max(score, lane));
     let before = exp_f(most - largest);
     most = largest;
-    weights[lane] = select(0.0, exp_f(score - most), key < end);
+    weighed[lane] = select(0.0, exp_f(score - most), key < end);
     workgroupBarrier();
     sum *= before;
     made *= before;
     if (c < vectors) {
       for (var j = lane / WIDE; j < min(kKeys, end - base); j += groups) {
-        sum += weights[j];
-        made = fma(vec4<f32>(weights[j]), at1(places[j], c), made);
+        sum += weighed[j];
+        made = fma(vec4<f32>(weighed[j]), value_at(places[j], c, base + j == own), made);
       }
     }
     workgroupBarrier();

@@ -4,12 +4,12 @@ R"wgsl(
 // added in four chains. The order depends on the type alone, not on BLOCK and COLS, the rows and
 // columns that a lane takes at a time; what a lane keeps has names, so that it stays in registers.
 // Binding 1 is x (rows1.wgsl, rows4.wgsl), 2 the matrix, 3 its scales where it is in blocks
-// (dense.wgsl, blocks.wgsl).
+// (dense.wgsl, blocks.wgsl). PRODUCTS: 2 where the matrix has the columns of a twin in turn with its own.
 override K: u32;
 override OUT_ROWS: bool;  // its rows are output rows
 override X_STRIDE: u32;
 override COLUMN0: u32;  // first column of this piece of the matrix, which has
-override PIECE: u32;    // columns of the result
+override PIECE: u32;    // columns of the matrix
 override W_TYPE: u32;   // 0 F32, 1 F16, 2 BF16, 3 Q8_0, 4 Q4_0, 5 Q6_K, 6 Q4_K, packed by weights.h
 const LANES = 32u;
 const OUTPUTS = 2u;  // groups of lanes
@@ -50,16 +50,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
 #end
   workgroupBarrier();
-  let row = row0 + t / COLS;
-  let column = column0 + t % COLS;
-  if (t < BLOCK * COLS && column < PIECE && row < rows) {
-    let first = t * 64u + lane - t;
-    var four = vec4<f32>();
-    for (var i = 0u; i < LANES; i += 4u) {
-      four += vec4<f32>(lane_sums[first + i], lane_sums[first + i + 1u], lane_sums[first + i + 2u],
-                        lane_sums[first + i + 3u]);
+  let results = COLS / PRODUCTS;
+  let row = row0 + t / results;
+  let column = column0 + t % results * PRODUCTS;
+  if (t < BLOCK * results && column < PIECE && row < rows) {
+    var products: array<f32, PRODUCTS>;
+#each p PRODUCTS
+    {
+      let first = (t * PRODUCTS + $pu) * 64u + lane - t;
+      var four = vec4<f32>();
+      for (var i = 0u; i < LANES; i += 4u) {
+        four += vec4<f32>(lane_sums[first + i], lane_sums[first + i + 1u], lane_sums[first + i + 2u],
+                          lane_sums[first + i + 3u]);
+      }
+      products[$p] = (four.x + four.y) + (four.z + four.w);
     }
-    finish(row, COLUMN0 + column, (four.x + four.y) + (four.z + four.w));
+#end
+    finish(row, (COLUMN0 + column) / PRODUCTS, products[PRODUCTS - 1u], products[0]);
   }
 }
 )wgsl"

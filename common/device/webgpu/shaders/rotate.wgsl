@@ -6,7 +6,6 @@ override D: u32;
 override X_STRIDE: u32;
 override X_FIRST: u32;
 override NORMED: bool;
-override W_TYPE: u32;  // the norm's weight: 0 F32, 1 F16, 2 BF16
 override EPS: f32;
 override PLUS: f32;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -15,17 +14,6 @@ override PLUS: f32;
 @group(0) @binding(4) var<storage, read> sines: array<f32>;
 @group(0) @binding(5) var<storage, read> weights: array<u32>;
 var<workgroup> squares: array<f32, 64>;
-
-fn weight_at(at: u32) -> f32 {
-  if (W_TYPE == 0u) { return bitcast<f32>(weights[at]); }
-  let word = weights[at >> 1u];
-  let odd = (at & 1u) == 1u;
-  if (W_TYPE == 1u) {
-    let both = unpack2x16float(word);
-    return select(both.x, both.y, odd);
-  }
-  return bitcast<f32>(select(word << 16u, word & 0xffff0000u, odd));
-}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
