@@ -10,7 +10,7 @@
 namespace split::webgpu {
 namespace {
 
-constexpr int64_t kMostGroups = 65535;  // of an axis, on every adapter
+constexpr int64_t kMostGroups = 65535;  // groups that every adapter has on an axis
 
 // Bytes of a row of a matrix in the larger of its buffers.
 size_t packed_row_bytes(DType dtype, int64_t inner) {
