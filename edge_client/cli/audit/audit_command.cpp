@@ -87,11 +87,10 @@ class Audit {
     for (int round = 1; round <= options_.rounds; ++round) {
       const auto layer = static_cast<int>(drawn_below(static_cast<uint64_t>(layers)));
       const auto last = static_cast<uint32_t>(drawn_below(receipt_.tokens.size()));
-      said_ = cat("draw ", round, ": block ", layer, ", rows 0 to ", last, ": equal");
-      ms_ = 0;
+      draw_ = {cat("draw ", round, ": block ", layer, ", rows 0 to ", last, ": equal"), 0};
       check_block(layer, last);
       check_ends(last);
-      world_.console.out(cat(said_, " (", fixed(ms_, 1), " ms)\n"));
+      world_.console.out(cat(draw_.said, " (", fixed(draw_.ms, 1), " ms)\n"));
     }
     const double missed = std::pow(1 - 1.0 / layers, options_.rounds);
     world_.console.out(
@@ -173,7 +172,7 @@ class Audit {
   }
 
   std::vector<float> computed(LocalTail& tail, const SequenceRows& rows, bool generated = false) {
-    const Timed timed(ms_);
+    const Timed timed(draw_.ms);
     const auto prompt = generated ? 0 : std::min<size_t>(receipt_.prompt, rows.count());
     return whole_text(tail.batcher(), {}, rows, static_cast<uint32_t>(prompt));
   }
@@ -229,8 +228,14 @@ class Audit {
                   cat("token ", before.size(), ": the answer has ", all[before.size()],
                       ", the seed draws ", drawn.empty() ? "the end" : cat(drawn[0])));
     }
-    said_ += cat("; token ", before.size(), " is the seed's");
+    draw_.said += cat("; token ", before.size(), " is the seed's");
   }
+
+  // The finding of a draw, and the milliseconds that this machine computed for it.
+  struct Draw {
+    std::string said;
+    double ms = 0;
+  };
 
   const AuditOptions& options_;
   const World& world_;
@@ -245,8 +250,7 @@ class Audit {
   StageFormats formats_;             // what that rounds blobs to
   std::optional<WeightStore> weights_;
   std::unique_ptr<LocalTail> head_, embedding_;
-  std::string said_;
-  double ms_ = 0;  // computing here, in a draw
+  Draw draw_;
 };
 
 }  // namespace
