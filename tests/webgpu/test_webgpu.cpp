@@ -36,7 +36,7 @@ size_t dispatches(const std::string& config, const std::function<DType(const std
   return count;
 }
 
-const auto halves = [](const std::string&) { return DType::kF16; };
+const auto kHalves = [](const std::string&) { return DType::kF16; };
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768,
   "n_positions": 1024, "n_ctx": 1024, "vocab_size": 50257})";
 std::string llama(const std::string& type) {
@@ -47,14 +47,14 @@ std::string llama(const std::string& type) {
 }
 
 TEST(WebGpuDispatches, ABlockOfGpt2HasSevenInPlaceOfEight) {
-  EXPECT_EQ(dispatches(kGpt2, halves, false), 8u);
-  EXPECT_EQ(dispatches(kGpt2, halves, true), 7u);
+  EXPECT_EQ(dispatches(kGpt2, kHalves, false), 8u);
+  EXPECT_EQ(dispatches(kGpt2, kHalves, true), 7u);
 }
 
 TEST(WebGpuDispatches, ABlockOfLlamaHasSevenInPlaceOfThirteen) {
   for (const char* const type : {"llama", "qwen2", "qwen3"}) {
-    EXPECT_EQ(dispatches(llama(type), halves, false), 13u) << type;
-    EXPECT_EQ(dispatches(llama(type), halves, true), 7u) << type;
+    EXPECT_EQ(dispatches(llama(type), kHalves, false), 13u) << type;
+    EXPECT_EQ(dispatches(llama(type), kHalves, true), 7u) << type;
   }
 }
 

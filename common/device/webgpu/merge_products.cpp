@@ -92,7 +92,7 @@ class Merger {
         if (*in >= 0) *in = place[static_cast<size_t>(*in)];
       }
       place.push_back(static_cast<int>(both.values.size()));
-      both.values.push_back(std::move(value));
+      both.values.push_back(value);
     }
     both.outputs = step.tape.outputs;
     for (TapeOutput& output : both.outputs) {
