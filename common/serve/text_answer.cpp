@@ -333,7 +333,7 @@ class TextAnswer::Events {
     return send_words(answer_.prompt_text(prompt_) + result.text);
   }
 
-  // What the next event tells.
+  // The contents of the next event.
   struct NextEvent {
     LogprobLists lists;
     Said said;

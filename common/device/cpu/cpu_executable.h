@@ -111,7 +111,7 @@ class CpuExecutable : public Executable {
     return floats(rows.slot) + row * place_of(rows.slot).columns + first_column(rows);
   }
 
-  // What loading made for a step.
+  // A step's data that loading made.
   struct Loaded {
     const std::byte* matrix = nullptr;  // a matmul's
     bool stores_kv = false;

@@ -56,7 +56,7 @@ std::vector<SpirvInstruction> instructions(std::span<const uint32_t> words) {
   return all;
 }
 
-// What a module declares.
+// The declarations of a module.
 struct Module {
   explicit Module(std::span<const uint32_t> words) : all(instructions(words)) {
     for (const SpirvInstruction& i : all) learn(i);
