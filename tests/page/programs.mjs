@@ -40,9 +40,15 @@ export const start_link = ({url}, line) => start(process.env.SPLIT_LINK, ['--to'
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// Nanoseconds of processor time that a program's threads have taken.
-const taken = ({pid}) => readdirSync(`/proc/${pid}/task`)
-  .reduce((sum, thread) => sum + Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]), 0);
+// Nanoseconds of processor time that a thread has taken; 0 of one that ended behind the listing.
+function taken_by(pid, thread) {
+  try {
+    return Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]);
+  } catch {
+    return 0;
+  }
+}
+const taken = ({pid}) => readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => sum + taken_by(pid, thread), 0);
 
 // Lets a program run in pieces of 5 ms of its processor time until the function that this returns is called: an answer is not
 // over before a slow browser has done something, and goes on where the machine is busy with others.
@@ -52,12 +58,16 @@ export function slowed({child}) {
     while (slow) {
       child.kill('SIGSTOP');
       await pause(75);
+      if (!slow) return;  // the program may have ended since
       const before = taken(child), latest = performance.now() + 100;
       child.kill('SIGCONT');
       do await pause(1); while (slow && taken(child) < before + 5e6 && performance.now() < latest);
     }
   })();
-  return () => { slow = false; };
+  return () => {
+    slow = false;
+    child.kill('SIGCONT');
+  };
 }
 
 // Trains a tail of a cloud's model, its last block, on some sentences; resolves to the file.
