@@ -156,14 +156,20 @@ def q6_k(x):
     return np.concatenate([low.reshape(n, 128), high.reshape(n, 64), s.view(np.uint8), d[:, None].view(np.uint8)], axis=1)
 
 
-def encoded(x, kind):
+def encoded(x, kind, piece=1 << 24):
+    """Its bytes; in pieces of whole blocks, since some tables fill a machine's memory as float32."""
+    x = np.ascontiguousarray(x).reshape(-1)
+    return b"".join(encoded_piece(x[at : at + piece].astype(np.float32), kind) for at in range(0, x.size, piece))
+
+
+def encoded_piece(x, kind):
     if kind == "F32":
         return x.astype("<f4").tobytes()
     if kind == "F16":
         return halves(x).tobytes()
     if kind == "BF16":  # truncated: these tests' values are made for it
         return (np.ascontiguousarray(x, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return {"Q8_0": q8_0, "Q4_0": q4_0, "Q4_K": q4_k, "Q6_K": q6_k}[kind](np.ascontiguousarray(x)).tobytes()
+    return {"Q8_0": q8_0, "Q4_0": q4_0, "Q4_K": q4_k, "Q6_K": q6_k}[kind](x).tobytes()
 
 
 def text(value):
@@ -402,9 +408,8 @@ def main():
         factors[: len(factors) // 4] = 1
         tensors.append(("rope_freqs.weight", (len(factors),), TYPES["F32"], factors.tobytes()))
     for name, x in weights.items():
-        x = x.astype(np.float32)
         if kind == "qwen35":
-            x = converted(name, x, config)
+            x = converted(name, x.astype(np.float32), config)
         if ".c_" in name and x.ndim == 2:
             x = x.T
         if config["model_type"] == "llama" and ".q_proj." in name:

@@ -9,6 +9,23 @@
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
+namespace {
+
+// Columns of a workgroup of delta.comp, and channels that it stages at a time: as many as fit.
+std::pair<uint32_t, uint32_t> delta_tile(const StateShape& shape, const Capabilities& device) {
+  const auto dim = static_cast<uint32_t>(shape.key_dim + 3) / 4 * 4;
+  for (const uint32_t chunk : {dim, 32u}) {
+    for (const uint32_t strip : {16u, 8u}) {
+      const size_t rows = kPageTokens, vectors = 2 * rows;
+      const size_t floats = vectors * (chunk + 4) + size_t{ceil_div(dim, chunk)} * chunk * strip +
+                            2 * rows * rows + (vectors + rows) * strip + 6 * rows;
+      if (floats * sizeof(float) <= device.shared_bytes()) return {strip, chunk};
+    }
+  }
+  return {8, 32};
+}
+
+}  // namespace
 
 void VulkanExecutable::add_head_part(size_t i, size_t variant, std::vector<Dispatch>& out) {
   using Attributes = attributes::head_part;
@@ -85,16 +102,15 @@ void VulkanExecutable::add_conv_rows(size_t i, size_t /*variant*/, std::vector<D
 
 void VulkanExecutable::add_delta(size_t i, size_t variant, std::vector<Dispatch>& out) {
   using Delta = inputs::delta;
-  constexpr uint32_t kLanes = 64;
-  constexpr size_t kStripFloats = 2048;  // floats of S in shared memory
   const Step& step = program_.steps[i];
   const StateShape shape = state_of(step);
-  const uint32_t strip = shape.key_dim * 16 <= kStripFloats ? 16 : 8;
+  const uint32_t lanes = std::min(256u, most_lanes(core_->context.capabilities()));
+  const auto [strip, chunk] = delta_tile(shape, core_->context.capabilities());
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.key_dim)));
   const uint32_t piece = piece_rows(
       {step.in(Delta::x), step.in(Delta::a), step.in(Delta::b), step.out()}, workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
-    Dispatch dispatch = state_piece(step, Kernels::What::kDelta, kLanes, base, piece);
+    Dispatch dispatch = state_piece(step, Kernels::What::kDelta, lanes, base, piece);
     add_constants(dispatch.key,
                   {{Constant::ROOM, static_cast<uint32_t>(shape.value_room())},
                    {Constant::KEYS_AT, static_cast<uint32_t>(shape.keys(0))},
@@ -105,7 +121,8 @@ void VulkanExecutable::add_delta(size_t i, size_t variant, std::vector<Dispatch>
                    {Constant::W_TYPE, type_code(slot(step.in(Delta::a_log)).dtype)},
                    {Constant::BIAS_TYPE, type_code(slot(step.in(Delta::dt_bias)).dtype)},
                    {Constant::TILED, shape.tiled ? 1u : 0u},
-                   {Constant::STRIP, strip}});
+                   {Constant::STRIP, strip},
+                   {Constant::CHUNK, chunk}});
     for (const size_t input : {Delta::a, Delta::b}) {
       dispatch.ranges.push_back(rowwise(step.in(input), base, piece, {}));
     }

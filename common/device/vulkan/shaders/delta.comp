@@ -12,17 +12,18 @@ layout(set = 0, binding = 8) writeonly buffer Result { float result[]; };
 #define PART piece.column_base
 
 const uint VECTORS = 2 * PAGE_TOKENS;  // a page has: keys, then queries
-const uint CHUNK = 32, CHUNKS = (KEY_DIM + CHUNK - 1) / CHUNK;  // channels at a time
-const uint PITCH = VECTORS / 4 + 1;  // fours from a channel to the next, in other banks
-const uint TEAMS = WORKGROUP / STRIP, FOURS = VECTORS / 4 / TEAMS;  // vectors of a lane, by fours
-const uint DOTS = VECTORS * PAGE_TOKENS / WORKGROUP;  // products of two rows that a lane has
-const uint SQUARES = 64;  // partial sums of a vector's squares
-shared vec4 staged[CHUNK * PITCH];  // a chunk of all vectors; also squares, and sums
-shared float anchor[CHUNKS * CHUNK * STRIP];  // S before the page, behind small()
+const uint CHUNKS = (KEY_DIM + CHUNK - 1) / CHUNK;
+const uint PITCH = CHUNK / 4 + 1;  // fours from a vector to the next, in other banks
+const uint TEAMS = WORKGROUP / STRIP, SUMS = VECTORS / TEAMS;  // sums with S of a lane
+const uint DOTS = VECTORS * PAGE_TOKENS / WORKGROUP;           // products of two rows of a lane
+const uint PARTS = 8;                                          // lanes that share a vector's squares
+shared vec4 staged[VECTORS * PITCH];           // CHUNK channels of all vectors
+shared float anchor[CHUNKS * CHUNK * STRIP];   // S before the page, behind small()
 shared float by_key[PAGE_TOKENS * PAGE_TOKENS], by_query[PAGE_TOKENS * PAGE_TOKENS];
-shared float deltas[PAGE_TOKENS * STRIP];
-shared float g[PAGE_TOKENS], decay[PAGE_TOKENS], beta[PAGE_TOKENS], factor[VECTORS];
-#define STAGED(i) staged[(i) / 4][(i) % 4]
+shared float sums[VECTORS * STRIP];            // of S with keys and queries; first the squares' parts, in the
+                                               // end deltas by their decay in the keys' place
+shared float deltas[PAGE_TOKENS * STRIP];      // of new rows first their values
+shared float g_step[PAGE_TOKENS], g[PAGE_TOKENS], decay[PAGE_TOKENS], beta[PAGE_TOKENS], factor[VECTORS];
 
 // The workgroup's place, and the page's: its first `open` rows are of earlier steps, `rows` behind
 // them, from `row` of the step on, are to be computed.
@@ -50,150 +51,139 @@ float square(uint vector, uint d) {
   const float z = taken(vector, d);
   return z * z;
 }
-void find_norms() {
-  for (uint first = open; first < VECTORS; first += PAGE_TOKENS) {
-    for (uint i = lane; i < rows * SQUARES; i += WORKGROUP) {
-      const uint vector = first + i / SQUARES, d = i % SQUARES;
-      STAGED(i) = (square(vector, d) + square(vector, d + 128)) +
-                  (square(vector, d + 64) + square(vector, d + 192));
-    }
-    barrier();
-    for (uint half_way = SQUARES / 2; half_way > 0; half_way /= 2) {
-      for (uint i = lane; i < rows * half_way; i += WORKGROUP) {
-        const uint at = i / half_way * SQUARES + i % half_way;
-        STAGED(at) = STAGED(at) + STAGED(at + half_way);
-      }
-      barrier();
-    }
-    for (uint i = lane; i < rows; i += WORKGROUP) {
-      factor[first + i] = rsqrt_x(STAGED(i * SQUARES) + 1e-6);
-    }
-    barrier();
+// Lane `part` of PARTS has the partial sums part, part + PARTS, ... of 64.
+float squares_of(uint vector, uint part) {
+  float sum[64 / PARTS];
+  [[unroll]] for (uint m = 0; m < 64 / PARTS; ++m) {
+    const uint d = part + PARTS * m;
+    sum[m] = (square(vector, d) + square(vector, d + 128)) + (square(vector, d + 64) + square(vector, d + 192));
   }
+  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
-void find_decays() {
+// Norms and decays of the new rows; their values, and deltas of the rows before.
+void begin_page() {
   const float each = -exp_x(WIDE(a_log, head, W_TYPE)), bias = WIDE(dt_bias, head, BIAS_TYPE);
+  for (uint i = lane; i < 2 * rows * PARTS; i += WORKGROUP) {
+    const uint nth = i / PARTS, vector = nth / rows * PAGE_TOKENS + open + nth % rows;
+    sums[vector * PARTS + i % PARTS] = squares_of(vector, i % PARTS);
+  }
   for (uint i = lane; i < open + rows; i += WORKGROUP) {
     if (i < open) {
       g[i] = states[decays_at() + i];
       continue;
     }
     const uint at = step_row(i) * KEY_HEADS * HEAD_GROUP + head;
-    g[i] = clean(each * softplus_x(a[at] + bias));
+    g_step[i] = clean(each * softplus_x(a[at] + bias));
     beta[i] = small(sigmoid_x(b[at]));
   }
-  barrier();
-  if (lane == 0) {
-    for (uint i = open; i < open + rows; ++i) g[i] = (i == 0 ? 0.0 : g[i - 1]) + g[i];
+  for (uint n = lane; n < (open + rows) * STRIP; n += WORKGROUP) {
+    const uint i = n / STRIP, c = n % STRIP;
+    if (i < open) {
+      deltas[n] = states[deltas_at() + i * ROOM + c];
+    } else {
+      const uint at = step_row(i) * STATE_WIDTH + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM;
+      deltas[n] = column + c < VALUE_DIM ? small(x[at + column + c]) : 0.0;
+    }
   }
   barrier();
+  for (uint i = lane; i < 2 * rows; i += WORKGROUP) {
+    const uint vector = i / rows * PAGE_TOKENS + open + i % rows, at = vector * PARTS;
+    factor[vector] = rsqrt_x(((sums[at] + sums[at + 4]) + (sums[at + 2] + sums[at + 6])) +
+                             ((sums[at + 1] + sums[at + 5]) + (sums[at + 3] + sums[at + 7])) + 1e-6);
+  }
   for (uint i = open + lane; i < open + rows; i += WORKGROUP) {
-    decay[i] = small(exp_x(g[i]));
-    if (column == 0) states[decays_at() + i] = g[i];
+    float sum = open == 0 ? 0.0 : g[open - 1];
+    for (uint l = open; l <= i; ++l) sum = sum + g_step[l];
+    g[i] = sum;
+    decay[i] = small(exp_x(sum));
+    if (column == 0) states[decays_at() + i] = sum;
   }
+  barrier();
 }
 float decay_since(uint i, uint l) { return small(exp_x(l < i ? g[i] - g[l] : 0.0)); }
 
-// Brings CHUNK channels of all keys up to the new ones, and of new queries, into shared memory, and new keys to the
-// state.
-void stage(uint from, bool queries, bool keeps) {
-  const uint keys = open + rows, vectors = keys + (queries ? rows : 0);
-  for (uint i = lane; i < vectors * CHUNK; i += WORKGROUP) {
-    const uint nth = i / CHUNK, d = from + i % CHUNK;
-    const uint vector = nth < keys ? nth : PAGE_TOKENS + open + nth - keys;
-    float value = 0.0;
-    if (d < KEY_DIM && is_new(vector % PAGE_TOKENS)) {
-      value = small((taken(vector, d) * factor[vector]) * (vector < PAGE_TOKENS ? 1.0 : SCALE));
-      if (keeps && vector < PAGE_TOKENS) states[keys_at() + d * PAGE_TOKENS + vector] = value;
-    } else if (d < KEY_DIM && vector < open) {
-      value = states[keys_at() + d * PAGE_TOKENS + vector];
+// Brings CHUNK channels of all keys up to the new ones, and of new queries, into shared memory.
+void stage(uint from) {
+  for (uint i = lane; i < 2 * rows * CHUNK; i += WORKGROUP) {
+    const uint nth = i / CHUNK, at = i % CHUNK, d = from + at;
+    const uint vector = nth / rows * PAGE_TOKENS + open + nth % rows;
+    const float value = d < KEY_DIM ? (taken(vector, d) * factor[vector]) * (vector < PAGE_TOKENS ? 1.0 : SCALE) : 0.0;
+    staged[vector * PITCH + at / 4][at % 4] = small(value);
+  }
+  for (uint i = lane; open > 0 && i < CHUNK * PAGE_TOKENS; i += WORKGROUP) {
+    const uint vector = i % PAGE_TOKENS, at = i / PAGE_TOKENS, d = from + at;
+    if (vector >= open) continue;
+    staged[vector * PITCH + at / 4][at % 4] = d < KEY_DIM ? states[keys_at() + d * PAGE_TOKENS + vector] : 0.0;
+  }
+  barrier();
+}
+void keep_keys(uint from) {
+  for (uint i = lane; i < CHUNK * PAGE_TOKENS; i += WORKGROUP) {
+    const uint vector = i % PAGE_TOKENS, at = i / PAGE_TOKENS;
+    if (is_new(vector) && from + at < KEY_DIM) {
+      states[keys_at() + (from + at) * PAGE_TOKENS + vector] = staged[vector * PITCH + at / 4][at % 4];
     }
-    staged[i % CHUNK * PITCH + vector / 4][vector % 4] = value;
   }
 }
 
-// Products of rows with each other and with S, by the lane's part of them: of many rows each team has vectors that lie
-// side by side, of few each row's key and query.
+// Products of rows with each other and with S.
 void find_sums() {
-  const uint c = lane % STRIP, team = lane / STRIP;
-  const uint l = lane % PAGE_TOKENS, kind = lane / PAGE_TOKENS % 2;  // key or query, by key l
-  vec4 sums[FOURS];
-  float dots[DOTS];
-  [[unroll]] for (uint j = 0; j < FOURS; ++j) sums[j] = vec4(0.0);
+  const uint c = lane % STRIP, team = lane / STRIP, l = lane % PAGE_TOKENS;
+  float with_s[SUMS], dots[DOTS];
+  [[unroll]] for (uint j = 0; j < SUMS; ++j) with_s[j] = 0.0;
   [[unroll]] for (uint j = 0; j < DOTS; ++j) dots[j] = 0.0;
-  const bool few = rows <= TEAMS;
-  const uint key_row = open + team;
-  float by_few_key = 0.0, by_few_query = 0.0;
-  const uint from_four = team * FOURS * 4 % PAGE_TOKENS;
-  const bool sums_new = from_four < open + rows && from_four + FOURS * 4 > open;
   const bool keeps = column == 0 && (TILED ? head < KEY_HEADS : head % HEAD_GROUP == 0);  // the first of its group
   for (uint chunk = 0; chunk < CHUNKS * CHUNK; chunk += CHUNK) {
-    barrier();
-    stage(chunk, true, keeps);
-    barrier();
-    if (few && team < rows) {
-      for (uint from = 0; from < CHUNK; from += 8) {
-        [[unroll]] for (uint d = from; d < from + 8; ++d) {
-          const float s = anchor[(chunk + d) * STRIP + c];
-          by_few_key = by_few_key + STAGED(d * PITCH * 4 + key_row) * s;
-          by_few_query = by_few_query + STAGED(d * PITCH * 4 + PAGE_TOKENS + key_row) * s;
-        }
-      }
-    } else if (!few && sums_new) {
-      for (uint d = 0; d < CHUNK; ++d) {
-        const float s = anchor[(chunk + d) * STRIP + c];
-        [[unroll]] for (uint j = 0; j < FOURS; ++j) {
-          sums[j] = sums[j] + staged[d * PITCH + team * FOURS + j] * s;
+    if (chunk > 0) barrier();
+    stage(chunk);
+    if (keeps) keep_keys(chunk);
+    [[unroll]] for (uint j = 0; j < SUMS; ++j) {
+      const uint vector = team + j * TEAMS;
+      if (!is_new(vector % PAGE_TOKENS)) continue;
+      for (uint d = 0; d < CHUNK / 4; ++d) {
+        const vec4 four = staged[vector * PITCH + d];
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+          with_s[j] = with_s[j] + four[k] * anchor[(chunk + 4 * d + k) * STRIP + c];
         }
       }
     }
     [[unroll]] for (uint j = 0; j < DOTS; ++j) {
-      const uint i = open + lane / VECTORS + j * (WORKGROUP / VECTORS);
-      if (i < open + rows) {
-        const uint vector = kind * PAGE_TOKENS + i;
-        for (uint d = 0; d < CHUNK; ++d) {
-          dots[j] = dots[j] + STAGED(d * PITCH * 4 + vector) * STAGED(d * PITCH * 4 + l);
-        }
+      const uint vector = (lane + j * WORKGROUP) / PAGE_TOKENS;
+      if (!is_new(vector % PAGE_TOKENS) || l > vector % PAGE_TOKENS) continue;
+      for (uint d = 0; d < CHUNK / 4; ++d) {
+        const vec4 four = staged[vector * PITCH + d], key = staged[l * PITCH + d];
+        [[unroll]] for (uint k = 0; k < 4; ++k) dots[j] = dots[j] + four[k] * key[k];
       }
     }
   }
-  barrier();
+  [[unroll]] for (uint j = 0; j < SUMS; ++j) sums[(team + j * TEAMS) * STRIP + c] = small(with_s[j]);
   [[unroll]] for (uint j = 0; j < DOTS; ++j) {
-    const uint i = open + lane / VECTORS + j * (WORKGROUP / VECTORS);
-    if (i < open + rows) {
-      const float weight = small(decay_since(i, l) * small(dots[j]));
-      if (kind == 0) by_key[i * PAGE_TOKENS + l] = weight;
-      else by_query[i * PAGE_TOKENS + l] = weight;
-    }
+    const uint vector = (lane + j * WORKGROUP) / PAGE_TOKENS, i = vector % PAGE_TOKENS;
+    if (!is_new(i) || l > i) continue;
+    const float weight = small(decay_since(i, l) * small(dots[j]));
+    if (vector < PAGE_TOKENS) by_key[i * PAGE_TOKENS + l] = weight;
+    else by_query[i * PAGE_TOKENS + l] = weight;
   }
-  if (few && team < rows) {
-    STAGED(key_row * STRIP + c) = small(by_few_key);
-    STAGED((PAGE_TOKENS + key_row) * STRIP + c) = small(by_few_query);
-  }
-  if (few) return;
-  [[unroll]] for (uint j = 0; j < FOURS; ++j) {
-    [[unroll]] for (uint k = 0; k < 4; ++k) {
-      STAGED(((team * FOURS + j) * 4 + k) * STRIP + c) = small(sums[j][k]);
-    }
-  }
+  barrier();
 }
 
+// A column a lane: behind each row's delta the sums of all rows behind it have one term more.
 void find_deltas() {
-  for (uint i = lane; i < open * STRIP; i += WORKGROUP) {
-    deltas[i] = states[deltas_at() + i / STRIP * ROOM + i % STRIP];
-  }
-  barrier();
   if (lane < STRIP) {
-    for (uint i = open; i < open + rows; ++i) {
-      float seen = STAGED(i * STRIP + lane) * decay[i];
-      for (uint l = 0; l < i; ++l) {
-        seen = seen + by_key[i * PAGE_TOKENS + l] * deltas[l * STRIP + lane];
+    float seen[PAGE_TOKENS];
+    [[unroll]] for (uint i = 0; i < PAGE_TOKENS; ++i) seen[i] = is_new(i) ? sums[i * STRIP + lane] * decay[i] : 0.0;
+    [[unroll]] for (uint l = 0; l < PAGE_TOKENS; ++l) {
+      if (l < open + rows) {
+        float delta = deltas[l * STRIP + lane];
+        if (l >= open) {
+          delta = small(small(delta - seen[l]) * beta[l]);
+          deltas[l * STRIP + lane] = delta;
+          states[deltas_at() + l * ROOM + lane] = delta;
+        }
+        [[unroll]] for (uint i = l + 1; i < PAGE_TOKENS; ++i) {
+          seen[i] = seen[i] + by_key[i * PAGE_TOKENS + l] * delta;
+        }
       }
-      const uint at = step_row(i) * STATE_WIDTH + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM;
-      const float value = column + lane < VALUE_DIM ? small(x[at + column + lane]) : 0.0;
-      const float delta = small(small(value - seen) * beta[i]);
-      deltas[i * STRIP + lane] = delta;
-      states[deltas_at() + i * ROOM + lane] = delta;
     }
   }
   barrier();
@@ -202,7 +192,7 @@ void find_deltas() {
 void put_results() {
   for (uint n = lane; n < rows * STRIP; n += WORKGROUP) {
     const uint i = open + n / STRIP, c = n % STRIP;
-    float sum = STAGED((PAGE_TOKENS + i) * STRIP + c) * decay[i];
+    float sum = sums[(PAGE_TOKENS + i) * STRIP + c] * decay[i];
     for (uint l = 0; l <= i; ++l) {
       sum = sum + by_query[i * PAGE_TOKENS + l] * deltas[l * STRIP + c];
     }
@@ -216,23 +206,25 @@ void put_results() {
 // S behind a whole page.
 void put_anchor() {
   const uint c = lane % STRIP, last = PAGE_TOKENS - 1;
-  float scaled[PAGE_TOKENS];
-  [[unroll]] for (uint l = 0; l < PAGE_TOKENS; ++l) {
-    scaled[l] = small(deltas[l * STRIP + c] * decay_since(last, l));
+  for (uint n = lane; n < PAGE_TOKENS * STRIP; n += WORKGROUP) {
+    sums[n] = small(deltas[n] * decay_since(last, n / STRIP));
   }
+  barrier();
   const uint next = anchors_at(1 - page_half);
   for (uint chunk = 0; chunk < CHUNKS * CHUNK; chunk += CHUNK) {
-    barrier();
-    stage(chunk, false, false);
-    barrier();
-    for (uint d = lane / STRIP; d < CHUNK && chunk + d < KEY_DIM; d += TEAMS) {
-      const uint at = (chunk + d) * STRIP + c;
-      float sum = anchor[at] * decay[last];
-      [[unroll]] for (uint l = 0; l < PAGE_TOKENS; ++l) {
-        sum = sum + staged[d * PITCH + l / 4][l % 4] * scaled[l];
+    if (CHUNKS > 1) {
+      barrier();
+      stage(chunk);
+    }
+    for (uint four = lane / STRIP; four < CHUNK / 4; four += TEAMS) {
+      vec4 sum;
+      const uint d = chunk + 4 * four;
+      [[unroll]] for (uint k = 0; k < 4; ++k) sum[k] = anchor[(d + k) * STRIP + c] * decay[last];
+      [[unroll]] for (uint l = 0; l < PAGE_TOKENS; ++l) sum = sum + staged[l * PITCH + four] * sums[l * STRIP + c];
+      [[unroll]] for (uint k = 0; k < 4; ++k) {
+        if (d + k < KEY_DIM) states[next + (d + k) * ROOM + c] = clean(sum[k]);
+        anchor[(d + k) * STRIP + c] = small(sum[k]);
       }
-      states[next + (chunk + d) * ROOM + c] = clean(sum);
-      anchor[at] = small(sum);
     }
   }
 }
@@ -263,8 +255,7 @@ void main() {
     page_half = position / PAGE_TOKENS % 2;
     open = position % PAGE_TOKENS;
     rows = min(end - row, PAGE_TOKENS - open);
-    find_norms();
-    find_decays();
+    begin_page();
     find_sums();
     find_deltas();
     put_results();
