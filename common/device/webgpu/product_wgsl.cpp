@@ -31,6 +31,7 @@ TapeKernel product_kernel(const Program& program, const Step& step, uint32_t blo
   const Slot& w = slot_of(program, step, inputs::matmul::w);
   TapeKernel kernel = epilogue(program, step.tape, 4);
   kernel.text = cat("const BLOCK = ", block, "u;\nconst COLS = ", columns_of_lane(block),
+                    "u;\nconst AHEAD = ", block == 1 ? 4 : 1,
                     "u;\nconst PRODUCTS = ", has_twin(step) ? 2 : 1, "u;\n", kernel.text);
   CHECK(step.inputs[inputs::matmul::x].access.first == 0);
   kernel.overrides.emplace_back("K", step.inner);

@@ -120,7 +120,7 @@ bool VulkanExecutable::units_take(const Step& step) const {
   if (step.op != Op::k_matmul) return false;
   const DType dtype = slot(step.in(Matmul::w)).dtype;
   return (dtype == DType::kF16 || is_quantised(dtype)) && step.inner % kUnitTile == 0 &&
-         step.columns >= 2 * kUnitTile;
+         step.columns >= kUnitTile;
 }
 
 // The values that all dispatches of a product have in common.

@@ -4,7 +4,7 @@ R"wgsl(
 // added in four chains. The order depends on the type alone, not on BLOCK and COLS, the rows and
 // columns that a lane takes at a time; what a lane keeps has names, so that it stays in registers.
 // Binding 1 is x (rows1.wgsl, rows4.wgsl), 2 the matrix, 3 its scales where it is in blocks
-// (dense.wgsl, blocks.wgsl). PRODUCTS: 2 where the matrix has the columns of a twin in turn with its own.
+// (dense.wgsl, blocks.wgsl). AHEAD: units of a lane that are on their way at once. PRODUCTS: 2 where the matrix has the columns of a twin in turn with its own.
 override K: u32;
 override OUT_ROWS: bool;  // its rows are output rows
 override X_STRIDE: u32;
@@ -33,7 +33,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum$n_$j = 0.0f;
 #end
 #end
-  for (var u = t; u < units; u += LANES) {
+  var u = t;
+  for (var i = AHEAD; i <= units / LANES; i += AHEAD) {
+#each a AHEAD
+#each j COLS
+    let unit$a_$j = unit_of(min(column0 + $ju, PIECE - 1u), u + $au * LANES, units);
+#end
+#end
+#each a AHEAD
+#each n BLOCK
+    let x$a_$n = rows_of(min(row0 + $nu, rows - 1u), u + $au * LANES);
+#each j COLS
+    sum$n_$j = added(sum$n_$j, unit$a_$j, x$a_$n);
+#end
+#end
+#end
+    u += AHEAD * LANES;
+  }
+  for (; u < units; u += LANES) {
 #each j COLS
     let unit$j = unit_of(min(column0 + $ju, PIECE - 1u), u, units);
 #end
