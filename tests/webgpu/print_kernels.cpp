@@ -342,17 +342,13 @@ void add_row_attention(Cases& cases, bool turned, bool normed, bool halves) {
              {"groups", {1, kHeads}}});
 }
 
-void add_topk(Cases& cases, size_t columns, size_t taken) {
-  constexpr size_t kTopBlock = 1024;
-  const size_t blocks = (columns + kTopBlock - 1) / kTopBlock;
-  const std::vector<float> x = cases.numbers(kRows * columns);
-  std::vector<float> expected(kRows * 2 * taken);
+// The columns of the first numbers of each `width` columns of a row.
+std::vector<uint32_t> lists_of(std::span<const float> x, size_t columns, size_t taken,
+                               size_t width) {
   std::vector<uint32_t> lists;
   for (size_t row = 0; row < kRows; ++row) {
-    const auto all = std::span(x).subspan(row * columns, columns);
-    topk_row(all, std::span(expected).subspan(row * 2 * taken, 2 * taken));
-    for (size_t first = 0; first < columns; first += kTopBlock) {
-      const auto part = all.subspan(first, std::min(kTopBlock, columns - first));
+    for (size_t first = 0; first < columns; first += width) {
+      const auto part = x.subspan(row * columns + first, std::min(width, columns - first));
       const size_t n = std::min(taken, part.size());
       std::vector<float> top(2 * n);
       topk_row(part, top);
@@ -362,19 +358,45 @@ void add_topk(Cases& cases, size_t columns, size_t taken) {
       }
     }
   }
-  const Json overrides = {{"TAKEN", taken}, {"COLUMNS", columns}, {"BLOCKS", blocks}};
+  return lists;
+}
+
+void add_topk(Cases& cases, size_t columns, size_t taken) {
+  constexpr size_t kSorted = 1024;
+  const std::vector<float> x = cases.numbers(kRows * columns);
+  std::vector<float> expected(kRows * 2 * taken);
+  for (size_t row = 0; row < kRows; ++row) {
+    topk_row(std::span(x).subspan(row * columns, columns),
+             std::span(expected).subspan(row * 2 * taken, 2 * taken));
+  }
+  size_t width = kSorted, lists = (columns + width - 1) / width;
   const std::string name = cat("topk, ", taken, " of ", columns);
-  cases.add({{"name", name + ", blocks"},
-             {"kernel", behind({"best", "topk_blocks"})},
-             {"overrides", overrides},
-             {"buffers", {nullptr, cases.file(x), cases.result(lists)}},
-             {"whole", true},
-             {"groups", {kRows, blocks}}});
-  cases.add({{"name", name},
-             {"kernel", behind({"best", "topk"})},
-             {"overrides", overrides},
-             {"buffers", {nullptr, cases.file(x), cases.result(expected), cases.file(lists)}},
-             {"groups", {kRows}}});
+  const Json overrides = {{"TAKEN", taken}, {"COLUMNS", columns}, {"BLOCKS", lists}};
+  cases.add(
+      {{"name", name + ", blocks"},
+       {"kernel", behind({"best", "topk_blocks"})},
+       {"overrides", overrides},
+       {"buffers", {nullptr, cases.file(x), cases.result(lists_of(x, columns, taken, width))}},
+       {"whole", true},
+       {"groups", {kRows, lists}}});
+  for (bool last = false; !last;) {
+    const std::vector<uint32_t> before = lists_of(x, columns, taken, width);
+    width *= kSorted / taken;
+    const size_t left = (columns + width - 1) / width;
+    last = left == 1;
+    Json its = overrides;
+    its["LISTS"] = lists;
+    cases.add({{"name", cat(name, ", ", lists, " lists")},
+               {"kernel", behind({"best", "topk"})},
+               {"overrides", its},
+               {"buffers",
+                {nullptr, cases.file(x),
+                 last ? cases.result(expected) : cases.result(lists_of(x, columns, taken, width)),
+                 cases.file(before)}},
+               {"whole", !last},
+               {"groups", {kRows, left}}});
+    lists = left;
+  }
 }
 
 void print(Cases& cases) {
@@ -393,7 +415,7 @@ void print(Cases& cases) {
   }
   add_topk(cases, 8192, 64);
   add_topk(cases, 70, 70);
-  add_topk(cases, 70000, 64);  // lanes with two lists
+  add_topk(cases, 70000, 64);  // lists of lists
   add_topk(cases, 1030, 20);   // a block with fewer
 }
 

@@ -19,8 +19,7 @@ constexpr uint32_t kHead = 2, kArrays = 7;
 // Buffers of a kernel that every adapter has.
 constexpr size_t kMostBuffers = 8;
 constexpr size_t kMostHeadDim = 256;  // in attention.wgsl
-// Columns of a block, and most blocks of a row (topk_blocks.wgsl, topk.wgsl).
-constexpr int64_t kTopBlock = 1024, kMostTopBlocks = 512;
+constexpr int64_t kSorted = 1024;     // numbers at once, in best.wgsl
 constexpr uint32_t kAnyRows = 0x7fffffff;
 
 // The kernels of a product, by the rows that a workgroup takes, and the rows of a step that each is
@@ -243,7 +242,7 @@ void WebGpuExecutable::Builder::add_matmul(const Step& step) {
   for (const WebGpuBuffer::Piece& piece : bound(w).matrix(slot(w).transposed)) {
     for (const Block& block : kBlocks) {
       const TapeKernel kernel = product_kernel(program, step, block.rows);
-      const auto columns = static_cast<int64_t>(product_columns(block.rows));
+      const auto columns = static_cast<int64_t>(product_columns(step, block.rows));
       Json buffers = {symbols(), rows(x), binding(*piece.numbers),
                       piece.scales ? binding(*piece.scales) : symbols()};
       add_tape(step, kernel, {{"text", kernel.text}, {"bases", product_bases(program, step)}},
@@ -328,22 +327,30 @@ void WebGpuExecutable::Builder::add_rotate(const Step& step) {
 }
 
 void WebGpuExecutable::Builder::add_topk(const Step& step) {
-  const int64_t blocks = (step.inner + kTopBlock - 1) / kTopBlock, taken = step.columns / 2;
-  if (blocks > kMostTopBlocks) {
-    refuse(cat("the largest of ", step.inner, " numbers, expected at most ",
-               kTopBlock * kMostTopBlocks));
+  const int64_t taken = step.columns / 2, joins = kSorted / std::max<int64_t>(taken, 1);
+  if (joins < 2) refuse(cat("the ", taken, " largest, expected at most ", kSorted / 2));
+  int64_t lists = (step.inner + kSorted - 1) / kSorted;
+  // No temporaries of the program have these places.
+  for (const size_t i : {0, 1}) {
+    made.temporaries_.push_back(workspace.temporary(
+        program.slots.size() + i,
+        static_cast<size_t>(lists * taken) * workspace.limits().most_rows() * sizeof(uint32_t)));
   }
-  // No temporary of the program has this place.
-  made.temporaries_.push_back(workspace.temporary(
-      program.slots.size(),
-      static_cast<size_t>(blocks * taken) * workspace.limits().most_rows() * sizeof(uint32_t)));
-  const gpu::Buffer& found = *made.temporaries_.back();
-  const Json numbers = {{"TAKEN", taken}, {"COLUMNS", step.inner}, {"BLOCKS", blocks}};
+  const std::span both(made.temporaries_.end() - 2, 2);
+  Json numbers = {{"TAKEN", taken}, {"COLUMNS", step.inner}, {"BLOCKS", lists}};
   const Json x = rows(step.in(inputs::topk::x));
-  add(step, {{"bases", {"best", "topk_blocks"}}}, numbers, {symbols(), x, binding(found, true)}, 1,
-      0, blocks);
-  add(step, {{"bases", {"best", "topk"}}}, numbers,
-      {symbols(), x, rows(step.out(), true), binding(found)}, 1, 0, 1);
+  add(step, {{"bases", {"best", "topk_blocks"}}}, numbers, {symbols(), x, binding(*both[0], true)},
+      1, 0, lists);
+  for (size_t from = 0;; from = 1 - from) {
+    const int64_t left = (lists + joins - 1) / joins;
+    numbers["LISTS"] = lists;
+    add(step, {{"bases", {"best", "topk"}}}, numbers,
+        {symbols(), x, left == 1 ? rows(step.out(), true) : binding(*both[1 - from], true),
+         binding(*both[from])},
+        1, 0, left);
+    if (left == 1) break;
+    lists = left;
+  }
 }
 
 bool WebGpuExecutable::supports(const Program& program, const Step& step) {

@@ -1,8 +1,9 @@
 R"wgsl(
-// The first of numbers at their columns: the largest, of equal ones the lower column.
+// The first of up to 1,024 numbers at their columns: the largest, of equal ones the lower column.
 const NOWHERE = 0xffffffffu;
-var<workgroup> best: array<f32, 64>;
-var<workgroup> places: array<u32, 64>;
+const kSorted = 1024u;
+var<workgroup> best: array<f32, kSorted>;
+var<workgroup> places: array<u32, kSorted>;
 
 // What a number is ordered by: one that is not finite stands first.
 fn rank(value: f32) -> f32 {
@@ -12,23 +13,25 @@ fn rank(value: f32) -> f32 {
 fn before(a: f32, at: u32, b: f32, bt: u32) -> bool {
   return at != NOWHERE && (bt == NOWHERE || a > b || (a == b && at < bt));
 }
-// The column of the first of all lanes' numbers.
-fn first_of(own: f32, place: u32, lane: u32) -> u32 {
-  best[lane] = own;
-  places[lane] = place;
+// Sorts what 256 lanes have put there (bitonic).
+fn sort_best(lane: u32) {
   workgroupBarrier();
-  for (var apart = 32u; apart > 0u; apart >>= 1u) {
-    if (lane < apart) {
-      let other = lane + apart;
-      if (before(best[other], places[other], best[lane], places[lane])) {
-        best[lane] = best[other];
-        places[lane] = places[other];
+  for (var run = 2u; run <= kSorted; run <<= 1u) {
+    for (var apart = run >> 1u; apart > 0u; apart >>= 1u) {
+      for (var i = lane; i < kSorted / 2u; i += 256u) {
+        let a = 2u * i - (i & (apart - 1u));
+        let b = a + apart;
+        if (before(best[b], places[b], best[a], places[a]) == ((a & run) == 0u)) {
+          let value = best[a];
+          let place = places[a];
+          best[a] = best[b];
+          places[a] = places[b];
+          best[b] = value;
+          places[b] = place;
+        }
       }
+      workgroupBarrier();
     }
-    workgroupBarrier();
   }
-  let found = places[0];
-  workgroupBarrier();
-  return found;
 }
 )wgsl"

@@ -1,42 +1,32 @@
 R"wgsl(
-// The TAKEN first numbers of a row and their columns, from the lists of its blocks (topk_blocks). A
-// lane has every 64th list, and compares what they begin with.
+// Joins the lists that topk_blocks found, or that this found before: 1024 / TAKEN of a row's LISTS to
+// one. The last one of a row has its numbers and their columns.
 override TAKEN: u32;
 override COLUMNS: u32;
-override BLOCKS: u32;
-const kMostLists = 8u;  // of a lane
+override LISTS: u32;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> result: array<f32>;
+@group(0) @binding(2) var<storage, read_write> joined: array<u32>;
 @group(0) @binding(3) var<storage, read> found: array<u32>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x;
-  var next: array<u32, kMostLists>;
-  var own = 0.0f;
-  var own_place = NOWHERE;
-  var own_list = 0u;
-  var last = NOWHERE;
-  for (var n = 0u; n < TAKEN; n++) {
-    if (n == 0u || (own_place == last && last != NOWHERE)) {
-      if (n > 0u) { next[own_list]++; }
-      own_place = NOWHERE;
-      for (var list = 0u; list < kMostLists && list * 64u + lane < BLOCKS; list++) {
-        if (next[list] >= TAKEN) { continue; }
-        let place = found[(row * BLOCKS + list * 64u + lane) * TAKEN + next[list]];
-        if (place == NOWHERE) { continue; }
-        let value = rank(x[row * COLUMNS + place]);
-        if (before(value, place, own, own_place)) {
-          own = value;
-          own_place = place;
-          own_list = list;
-        }
-      }
-    }
-    last = first_of(own, own_place, lane);
-    if (lane == 0u) {
-      result[row * 2u * TAKEN + n] = x[row * COLUMNS + last];
-      result[row * 2u * TAKEN + TAKEN + n] = f32(last);
+  let most = kSorted / TAKEN * TAKEN;
+  let groups = (LISTS * TAKEN + most - 1u) / most;
+  for (var i = lane; i < kSorted; i += 256u) {
+    let at = group.y * most + i;
+    let there = i < most && at < LISTS * TAKEN;
+    let place = select(NOWHERE, found[row * LISTS * TAKEN + select(0u, at, there)], there);
+    places[i] = place;
+    best[i] = rank(x[row * COLUMNS + select(place, 0u, place == NOWHERE)]);
+  }
+  sort_best(lane);
+  for (var n = lane; n < TAKEN; n += 256u) {
+    if (groups > 1u) {
+      joined[(row * groups + group.y) * TAKEN + n] = places[n];
+    } else {
+      joined[row * 2u * TAKEN + n] = bitcast<u32>(x[row * COLUMNS + places[n]]);
+      joined[row * 2u * TAKEN + TAKEN + n] = bitcast<u32>(f32(places[n]));
     }
   }
 }
