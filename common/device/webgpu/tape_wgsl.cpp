@@ -176,7 +176,12 @@ std::string Writer::store(size_t output, const char* indent) const {
 }
 
 std::string Writer::row_body() const {
-  const std::string loop = cat("  for (var c = lane; c < COLUMNS; c += ", kLanes, "u) {\n");
+  // As often in each lane as is known when the kernel is compiled, so that loads go ahead together.
+  const auto each_column = [](const std::string& text) {
+    return cat("  for (var i = 0u; i < COLUMNS / ", kLanes, "u; i++) {\n    let c = i * ", kLanes,
+               "u + lane;\n", text, "  }\n  if (lane < COLUMNS % ", kLanes,
+               "u) {\n    let c = COLUMNS - COLUMNS % ", kLanes, "u + lane;\n", text, "  }\n");
+  };
   std::string out = elsewhere_;
   std::vector<int> elements;
   for (size_t i = 0; i < tape_.values.size(); ++i) {
@@ -184,10 +189,10 @@ std::string Writer::row_body() const {
     if (value.loads()) {
       if (!value.full) out += load(i, "  ");
     } else if (value.reduces()) {
-      out += cat("  var sum", i, " = ", "start_", op_info(value.op).name, "();\n", loop,
-                 slice({value.x}, "    "), "    sum", i, " = ", function_name(value.op), "(sum", i,
-                 ", ", name(value.x), ");\n  }\n  let v", i, " = tree_", op_info(value.op).name,
-                 "(sum", i, ", lane);\n");
+      out += cat("  var sum", i, " = ", "start_", op_info(value.op).name, "();\n",
+                 each_column(cat(slice({value.x}, "    "), "    sum", i, " = ",
+                                 function_name(value.op), "(sum", i, ", ", name(value.x), ");\n")),
+                 "  let v", i, " = tree_", op_info(value.op).name, "(sum", i, ", lane);\n");
     } else if (!value.full) {
       out += compute(i, "  ");
     }
@@ -201,7 +206,7 @@ std::string Writer::row_body() const {
       rows += store(i, "    ");
     }
   }
-  if (!elements.empty()) out += cat(loop, slice(elements, "    "), stored, "  }\n");
+  if (!elements.empty()) out += each_column(slice(elements, "    ") + stored);
   if (!rows.empty()) out += cat("  if (lane == 0u) {\n", rows, "  }\n");
   return out;
 }
