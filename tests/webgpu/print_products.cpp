@@ -84,7 +84,7 @@ class Printer {
     Json overrides = {
         {"COLUMNS", columns}, {"CAPACITY", 1}, {"COLUMN0", 0}, {"PIECE", matrix_rows}};
     for (const auto& [name, value] : kernel.overrides) overrides[name] = value;
-    const auto outputs = static_cast<int64_t>(webgpu::product_columns(block));
+    const auto outputs = static_cast<int64_t>(webgpu::product_columns(step, block));
     cases_.add(
         {{"name", cat(dtype_name(dtype), transposed ? " [" : "^T [", rows, ", ", inner, "] x ",
                       columns, " by ", block, twin ? ", and a twin" : "")},
@@ -134,6 +134,10 @@ void print(Cases& cases) {
     printer.add(dtype, true, 512, 70, 1, 1);
     printer.add(dtype, true, 256, 9, 5, 4);
     printer.add(dtype, true, 256, 9, 5, 8, true);
+  }
+  for (const DType dtype : {DType::kF16, DType::kQ4_0}) {  // twice as many lanes
+    printer.add(dtype, true, 2048, 9, 1, 1);
+    printer.add(dtype, true, 2304, 9, 11, 8, true);
   }
 }
 

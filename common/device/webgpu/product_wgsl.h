@@ -12,7 +12,8 @@ namespace split::webgpu {
 TapeKernel product_kernel(const Program& program, const Step& step, uint32_t block);
 // The names of the kernels that stand behind it.
 std::vector<std::string> product_bases(const Program& program, const Step& step);
-// Columns of the result that a workgroup.
-uint32_t product_columns(uint32_t block);
+// Columns of the result that a workgroup has, and the fewest that one of any product has.
+uint32_t product_columns(const Step& step, uint32_t block);
+inline constexpr uint32_t kLeastProductColumns = 4;
 
 }  // namespace split::webgpu

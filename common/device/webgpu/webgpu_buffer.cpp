@@ -51,7 +51,7 @@ const std::vector<WebGpuBuffer::Piece>& WebGpuBuffer::matrix(bool as_rows) {
   const size_t bytes = packed_row_bytes(own.dtype, inner);
   // Whole turns.
   const int64_t most =
-      std::min(static_cast<int64_t>(kMostBinding / bytes), kMostGroups * product_columns(1)) /
+      std::min(static_cast<int64_t>(kMostBinding / bytes), kMostGroups * kLeastProductColumns) /
       count * count;
   if (!as_rows) {
     CHECK(count == 1);

@@ -10,7 +10,7 @@ namespace webgpu {
 namespace {
 
 // Raise it with any change of a result's bits.
-constexpr std::string_view kVersion = "webgpu 3 ";
+constexpr std::string_view kVersion = "webgpu 4 ";
 
 WebGpuBuffer& own(Buffer& buffer) { return static_cast<WebGpuBuffer&>(buffer); }
 

@@ -1,27 +1,26 @@
 R"wgsl(
 // y[r, m] = sum over k of x[r, k] w[m, k], then finish(). LANES lanes share an output. K is cut into
 // units of 4 VECTORS numbers; lane t sums units t, t + LANES, ... in order, and the lanes' sums are
-// added in four chains. The order depends on the type alone, not on BLOCK and COLS, the rows and
-// columns that a lane takes at a time; what a lane keeps has names, so that it stays in registers.
+// added in four chains. The order depends on the type and K alone, not on BLOCK, COLS and OUTPUTS, the
+// rows and columns that a lane takes at a time and the groups of lanes; what a lane keeps has names, so
+// that it stays in registers.
 // Binding 1 is x (rows1.wgsl, rows4.wgsl), 2 the matrix, 3 its scales where it is in blocks
-// (dense.wgsl, blocks.wgsl). AHEAD: units of a lane that are on their way at once. PRODUCTS: 2 where the matrix has the columns of a twin in turn with its own.
+// (dense.wgsl, blocks.wgsl). PRODUCTS: 2 where the matrix has the columns of a twin in turn with its own.
 override K: u32;
 override OUT_ROWS: bool;  // its rows are output rows
 override X_STRIDE: u32;
 override COLUMN0: u32;  // first column of this piece of the matrix, which has
 override PIECE: u32;    // columns of the matrix
 override W_TYPE: u32;   // 0 F32, 1 F16, 2 BF16, 3 Q8_0, 4 Q4_0, 5 Q6_K, 6 Q4_K, packed by weights.h
-const LANES = 32u;
-const OUTPUTS = 2u;  // groups of lanes
 @group(0) @binding(2) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> scales: array<u32>;
-var<workgroup> lane_sums: array<f32, BLOCK * COLS * 64u>;
+var<workgroup> lane_sums: array<f32, BLOCK * COLS * LANES * OUTPUTS>;
 
 fn dot4(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES * OUTPUTS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let t = lane % LANES;
   let column0 = group.y * (OUTPUTS * COLS) + lane / LANES * COLS;
@@ -33,24 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum$n_$j = 0.0f;
 #end
 #end
-  var u = t;
-  for (var i = AHEAD; i <= units / LANES; i += AHEAD) {
-#each a AHEAD
-#each j COLS
-    let unit$a_$j = unit_of(min(column0 + $ju, PIECE - 1u), u + $au * LANES, units);
-#end
-#end
-#each a AHEAD
-#each n BLOCK
-    let x$a_$n = rows_of(min(row0 + $nu, rows - 1u), u + $au * LANES);
-#each j COLS
-    sum$n_$j = added(sum$n_$j, unit$a_$j, x$a_$n);
-#end
-#end
-#end
-    u += AHEAD * LANES;
-  }
-  for (; u < units; u += LANES) {
+  for (var u = t; u < units; u += LANES) {
 #each j COLS
     let unit$j = unit_of(min(column0 + $ju, PIECE - 1u), u, units);
 #end
@@ -63,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 #each n BLOCK
 #each j COLS
-  lane_sums[($nu * COLS + $ju) * 64u + lane] = sum$n_$j;
+  lane_sums[($nu * COLS + $ju) * (LANES * OUTPUTS) + lane] = sum$n_$j;
 #end
 #end
   workgroupBarrier();
@@ -74,7 +56,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var products: array<f32, PRODUCTS>;
 #each p PRODUCTS
     {
-      let first = (t * PRODUCTS + $pu) * 64u + lane - t;
+      let first = (t * PRODUCTS + $pu) * (LANES * OUTPUTS) + lane - t;
       var four = vec4<f32>();
       for (var i = 0u; i < LANES; i += 4u) {
         four += vec4<f32>(lane_sums[first + i], lane_sums[first + i + 1u], lane_sums[first + i + 2u],
