@@ -38,6 +38,10 @@ struct StateSnapshot {
   bool operator==(const StateSnapshot&) const = default;
 };
 
+namespace test {
+class LiveStates;  // reads what a text left
+}
+
 // Any number of threads, but one at a time for each sequence.
 class KvPages {
  public:
@@ -159,6 +163,7 @@ class KvPages {
   uint32_t spare() const;
 
  private:
+  friend class test::LiveStates;
   // The rows that a block's state of a sequence has been through.
   struct Passed {
     uint32_t reach = 0;   // the furthest row that a step began to write

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "split/live_states.h"
 #include "split/split_by_hand.h"
 
 namespace split::test {
@@ -163,6 +164,10 @@ class SplitMoves : public SplitAlone {
         result.accepted = rows->accepted();
         loop.logits(expected, on_text);
       }
+      const auto made = static_cast<uint32_t>(loop.ids().size()) - 1;
+      const int here = text_session.cut().blocks(layers());
+      states_compared += expect_equal_states(shard, whole_shard, here, layers(), made) +
+                         expect_equal_states(cloud.batcher().shard(), whole_shard, 0, here, made);
       result.made = loop.take();
       text_session.leave_rows();
       for (const std::string& session : text_session.leave())
@@ -203,6 +208,7 @@ class SplitMoves : public SplitAlone {
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
+  int states_compared = 0;        // of blocks, by bytes
   const Tokenizer* tokenizer = nullptr;
   OnText on_text;
   std::function<void(const edge::TextSession&, const edge::SplitCounts&)> after_step;

@@ -44,6 +44,10 @@ class SplitSchedules : public SplitMoves {
       }
     }
     EXPECT_TRUE(moved > 0 || count == 1);
+    if (golden.model->state(0).keeps()) {
+      EXPECT_GE(states_compared, count);
+    }
+    std::printf("%d states compared\n", states_compared);
     return accepted;
   }
 

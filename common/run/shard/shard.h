@@ -193,6 +193,7 @@ class Shard {
   bool recover(const Error& error);
 
  private:
+  friend class test::LiveStates;
   struct Loaded;  // programs, buffers and the step's scratch
   class Growth;   // a stage that is being brought up
   // Index of the stage that leads to a point, in the model and in this shard; the top k's is behind
