@@ -16,6 +16,7 @@ const uint CHUNKS = (KEY_DIM + CHUNK - 1) / CHUNK;
 const uint PITCH = CHUNK / 4 + 1;  // fours from a vector to the next, in other banks
 const uint TEAMS = WORKGROUP / STRIP, SUMS = VECTORS / TEAMS;  // sums with S of a lane
 const uint DOTS = VECTORS * PAGE_TOKENS / WORKGROUP;           // products of two rows of a lane
+const uint AT_ONCE = 8;  // numbers of a lane that are on their way before the first is stored
 const uint PARTS = 8;                                          // lanes that share a vector's squares
 shared vec4 staged[VECTORS * PITCH];           // CHUNK channels of all vectors
 shared float anchor[CHUNKS * CHUNK * STRIP];   // S before the page, behind small()
@@ -110,10 +111,16 @@ void stage(uint from) {
     const float value = d < KEY_DIM ? (taken(vector, d) * factor[vector]) * (vector < PAGE_TOKENS ? 1.0 : SCALE) : 0.0;
     staged[vector * PITCH + at / 4][at % 4] = small(value);
   }
-  for (uint i = lane; open > 0 && i < CHUNK * PAGE_TOKENS; i += WORKGROUP) {
-    const uint vector = i % PAGE_TOKENS, at = i / PAGE_TOKENS, d = from + at;
-    if (vector >= open) continue;
-    staged[vector * PITCH + at / 4][at % 4] = d < KEY_DIM ? states[keys_at() + d * PAGE_TOKENS + vector] : 0.0;
+  for (uint first = lane; open > 0 && first < CHUNK * PAGE_TOKENS; first += AT_ONCE * WORKGROUP) {
+    float old[AT_ONCE];
+    [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
+      const uint i = first + n * WORKGROUP, vector = i % PAGE_TOKENS, d = from + i / PAGE_TOKENS;
+      old[n] = vector < open && d < KEY_DIM ? states[keys_at() + d * PAGE_TOKENS + vector] : 0.0;
+    }
+    [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
+      const uint i = first + n * WORKGROUP, vector = i % PAGE_TOKENS, at = i / PAGE_TOKENS;
+      if (vector < open && at < CHUNK) staged[vector * PITCH + at / 4][at % 4] = old[n];
+    }
   }
   barrier();
 }
@@ -245,11 +252,20 @@ void main() {
   key_head = TILED ? head % KEY_HEADS : head / HEAD_GROUP;
   state = state_of(first);
   uint position = symbol(POSITIONS, first);
-  for (uint i = lane; i < CHUNKS * CHUNK * STRIP; i += WORKGROUP) {
-    const uint at = anchors_at(position / PAGE_TOKENS % 2) + i / STRIP * ROOM + i % STRIP;
-    const bool there = i / STRIP < KEY_DIM;
-    if (position == 0 && there) states[at] = 0.0;  // a text begins with zeros
-    anchor[i] = position > 0 && there ? small(states[at]) : 0.0;
+  const uint begins = anchors_at(position / PAGE_TOKENS % 2);
+  for (uint first = lane; first < CHUNKS * CHUNK * STRIP; first += AT_ONCE * WORKGROUP) {
+    float s[AT_ONCE];
+    [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
+      const uint i = first + n * WORKGROUP, d = i / STRIP;
+      s[n] = position > 0 && d < KEY_DIM ? states[begins + d * ROOM + i % STRIP] : 0.0;
+    }
+    [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
+      const uint i = first + n * WORKGROUP;
+      if (i < CHUNKS * CHUNK * STRIP) anchor[i] = small(s[n]);
+    }
+  }
+  for (uint i = lane; position == 0 && i < KEY_DIM * STRIP; i += WORKGROUP) {
+    states[begins + i / STRIP * ROOM + i % STRIP] = 0.0;  // a text begins with zeros
   }
   for (row = first; row < end; row += rows, position += rows) {
     page_half = position / PAGE_TOKENS % 2;
