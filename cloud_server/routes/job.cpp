@@ -124,7 +124,9 @@ void keep_far(Session& session, const StageRange& range) {
 
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {
   const Priority priority = cloud.keys.priority(session.name.owner);
-  return model.cut_requests().told(session.sequence, priority, session.can);
+  wire::LoadNote note = model.cut_requests().told(session.sequence, priority, session.can);
+  if (model.batcher().shard().was_lost()) note.bits = wire::bits_mark(model.bits());
+  return note;
 }
 
 void unknown_session() {

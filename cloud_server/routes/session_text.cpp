@@ -1,13 +1,15 @@
 #include "cloud_server/routes/session_text.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "cloud_server/routes/job.h"
 
 namespace split::cloud {
 
 std::string LoadBeside::comment() {
-  if (told_ && told_->want == note.want && told_->draft == note.draft) return {};
+  const auto news = [](const wire::LoadNote& is) { return std::tie(is.want, is.draft, is.bits); };
+  if (told_ && news(*told_) == news(note)) return {};
   told_ = note;
   return cat(wire::kLoadHeader, ": ", wire::to_text(note));
 }

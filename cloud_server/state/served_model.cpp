@@ -50,7 +50,7 @@ std::vector<ServedModel::File> files_of(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-ServedModel::ServedModel(const ModelOptions& options)
+ServedModel::ServedModel(const ModelOptions& options, std::unique_ptr<Device> device)
     : options_(options),
       checkpoint_(options.path),
       files_(files_of(checkpoint_)),
@@ -65,7 +65,7 @@ ServedModel::ServedModel(const ModelOptions& options)
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.chat_template)),
       answer_format_(AnswerFormat::of(chat())),
-      device_(make_tested_device({options.device, options.threads})) {
+      device_(device ? std::move(device) : make_tested_device({options.device, options.threads})) {
   if (!config().encodes()) {
     model_->add_stops(stops_of_files(
         checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },

@@ -40,8 +40,9 @@ struct ModelOptions {
 
 class ServedModel {
  public:
-  // Loads everything. Throws Error(kInput, kNotFound, kIo, kDevice).
-  explicit ServedModel(const ModelOptions& options);
+  // Loads everything. `device`: null for the options'. Throws Error(kInput, kNotFound, kIo,
+  // kDevice).
+  explicit ServedModel(const ModelOptions& options, std::unique_ptr<Device> device = {});
 
   const std::string& id() const { return options_.id; }
   const ModelConfig& config() const { return model_->config(); }

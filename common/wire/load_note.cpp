@@ -9,6 +9,8 @@
 namespace split::wire {
 namespace {
 
+constexpr size_t kMarkDigits = 16;
+
 // Parses "0.40" in hundredths; other numbers of digits are never written.
 std::optional<double> parse_price(std::string_view text) {
   if (text.size() != 4 || text[1] != '.') return std::nullopt;
@@ -29,6 +31,10 @@ bool read(std::string_view name, std::string_view value, LoadNote& note) {
     note.cached = static_cast<uint32_t>(rows.value_or(0));
     return rows.has_value();
   }
+  if (name == "bits") {
+    note.bits = value;
+    return is_lower_hex(value, kMarkDigits);
+  }
   if (name != "want" && name != "draft") return true;
   const auto number = parse_u64(value, 0, name == "want" ? kMostCut : kMostDraft);
   if (!number) return false;
@@ -38,11 +44,16 @@ bool read(std::string_view name, std::string_view value, LoadNote& note) {
 
 }  // namespace
 
+std::string bits_mark(std::string_view bits) {
+  return Sha256::hex_of(as_bytes_of(bits)).substr(0, kMarkDigits);
+}
+
 std::string to_text(const LoadNote& note) {
   char price[8];
   std::snprintf(price, sizeof price, "%.2f", std::clamp(note.price, 0.0, 1.0));
   return cat(note.want ? cat("want=", *note.want, ", ") : "", "price=", price,
-             ", draft=", note.draft, note.cached > 0 ? cat(", cached=", note.cached) : "");
+             ", draft=", note.draft, note.cached > 0 ? cat(", cached=", note.cached) : "",
+             note.bits.empty() ? "" : cat(", bits=", note.bits));
 }
 
 std::optional<LoadNote> parse_load_note(std::string_view text) {

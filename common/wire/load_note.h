@@ -16,16 +16,20 @@ inline constexpr char kCachedHeader[] = "Split-Cached";
 inline constexpr int kMostCut = 1024, kMostDraft = 7;
 
 struct LoadNote {
-  std::optional<int> want;  // the session's cut, or a lower one; nullopt: any
-  double price = 0;         // from 0 to 1, in hundredths
-  int draft = kMostDraft;   // guessed rows beside a step's next one
-  uint32_t cached = 0;      // rows that were not computed
+  std::optional<int> want = {};  // the session's cut, or a lower one; nullopt: any
+  double price = 0;              // from 0 to 1, in hundredths
+  int draft = kMostDraft;        // guessed rows beside a step's next one
+  uint32_t cached = 0;           // rows that were not computed
+  std::string bits = {};         // bits_mark() of what its rows' bits are now, if a device was lost
 
   bool operator==(const LoadNote&) const = default;
 };
 
-// Returns "want=6, price=0.40, draft=3, cached=48", without "want" if it is nullopt, and without
-// "cached" if everything was computed.
+// 16 hex digits that tell one name of bits (run/bits.h) from another.
+std::string bits_mark(std::string_view bits);
+
+// Returns "want=6, price=0.40, draft=3, cached=48", without "want" if it is nullopt, without
+// "cached" if everything was computed, and with ", bits=" and its mark if there is one.
 std::string to_text(const LoadNote& note);
 // Parses a note; nullopt for a malformed figure. Skips unknown names.
 std::optional<LoadNote> parse_load_note(std::string_view text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/resources/clock.h"
 #include "edge_client/cloud/cloud_completion.h"
 #include "wire/codes.h"
@@ -147,9 +148,13 @@ auto ModelLink::room_for_session(const Call& call) {
 // Compares the model, unless this connection did just now: with other weights or ids a text would
 // go on as another model's.
 void ModelLink::expect_same_model() {
-  if (!remote_->still_has(options_.info)) {
-    throw model_changed(remote_->origin(), options_.info.id);
+  const Remote::Has has = remote_->still_has(options_.info);
+  if (has == Remote::Has::kAnother) throw model_changed(remote_->origin(), options_.info.id);
+  if (has == Remote::Has::kSame || !options_.other_bits || options_.other_bits->exchange(true)) {
+    return;
   }
+  log_warning(cat("[server] ", remote_->origin(), ": its rows have other bits than '",
+                  options_.info.bits, "' from now on: a move may change a text"));
 }
 
 void ModelLink::close(const Send& send) noexcept {
@@ -184,7 +189,8 @@ std::vector<float> ModelLink::ask(const Send& send) {
 FinishReason ModelLink::stream(const Stream& stream, const OnToken& on_token) {
   FinishReason ended = room_for_session(
       [&] { return stream_on_session(*remote_, options_.info, stream, on_token); });
-  if (ended == FinishReason::kNone) expect_same_model();  // the text goes on elsewhere
+  const bool goes_on = ended == FinishReason::kNone;  // the text, elsewhere
+  if (goes_on || (load() && !load()->bits.empty())) expect_same_model();
   return ended;
 }
 

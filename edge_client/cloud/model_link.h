@@ -1,6 +1,7 @@
 // One model of the cloud, over a connection to its server.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -24,6 +25,8 @@ struct LinkOptions {
   std::function<void(const std::string& session)> goodbye = {};
   // Returns sessions to end when the server has no room for another one of this key.
   std::function<std::vector<std::string>()> give_up = {};
+  // Set once the server's rows have other bits than `info` says; null: of no interest.
+  std::shared_ptr<std::atomic<bool>> other_bits = {};
 };
 
 class ModelLink : public CloudLink {

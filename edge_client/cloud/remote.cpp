@@ -204,11 +204,20 @@ wire::ModelInfo Remote::model(const std::string& id) {
   return read("describes no model", [&] { return wire::parse_model_info(reply.body); });
 }
 
-bool Remote::still_has(const wire::ModelInfo& info) {
-  if (described_ == client_.connections()) return true;
-  if (wire::to_json(model(info.id)) == wire::to_json(info)) return true;
-  described_ = 0;
-  return false;
+Remote::Has Remote::still_has(const wire::ModelInfo& info) {
+  const bool told = load_note_ && !load_note_->bits.empty();
+  bool same_bits = !told || load_note_->bits == wire::bits_mark(info.bits);
+  if (described_ != client_.connections()) {
+    wire::ModelInfo now = model(info.id);
+    // A device that took another's place has bits of its own, and the model is the same.
+    same_bits = same_bits && std::exchange(now.bits, info.bits) == info.bits;
+    now.phases_alike = info.phases_alike;
+    if (wire::to_json(now) != wire::to_json(info)) {
+      described_ = 0;
+      return Has::kAnother;
+    }
+  }
+  return same_bits ? Has::kSame : Has::kInOtherBits;
 }
 
 std::optional<CloudLoad> Remote::load(const std::string& id) {

@@ -110,9 +110,11 @@ class Remote {
   // other formats.
   void set_manifest_query(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
-  // Whether the server still has the model that model() described, here or to another Remote. Asks
-  // once on each connection, since a restarted server may have other weights under the same name.
-  bool still_has(const wire::ModelInfo& info);
+  // Whether the server still has the model that model() described, here or to another Remote, and
+  // whether its rows have the same bits, by its last load note too. Asks once on each connection,
+  // since a restarted server may have other weights under the same name.
+  enum class Has : uint8_t { kAnother, kInOtherBits, kSame };
+  Has still_has(const wire::ModelInfo& info);
   // The model's load and the cost of its rows there; nullopt if the server does not say.
   std::optional<CloudLoad> load(const std::string& id);
   // Times of the stages there in ms, as far as known.

@@ -30,7 +30,7 @@ Engine::Engine(const EngineOptions& options, const PlacementRequest& request,
       pool_([this](auto timeout) { return choice_.server().connect(timeout); },
             choice_.remote().patience().timeout),
       session_cache_([this](const std::string& session) { pool_.dismiss(session); }),
-      answers_(options.exact),
+      answers_(options.exact, tails_.other_bits()),
       failover_(tails_, options.exact) {
   choice_.on_retry([this](const RemoteError& error) { observer_.retried(error); });
   choice_.on_waiting([this](const RemoteError& error) { observer_.waiting(error); },
@@ -342,7 +342,7 @@ EngineState Engine::state() const {
   state.grown = answers_.grown();
   state.goal = options().goal;
   state.exact = answers_.exact();
-  if (!state.exact && split) state.exact = split->exact;
+  if (!state.exact && split) state.exact = split->is_exact();
   if (split && split->rounds()) state.exact = false;
   if (forecasts != nullptr) {
     const std::optional<AvailableCut> landed = answers_.here();
@@ -419,8 +419,9 @@ std::shared_ptr<PlacedModel> Engine::placed_at(Cut cut) {
 // Call with loading_ held.
 void Engine::move_running(Cut cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
-  const bool exact = !split->rounds() && (tail == nullptr || is_exact(choice_.remote(), split->info,
-                                                                      *tail, bounds().highest));
+  const bool exact =
+      !split->rounds() && !split->tells_other_bits() &&
+      (tail == nullptr || is_exact(choice_.remote(), split->info, *tail, bounds().highest));
   if (tail != nullptr) answers_.set_exact(exact);
   if (!may_move(exact, options().exact, false)) {
     throw Refused("not_exact",

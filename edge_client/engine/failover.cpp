@@ -24,7 +24,9 @@ Moving Failover::moving(const Split& split, std::function<std::unique_ptr<CloudL
     const std::shared_ptr<PlacedModel> all = whole(*split);
     return all ? std::make_shared<TailSide>(*all->batcher(), all) : nullptr;
   };
-  return {move_options(*split), std::move(connect), rescue};
+  MoveOptions options = move_options(*split);
+  if (exact_only_) options.ends = split->other_bits;
+  return {std::move(options), std::move(connect), rescue};
 }
 
 std::function<bool()> Failover::is_lost(const Split& split) {
@@ -90,11 +92,11 @@ std::shared_ptr<PlacedModel> Failover::whole(const PlacedModel& split) {
   all = std::make_shared<PlacedModel>(all->at(0));
   all->exact = says_exact(*all);
   const std::lock_guard lock(mutex_);
-  in_vain_ = !may_move(all->exact, exact_only_, false);
+  in_vain_ = !may_move(all->is_exact(), exact_only_, false);
   if (in_vain_) return nullptr;
   kept_ = all;
   ::split::edge::describe(given_, *all, tails_.choice().config(), "");
-  given_.exact = all->exact;
+  given_.exact = all->is_exact();
   return all;
 }
 

@@ -16,7 +16,6 @@ namespace split::edge {
 // A cut where texts may go on from now on.
 struct AvailableCut {
   std::shared_ptr<PlacedModel> at;
-  std::optional<bool> exact;  // same bits as the cloud's; nullopt: not compared
   // When all weights are expected, if they come.
   std::optional<std::chrono::steady_clock::time_point> whole_at = {};
 };

@@ -356,7 +356,7 @@ bool EngineRequest::foreseen(const PlacedModel* split) const {
 // Returns where a text begins.
 std::shared_ptr<PlacedModel> EngineRequest::split_for(const GenerateOptions& options) const {
   std::shared_ptr<PlacedModel> split = this->split();
-  const bool apart = begins_apart(split->growing, split->exact, options.repeats());
+  const bool apart = begins_apart(split->growing, split->is_exact(), options.repeats());
   return apart ? std::make_shared<PlacedModel>(split->at(Cut::cloud())) : split;
 }
 
@@ -414,7 +414,8 @@ std::optional<bool> EngineRequest::moved_exactly(const SplitCounts& counts) cons
 }
 
 std::optional<bool> EngineRequest::exact(const PlacedModel* split) const {
-  return split != nullptr && split->exact ? split->exact : engine_.answers().exact();
+  const std::optional<bool> known = split == nullptr ? std::nullopt : split->is_exact();
+  return known ? known : engine_.answers().exact();
 }
 
 void EngineRequest::cancel() noexcept { interrupt_.raise(SIGTERM); }

@@ -50,9 +50,9 @@ std::shared_ptr<PlacedModel> RunningTexts::next() const {
   if (!now) return nullptr;
   const PlacedModel& landed = *offered_->at;
   const bool moves = !next_ || next_->place.cut != now->begin;
-  if (moves || next_->tail != landed.tail || next_->exact != offered_->exact) {
+  if (moves || next_->tail != landed.tail || next_->exact != landed.is_exact()) {
     next_ = std::make_shared<PlacedModel>(landed.at(now->begin));
-    next_->exact = next_->rounds() ? false : offered_->exact;
+    next_->exact = next_->rounds() ? false : landed.is_exact();
     next_->leaves_lost_cloud &= may_move(next_->exact, exact_only_, false);
   }
   std::shared_ptr<PlacedModel> next = next_;
@@ -70,7 +70,7 @@ void RunningTexts::go_on_at(const std::optional<AvailableCut>& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
   if (place) {
-    exact_ = place->exact;
+    exact_ = place->at->exact;
     offered_ = place;
   } else {
     forecasts_ = nullptr;
@@ -86,13 +86,13 @@ std::optional<AvailableCut> RunningTexts::here() const {
 void RunningTexts::offer(const AvailableCut& place) {
   const std::lock_guard lock(mutex_);
   offered_ = place;
-  exact_ = place.exact;
+  exact_ = place.at->exact;
   for (Entry* entry : entries_) offer_to(*entry);
 }
 
 // Call with the lock held.
 void RunningTexts::offer_to(Entry& entry) const {
-  if (!offered_ || !may_move(offered_->exact, exact_only_, entry.repeats_)) return;
+  if (!offered_ || !may_move(offered_->at->is_exact(), exact_only_, entry.repeats_)) return;
   const std::optional<FastestCut::Now> now = choice();
   entry.text_.offer(*offered_->at->batcher(), offered_->at,
                     {.lowest = offered_->at->place.cut.blocks(),
@@ -135,7 +135,7 @@ void describe_place(Receipt& receipt, const RunningTexts& answers, const ModelCo
 
 std::optional<bool> RunningTexts::exact() const {
   const std::lock_guard lock(mutex_);
-  return exact_;
+  return *other_bits_ ? false : exact_;
 }
 
 void RunningTexts::set_exact(bool exact) {

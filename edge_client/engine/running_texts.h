@@ -1,6 +1,7 @@
 // The texts that run on this machine, so that others can see where each is cut, and move it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <map>
@@ -16,8 +17,10 @@ namespace split::edge {
 // Any thread.
 class RunningTexts {
  public:
-  // With `exact_only`, no text moves by itself if that may change a bit.
-  explicit RunningTexts(bool exact_only = false) : exact_only_(exact_only) {}
+  // With `exact_only`, no text moves by itself if that may change a bit. `other_bits`: nothing is
+  // exact once that is set.
+  RunningTexts(bool exact_only, std::shared_ptr<const std::atomic<bool>> other_bits)
+      : exact_only_(exact_only), other_bits_(std::move(other_bits)) {}
 
   // Lets these forecasts choose where texts run until go_on_at(nullopt), if the goal is speed and
   // enough was measured. The next text begins at the fastest of the cloud and the cuts whose
@@ -73,6 +76,7 @@ class RunningTexts {
   void offer_to(Entry& entry) const;
 
   const bool exact_only_;
+  const std::shared_ptr<const std::atomic<bool>> other_bits_;
   mutable Mutex mutex_{LockOrder::kTexts};  // guards the members below
   uint64_t last_ = 0;
   std::list<Entry*> entries_;

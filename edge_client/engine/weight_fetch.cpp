@@ -230,9 +230,8 @@ void WeightFetch::look(const PlacedModel& placed, int cut) {
   }
   if (cut == 0) measure_late(placed.info);
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
-  if (at->rounds()) exact = false;
-  at->exact = exact;
-  observer_.landed({at, exact, whole_at(placed)}, begins);
+  at->exact = at->rounds() ? false : exact;
+  observer_.landed({at, whole_at(placed)}, begins);
   if (cut == 0) choice().remember(*at);
 }
 

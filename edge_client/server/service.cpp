@@ -183,6 +183,7 @@ serve::AuditedModel Service::audited(const std::string& owner) {
     wire::Fields::refuse("receipt", cat("this edge has none: ", why));
   };
   if (!options_.tail.empty()) refuse("its tail is not the model's");
+  if (split->tells_other_bits()) refuse("the bits of its cloud's rows have changed");
   std::string bits = split->info.bits;
   if (place.local()) {
     const Shard& shard = split->batcher()->shard();

@@ -145,18 +145,18 @@ bool CutMover::weights_there() const {
 }
 
 bool CutMover::can_switch(uint32_t out, Moment now) const {
-  if (!target_ || appending_ || out < target_->at.value_or(0)) return false;
+  if (!target_ || stays() || appending_ || out < target_->at.value_or(0)) return false;
   if (!weights_there() || !sides_.near_end(rows_there())) return false;
   return place_.may_switch({target_->cut, target_->why}, target_->at.has_value(), now);
 }
 
 uint32_t CutMover::tokens_until_due(uint32_t out) const {
-  if (!target_ || !target_->at) return UINT32_MAX;
+  if (!target_ || stays() || !target_->at) return UINT32_MAX;
   return *target_->at - std::min(out, *target_->at);
 }
 
 bool CutMover::is_waited_for(uint32_t out) const {
-  return target_ && target_->at && out >= *target_->at && !backoff_.failing();
+  return target_ && target_->at && out >= *target_->at && !stays() && !backoff_.failing();
 }
 
 Move CutMover::take(uint32_t out, Moment now) {

@@ -5,6 +5,7 @@
 // beside the text's own.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ struct MoveOptions {
   // Whether a text goes on with all stages here instead of waiting for a lost cloud: at once if
   // they are loaded; else after a while, if possible (Rescue).
   bool leaves_lost_cloud = false;
+  // The cut moves no more once that is set; null: never.
+  std::shared_ptr<const std::atomic<bool>> ends = {};
   double pace = 0;  // tokens/s that a text keeps at least where it moves to landed weights
   std::chrono::milliseconds between{3000};  // PlaceInput says between what
   std::chrono::milliseconds between_wishes{10000};
@@ -81,7 +84,7 @@ class CutMover {
   // Returns what is known here of a text that loses its cloud.
   LossInput loss() const {
     return {.cut = sides_.cut,
-            .leaves = options_.leaves_lost_cloud,
+            .leaves = options_.leaves_lost_cloud && !stays(),
             .whole = whole() != nullptr,
             .in_vain = is_beyond_rescue_};
   }
@@ -103,6 +106,7 @@ class CutMover {
   enum class State : uint8_t { kIdle, kWeights, kFilling, kReady, kWaiting };
   Task<void> run();
   Task<void> close_old();
+  bool stays() const { return options_.ends && *options_.ends; }
   bool hopes() const;
   Task<void> look();
   Task<void> prepare();

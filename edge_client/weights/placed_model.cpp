@@ -9,7 +9,8 @@ LinkOptions link_options(const PlacedModel& split, const ModelConfig& config,
           .retry = retry,
           .waiter = waiter,
           .wire = split.wire,
-          .moves = split.deepest.has_value()};
+          .moves = split.deepest.has_value(),
+          .other_bits = split.other_bits};
 }
 
 MoveOptions move_options(const PlacedModel& split) {

@@ -26,11 +26,16 @@ struct PlacedModel {
   std::optional<int> deepest = {};
   bool leaves_lost_cloud = false;  // texts go on here after a loss if all stages can be here
   double pace = 0;                 // tokens/s kept by offloading (MoveOptions)
-  std::optional<bool> exact = {};  // weights/exactness.h; nullopt: not compared
-  DType wire = DType::kF32;        // format of hidden states on the wire
-  double head_blocks = 0;          // head_in_blocks()
-  bool personal = false;           // uses a fine-tuned tail
+  std::optional<bool> exact = {};  // as it was placed: weights/exactness.h; nullopt: not compared
+  std::shared_ptr<std::atomic<bool>> other_bits = {};  // LinkOptions::other_bits
+  DType wire = DType::kF32;                            // format of hidden states on the wire
+  double head_blocks = 0;                              // head_in_blocks()
+  bool personal = false;                               // uses a fine-tuned tail
 
+  // Whether moves change no bit by what is known now.
+  std::optional<bool> is_exact() const { return tells_other_bits() ? false : exact; }
+  // Whether the cloud's rows have other bits by now than `info` says.
+  bool tells_other_bits() const { return other_bits && *other_bits; }
   // Whether a text's cut can move, or at least leave a lost cloud.
   bool moves() const {
     return deepest || (leaves_lost_cloud && !place.cut.is_cloud() && !place.alone());

@@ -87,6 +87,7 @@ DType TailBuilder::wire_of(const wire::ModelInfo& info) {
 std::unique_ptr<PlacedModel> TailBuilder::placed(const wire::ModelInfo& info) {
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
+  split->other_bits = other_bits_;
   split->wire = wire_of(info);
   split->head_blocks = head_in_blocks(choice_.model());
   return split;

@@ -36,6 +36,8 @@ class TailBuilder {
 
   ModelChoice& choice() const { return choice_; }
   const WeightStore& weights() const { return weights_; }
+  // What all models that it makes have as PlacedModel::other_bits.
+  const std::shared_ptr<std::atomic<bool>>& other_bits() const { return other_bits_; }
 
   // With --cut auto, once, after select_id(): refuses values of --device, --cache and --format that
   // cannot work, as load() would, before a text begins without them.
@@ -82,6 +84,7 @@ class TailBuilder {
   const WeightStore weights_{choice_};
   const ProgressTo progress_;
   const TokenTime token_time_;
+  const std::shared_ptr<std::atomic<bool>> other_bits_ = std::make_shared<std::atomic<bool>>(false);
   bool told_wire_ = false, expected_flags_ = false;
   std::unique_ptr<Device> device_;  // for the next load
   enum class Faster : uint8_t { kUnknown, kGpu, kCpu };

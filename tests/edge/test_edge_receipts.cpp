@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/edge_server.h"
+#include "support/failing_device.h"
 #include "support/prometheus_text.h"
 
 namespace split::test {
@@ -261,6 +262,72 @@ TEST_F(EdgeWire, APlanCountsItsBytesAndAServerSaysItIsNotExact) {
   const http::Reply moved = edge.send("PUT", "/split/cut", {{"cut", 6}, {"running", true}});
   EXPECT_EQ(moved.status, 200) << moved.body;
   EXPECT_EQ(edge.status()["exact"], false);
+}
+
+// A cloud whose device computes otherwise after a driver's reset says so beside its next rows: from
+// then on nothing here is exact, and what has to be exact stays where it is.
+TEST(EdgeBits, AreOthersOnceTheCloudsDeviceWasLost) {
+  for (const bool wrong : {false, true}) {
+    auto made = std::make_unique<ResetDevice>(wrong);
+    ResetDevice& device = *made;
+    GatedCloud cloud("demo", Profile::kInt8, std::move(made));
+    const TemporaryFolder cache;
+    const std::vector<std::string> arguments{cat("--server=", cloud.url()),
+                                             cat("--cache=", cache.path.string()), "--exact",
+                                             "--draft=off", "--device=cpu"};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), arguments.begin(), arguments.end());
+      return more;
+    };
+    EdgeServer edge(with({"--cut=2"}));
+    edge.ready();
+    const auto exact_of = [&] {
+      const Json made = edge.ask(
+          "/v1/completions",
+          {{"prompt", {1, 2, 3}}, {"max_tokens", 6}, {"ignore_eos", true}, {"temperature", 0}});
+      return made["usage"]["splitcompute"]["exact"];
+    };
+    const auto move = [&](int cut) {
+      return edge.send("PUT", "/split/cut", {{"cut", cut}, {"running", true}});
+    };
+    const Json receipt = {
+        {"prompt", {1, 2}}, {"max_tokens", 2}, {"ignore_eos", true}, {"receipt", true}};
+    EXPECT_EQ(move(3).status, 200);
+    EXPECT_EQ(exact_of(), true);
+    EXPECT_EQ(edge.post("/v1/completions", receipt).status, 200);
+    device.fails_at = device.steps + 3;
+    EXPECT_EQ(exact_of(), !wrong);  // and the text went on
+    EXPECT_EQ(device.restarts, 1);
+    EXPECT_EQ(edge.status()["exact"], !wrong);
+    EXPECT_EQ(exact_of(), !wrong);
+    const http::Reply moved = move(2);
+    EXPECT_EQ(moved.status, wrong ? 409 : 200) << moved.body;
+    EXPECT_EQ(moved.body.find("\"not_exact\"") != std::string::npos, wrong) << moved.body;
+    const http::Reply told = edge.post("/v1/completions", receipt);
+    EXPECT_EQ(told.status, wrong ? 400 : 200) << told.body;
+    // Another edge reads the new name, and takes the model for what it is.
+    const Json fresh = run_edge(with({"--plan", "--measure", "--json"})).json();
+    EXPECT_EQ(fresh.at("exact"), !wrong) << fresh;
+  }
+}
+
+TEST(EdgeBits, AMoveThatWasPlannedStaysOnceTheyAreOthers) {
+  for (const bool wrong : {false, true}) {
+    auto made = std::make_unique<ResetDevice>(wrong, ResetDevice::kSelfTest + 5);
+    ResetDevice& device = *made;
+    GatedCloud cloud("demo", Profile::kInt8, std::move(made));
+    const TemporaryFolder cache;
+    const Outcome got =
+        run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--exact",
+                  "--draft=off", "--cut=4", "--moves=20:2", "--prompt-ids=1,2,3", "--max-tokens=32",
+                  "--ignore-eos", "--json", "--device=cpu"});
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_EQ(device.restarts, 1);
+    const Json receipt = got.json()["receipt"];
+    EXPECT_EQ(receipt["exact"], !wrong);
+    EXPECT_EQ(receipt["moves"].size(), wrong ? 0u : 1u);
+    EXPECT_EQ(got.json()["tokens"].size(), 32u);
+  }
 }
 
 }  // namespace

@@ -141,25 +141,8 @@ TEST(DeviceLoss, TellsCallersOfLostRows) {
 // A driver's reset may leave a device that computes otherwise: it says no more that its bits are
 // those of every device, and sequences hear that their rows are gone.
 TEST(DeviceLoss, TestsItsBitsAgainAndLetsTheirWordGo) {
-  constexpr int kSelfTest = 20;  // steps
-  class Reset : public FailingDevice {
-   public:
-    explicit Reset(bool wrong) : FailingDevice(kSelfTest + 2), wrong_(wrong) {}
-    bool supports_kv(DType) const override { return true; }
-    bool multiplies_int8(Int8Rows) const override { return true; }
-    void run(Workspace& workspace, std::span<Executable* const> programs,
-             const RowBatch& batch) override {
-      FailingDevice::run(workspace, programs, batch);
-      if (restarts > 0 && wrong_) {
-        reinterpret_cast<float*>(batch.out_bytes.data())[0] += 1e-7f;
-      }
-    }
-
-   private:
-    const bool wrong_;
-  };
   for (const bool wrong : {false, true}) {
-    Reset device(wrong);
+    test::ResetDevice device(wrong, test::ResetDevice::kSelfTest + 2);
     ShardOptions options = whole();
     options.profile = Profile::kInt8;
     options.formats = StageFormats::parse("q8_0");

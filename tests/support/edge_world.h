@@ -44,7 +44,8 @@ class GatedCloud {
   // Returns the answer to give in place of request number `n` (from 0); nothing to pass it on.
   using Gate = std::function<std::optional<http::Response>(const http::Request&, int n)>;
 
-  explicit GatedCloud(const std::string& name, Profile profile = Profile::kF32) {
+  explicit GatedCloud(const std::string& name, Profile profile = Profile::kF32,
+                      std::unique_ptr<Device> device = {}) {
     cloud::ModelOptions options;
     options.id = std::filesystem::path(name).filename().string();
     options.path = name.starts_with('/') ? name : model_dir(name);
@@ -54,7 +55,7 @@ class GatedCloud {
     options.profile = profile;
     options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
     options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
-    cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
+    cloud.models.push_back(std::make_unique<cloud::ServedModel>(options, std::move(device)));
     cloud.ready = true;
     behind_.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });
     front_.emplace([this](http::Server& server) {

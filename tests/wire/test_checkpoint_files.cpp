@@ -206,6 +206,9 @@ TEST(EdgeFiles, AModelThatWasReplacedIsNoticedByWhateverIsAsked) {
   const wire::ModelInfo same = first.model("demo");
   wire::ModelInfo old = same;
   old.files.back().sha256 = std::string(64, 'a');
+  wire::ModelInfo in_other_bits = same;  // a device took another's place
+  in_other_bits.bits = "exact1; of another device";
+  in_other_bits.phases_alike = !same.phases_alike;
   Interrupt interrupt;
   const ModelConfig& config = cloud.model().config();
   const std::vector<int32_t> ids = {1, 2, 3};
@@ -234,11 +237,16 @@ TEST(EdgeFiles, AModelThatWasReplacedIsNoticedByWhateverIsAsked) {
       }};
   for (const auto& ask : asks) {
     const auto on = [&](const wire::ModelInfo& info) {
+      const auto other_bits = std::make_shared<std::atomic<bool>>(false);
       edge::Remote remote(cloud.url(), std::chrono::seconds(20), in_process());
-      edge::ModelLink link(remote, {info, config, {}, interrupt});
+      edge::LinkOptions link_options{info, config, {}, interrupt};
+      link_options.other_bits = other_bits;
+      edge::ModelLink link(remote, link_options);
       ask(link);
+      return other_bits->load();
     };
-    EXPECT_NO_THROW(on(same));
+    EXPECT_FALSE(on(same));
+    EXPECT_TRUE(on(in_other_bits));
     try {
       on(old);
       ADD_FAILURE() << "not noticed";

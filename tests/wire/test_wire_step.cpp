@@ -257,13 +257,15 @@ TEST(WireLoad, IsReadAsItWasWritten) {
   const LoadNote asked{.want = 6, .price = 0.4, .draft = 3};
   EXPECT_EQ(to_text(asked), "want=6, price=0.40, draft=3");
   EXPECT_EQ(to_text(LoadNote()), "price=0.00, draft=7");
-  for (const LoadNote& note : {asked, LoadNote(), LoadNote{0, 1, 0}, LoadNote{{}, 0, 7, 48}}) {
+  for (const LoadNote& note : {asked, LoadNote(), LoadNote{0, 1, 0}, LoadNote{{}, 0, 7, 48},
+                               LoadNote{.bits = bits_mark("exact1; x")}}) {
     EXPECT_EQ(parse_load_note(to_text(note)), note);
   }
   EXPECT_EQ(parse_load_note("want=6, other=x, draft=3"), (LoadNote{6, 0, 3}));
   for (const char* text :
        {"want=", "want=-1", "cached=-1", "cached=4294967296", "want=x", "want=1025", "draft=8",
-        "price=1.01", "price=-0.1", "price=nan", "price=0.4", "want=6,draft=3"}) {
+        "price=1.01", "price=-0.1", "price=nan", "price=0.4", "want=6,draft=3",
+        "bits=", "bits=0123456789abcde", "bits=0123456789abcdeX"}) {
     EXPECT_EQ(parse_load_note(text), std::nullopt) << text;
   }
 }

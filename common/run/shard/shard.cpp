@@ -232,6 +232,7 @@ bool Shard::recover(const Error& error) {
                         ? cat("; exact1 failed at ", step, ": its bits are its own from now on")
                         : ""));
     pages_.forget();
+    was_lost_ = true;
   };
   if (std::exchange(steps_, 0) >= kSteadySteps) {
     try {

@@ -191,6 +191,7 @@ class Shard {
   // again, on the device or, if that fails too or failed lately, on the CPU, logs a line and
   // empties every sequence. Returns false for other errors. Throws what loading throws.
   bool recover(const Error& error);
+  bool was_lost() const { return was_lost_; }  // recover() has loaded stages again. Any thread
 
  private:
   friend class test::LiveStates;
@@ -243,6 +244,7 @@ class Shard {
   std::atomic<Point> floor_;
   std::atomic<bool> same_bits_in_both_phases_ = true;
   std::atomic<const char*> differs_from_exact_ = nullptr;
+  std::atomic<bool> was_lost_ = false;
   std::atomic<uint32_t> long_rows_ = 0;
   uint64_t steps_ = 0;  // since the device was started
   uint64_t small_steps_ = 0;
