@@ -204,7 +204,7 @@ void refuse_overflow(ServedModel& model, bool from_hidden) {
   if (from_hidden)
     wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
   const ShardOptions& options = model.batcher().shard().options();
-  if (options.profile == Profile::kInt8) {
+  if (rounds_to_int8(options.profile) && options.kv != DType::kF16) {
     throw http::HttpError(500, wire::codes::kOverflow,
                           "the model computes values beyond 2^60, where rows in int8 end: serve it "
                           "with --profile bf16 or f32");

@@ -283,13 +283,23 @@ TEST_F(CloudTexts, RowsBeyondInt8AreAnOverflow) {
   std::vector<std::string> devices{"cpu"};
   if (!list_vulkan_devices().empty()) devices.push_back("vulkan");
   for (const std::string& device : devices) {
-    for (const Profile profile : {Profile::kInt8, Profile::kF32}) {
-      if (profile == Profile::kF32 && device != "cpu") continue;
+    for (const Profile profile : {Profile::kInt8, Profile::kInt8Decode, Profile::kF32}) {
+      if (profile != Profile::kInt8 && device != "cpu") continue;
       TestCloud cloud({(dir.path / "large").string()}, 64 << 20, {}, profile, {}, device);
       const http::Reply hidden =
           cloud.ask().post("/v1/models/large/forward", {{"tokens", {1}}, {"to", 1}});
-      const Json text = {{"model", "large"}, {"prompt", {1}}, {"max_tokens", 2}};
+      // The row of a new token, which is the one that overflows.
+      const Json text = {{"model", "large"},
+                         {"prompt", {2}},
+                         {"max_tokens", 3},
+                         {"ignore_eos", true},
+                         {"logit_bias", {{"1", 100}}}};
       const http::Reply reply = cloud.ask().post("/v1/completions", text);
+      if (profile == Profile::kInt8Decode) {
+        EXPECT_EQ(hidden.status, 200) << hidden.body;
+        expect_error(reply, 500, "overflow", "");
+        continue;
+      }
       if (profile == Profile::kF32) {
         EXPECT_EQ(hidden.status, 200) << device << hidden.body;
         EXPECT_EQ(reply.status, 200) << device << reply.body;
