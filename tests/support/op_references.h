@@ -43,6 +43,7 @@ inline const std::map<std::string_view, UnaryReference> kUnaryReferences = {
     {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
     {"erf", [](double x) { return std::erf(x); }},
     {"relu", [](double x) { return std::max(x, 0.0); }},
+    {"clean", [](double x) { return std::abs(x) < 0x1p-101 ? 0 : x; }},
     {"silu", [](double x) { return x / (1 + std::exp(-x)); }},
     {"gelu", [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }},
     {"gelu_new",

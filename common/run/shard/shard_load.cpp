@@ -188,6 +188,9 @@ Program Shard::trace(size_t i, bool there) const {
   std::vector<NamedOutput> outputs = {stage.trace({stored, *options_.kv})};
   const std::vector<NamedOutput> beside = std::move(outputs[0].beside);
   outputs.insert(outputs.end(), beside.begin(), beside.end());
+  if (int8_rows(options_.profile) == Int8Rows::kAll) {
+    for (NamedOutput& output : outputs) output.tensor = clean(output.tensor);
+  }
   return compiled(stage.name, outputs);
 }
 
