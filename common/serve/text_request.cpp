@@ -113,14 +113,18 @@ void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
 
 void read_format(Fields& fields, const TextModel& model, MemoryShare& memory, AnswerForm& form,
                  bool whole) {
-  constexpr const char* kName = "response_format";
-  if (!fields.has(kName)) return;
-  const Json& format = fields.raw(kName);
-  if (!format.is_object()) Fields::refuse(kName, "expected an object");
+  if (!fields.has(kFormatName)) return;
+  const Json& format = fields.raw(kFormatName);
+  if (!format.is_object()) Fields::refuse(kFormatName, "expected an object");
+  if (Fields(&format).text_or("type", "") == "text") return;
+  if (model.tokenizer == nullptr) Fields::refuse(kFormatName, "the model has no tokenizer");
+  read_format(format, memory, form, whole);
+}
+
+void read_format(const Json& format, MemoryShare& memory, AnswerForm& form, bool whole) {
+  constexpr const char* kName = kFormatName;
   Fields parts(&format);
   const std::string type = parts.text_or("type", "");
-  if (type == "text") return;
-  if (model.tokenizer == nullptr) Fields::refuse(kName, "the model has no tokenizer");
   const Json* const named = parts.has("json_schema") ? &parts.raw("json_schema") : nullptr;
   const Json* schema = named == nullptr ? nullptr : named->find("schema");
   if (type == "answer_form" && whole) {

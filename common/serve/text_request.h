@@ -40,6 +40,9 @@ void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory
 // with `whole` also answer_form, the form itself.
 void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
                  AnswerForm& form, bool whole = false);
+// Reads such a member's object, but for text.
+void read_format(const Json& format, MemoryShare& memory, AnswerForm& form, bool whole);
+inline constexpr char kFormatName[] = "response_format";
 // Applies a form to the text, if it constrains or marks anything. Lists its schemas' keywords that
 // text/json/ does not hold in `loosened` and in the log.
 void set_form(AnswerForm form, const TextModel& model, MemoryShare& memory, TextRequest& request);

@@ -75,6 +75,58 @@ TEST(Audit, StreamsAndChatsAndChoicesHaveReceipts) {
   EXPECT_FALSE(without["choices"][0].contains("receipt"));
 }
 
+Json with_schema() {
+  return {{"response_format",
+           {{"type", "json_schema"},
+            {"json_schema",
+             {{"schema",
+               {{"type", "object"},
+                {"properties", {{"b", {{"type", "integer"}}}, {"a", {{"enum", {"x", "yes"}}}}}},
+                {"required", {"b", "a"}},
+                {"additionalProperties", false}}}}}}},
+          {"max_tokens", 60}};
+}
+Json with_tools() {
+  return {{"messages", {{{"role", "user"}, {"content", "Once"}}}},
+          {"prompt", nullptr},
+          {"max_tokens", 60},
+          {"tool_choice", "required"},
+          {"tools",
+           {{{"type", "function"},
+             {"function",
+              {{"name", "look"},
+               {"parameters",
+                {{"type", "object"}, {"properties", {{"at", {{"type", "boolean"}}}}}}}}}}}}};
+}
+
+// The receipt has the form that held the draws, in whose words the token is the seed's.
+TEST(Audit, FollowsTheAnswersForm) {
+  const Auditor auditor;
+  const std::string completions = "/v1/completions", chats = "/v1/chat/completions";
+  Json object = {{"response_format", {{"type", "json_object"}}}, {"temperature", 1.2}};
+  for (const auto& [path, more] : std::vector<std::pair<std::string, Json>>{
+           {completions, object}, {completions, with_schema()}, {chats, with_tools()}}) {
+    SCOPED_TRACE(more.dump());
+    const Json receipt = receipt_of(answer(demo().url(), more, path));
+    ASSERT_TRUE(receipt.contains("response_format")) << receipt;
+    const Outcome outcome = auditor.run(demo().url(), receipt.dump(), {"--rounds=30"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("is the seed's"), std::string::npos) << outcome.out;
+    Json other = receipt;  // as if the server had drawn without it
+    other.erase("response_format");
+    expect_line(auditor.run(demo().url(), other.dump(), {kMany}), 5, "the seed draws ");
+    other["response_format"] = with_schema()["response_format"];
+    if (path == chats) expect_line(auditor.run(demo().url(), other.dump(), {kMany}), 5, "token ");
+  }
+  const Json words = receipt_of(answer(demo().url()));
+  EXPECT_FALSE(words.contains("response_format"));
+  Json form = words;  // as if it had been asked for, and was not kept to
+  form["response_format"] = object["response_format"];
+  expect_line(auditor.run(demo().url(), form.dump(), {kMany}), 5, "token ");
+  form["response_format"] = {{"type", "xml"}};
+  expect_line(auditor.run(demo().url(), form.dump()), 2, "response_format");
+}
+
 TEST(Audit, NamesReceiptsThatCannotBeRead) {
   const Auditor auditor;
   const std::string text = receipt_of(answer(demo().url())).dump();
@@ -112,8 +164,6 @@ TEST(Audit, ComputesEvictedRowsAgainWhereTheBitsAreTheSame) {
 
 TEST(Audit, RefusesWhatCannotBeProven) {
   const std::string& url = demo().url();
-  const Json schema = {{"response_format", {{"type", "json_object"}}}};
-  expect_refused(post(url, "/v1/completions", asked(schema)), 400, "response_format");
   const Json session = {{"prompt", {3, 5}}, {"receipt", true}};
   expect_refused(
       post(url, cat("/v1/models/demo/sessions/", std::string(32, 'a'), "/completions"), session),

@@ -31,6 +31,11 @@ TEST(EdgeAudit, AgreesWithAnswersOfPairs) {
       Edge edge(cloud->url(), {cut});
       const Outcome outcome = edge.audited();
       EXPECT_EQ(outcome.code, 0) << outcome.err;
+      const std::string held =
+          answer(edge.server.url(), {{"response_format", {{"type", "json_object"}}}});
+      const Outcome formed =
+          edge.auditor.run(edge.server.url(), held, {"--rounds=12", cat("--weights=", edge.cloud)});
+      EXPECT_EQ(formed.code, 0) << formed.err;
     }
   }
 }

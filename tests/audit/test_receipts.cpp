@@ -115,6 +115,13 @@ TEST(AuditReceipt, ReadsBackAsItIs) {
   EXPECT_EQ(again.options.sampling.temperature, 0.7f);
   EXPECT_EQ(again.options.sampling.logit_bias[0].bias, -1.3f);
   EXPECT_TRUE(again.options.ignore_end);
+  for (const char* schema : {"", R"({"type":"object","properties":{"b":{},"a":{}}})"}) {
+    AuditReceipt formed = some_receipt();
+    formed.form.emplace().schema = schema;
+    const AuditReceipt read = parsed(parse_json(to_json(formed).dump(), 16, "it"));
+    ASSERT_TRUE(read.form);
+    EXPECT_EQ(read.form->schema, schema);
+  }
 }
 
 // The error names the member that is wrong or missing.
@@ -147,6 +154,8 @@ TEST(AuditReceipt, RefusesEachWayToBeWrong) {
   expect_refused([](Json& json) { json["sampling"]["temperature"] = -1; }, "temperature");
   expect_refused([](Json& json) { json["sampling"]["logit_bias"] = 3; }, "logit_bias");
   expect_refused([](Json& json) { json["sampling"]["more"] = 1; }, "more");
+  expect_refused([](Json& json) { json["response_format"] = 1; }, "response_format");
+  expect_refused([](Json& json) { json["response_format"] = Json::object(); }, "response_format");
   expect_refused([](Json& json) { json["more"] = 1; }, "more");
 }
 

@@ -6,12 +6,7 @@ AnswerReceipts::AnswerReceipts(const TextModel& model, const TextRequest& reques
                                std::shared_ptr<MemoryShare> memory)
     : model_(model), memory_(std::move(memory)) {
   if (!request.receipt) return;
-  const auto refuse = [](const char* why) { wire::Fields::refuse("receipt", why); };
-  if (model.audits == nullptr) refuse("texts of this route have none");
-  const auto& form = request.options.form;
-  if (form != nullptr && (form->form().schema || form->form().calls())) {
-    refuse("expected no tools or response_format beside it, whose rules a receipt does not tell");
-  }
+  if (model.audits == nullptr) wire::Fields::refuse("receipt", "texts of this route have none");
   bits_ = model.audited().bits;
 }
 
@@ -23,6 +18,8 @@ Json AnswerReceipts::of(const std::vector<int32_t>& prompt, const Generated& mad
     throw Error(ErrorKind::kBusy, "the device was lost: the answer's bits are of two kinds");
   }
   AuditReceipt receipt{.tokens = prompt, .prompt = prompt.size(), .options = options};
+  const AnswerForm* const form = options.form == nullptr ? nullptr : &options.form->form();
+  if (form != nullptr && (form->schema || form->calls())) receipt.form = *form;
   receipt.tokens.insert(receipt.tokens.end(), made.tokens.begin(), made.tokens.end());
   return model_.audits->receipt(model, std::move(receipt), *memory_);
 }

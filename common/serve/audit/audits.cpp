@@ -26,13 +26,15 @@ Json to_json(const AuditReceipt& receipt) {
   wire::write_sampling(receipt.options.sampling, sampling);
   sampling["min_tokens"] = receipt.options.min_tokens;
   sampling["ignore_eos"] = receipt.options.ignore_end;
-  return {{"model", receipt.model},
-          {"manifest", receipt.manifest},
-          {"bits", receipt.bits},
-          {"tokens", receipt.tokens},
-          {"prompt_tokens", receipt.prompt},
-          {"sampling", std::move(sampling)},
-          {"root", receipt.root}};
+  Json json = {{"model", receipt.model},
+               {"manifest", receipt.manifest},
+               {"bits", receipt.bits},
+               {"tokens", receipt.tokens},
+               {"prompt_tokens", receipt.prompt},
+               {"sampling", std::move(sampling)},
+               {"root", receipt.root}};
+  if (receipt.form) json[kFormatName] = receipt.form->to_json();
+  return json;
 }
 
 AuditReceipt parse_audit_receipt(const Json& json, MemoryShare& memory) {
@@ -56,6 +58,11 @@ AuditReceipt parse_audit_receipt(const Json& json, MemoryShare& memory) {
   read_common(sampling, request, memory);
   receipt.options = request.options;
   sampling.finish();
+  if (fields.has(kFormatName)) {
+    const Json& form = fields.raw(kFormatName);
+    if (!form.is_object()) Fields::refuse(kFormatName, "expected an object");
+    read_format(form, memory, receipt.form.emplace(), true);
+  }
   fields.finish();
   return receipt;
 }

@@ -19,12 +19,13 @@ namespace split::serve {
 
 struct AuditReceipt {
   std::string model = {};
-  std::string manifest = {};         // wire::manifest_hash()
-  std::string bits = {};             // run/bits.h
-  std::vector<int32_t> tokens = {};  // the prompt's, and the answer's
-  size_t prompt = 0;                 // the number of the first
-  GenerateOptions options = {};      // what draws tokens alone
-  std::string root = {};             // wire::RowTree's
+  std::string manifest = {};            // wire::manifest_hash()
+  std::string bits = {};                // run/bits.h
+  std::vector<int32_t> tokens = {};     // the prompt's, and the answer's
+  size_t prompt = 0;                    // the number of the first
+  GenerateOptions options = {};         // what draws tokens alone, but for:
+  std::optional<AnswerForm> form = {};  // the answer's, if it holds draws
+  std::string root = {};                // wire::RowTree's
 };
 Json to_json(const AuditReceipt& receipt);
 // Throws Error(kInput) that names the member; `memory` pays for its lists.

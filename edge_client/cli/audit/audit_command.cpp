@@ -117,6 +117,12 @@ class Audit {
         std::ranges::any_of(receipt_.tokens, [&](int32_t id) { return id >= config.vocab; })) {
       refuse(cat("[receipt] expected at most ", config.context, " tokens below ", config.vocab));
     }
+    if (receipt_.form) {
+      tokenizer_ = choice_->tokenizer(info_);
+      if (!tokenizer_) refuse("[receipt] it has a response_format, and the model no tokenizer");
+      form_ = std::make_shared<const TextForm>(*receipt_.form, *tokenizer_,
+                                               receipt_.options.ignore_end);
+    }
     weights_.emplace(*choice_);
     profile_ = profile_from_name(info_.profile).value_or(Profile::kF32);
     formats_ = profile_formats(profile_);
@@ -217,18 +223,30 @@ class Audit {
                                                 .width = static_cast<uint32_t>(state.size()),
                                                 .wanted = Wanted::kAll},
                                                position >= receipt_.prompt);
-    GenerateOptions options = receipt_.options;
-    options.max_tokens = 1;
-    options.generated = before.size() - receipt_.prompt;
-    TextLoop loop(choice_->config(), nullptr, before, options);
-    loop.logits(logits, {});
-    const std::vector<int32_t> drawn = loop.take().tokens;
+    const std::vector<int32_t> drawn = drawn_behind(before, logits);
     if (drawn.empty() || drawn[0] != all[before.size()]) {
       throw Error(ErrorKind::kIntegrity,
                   cat("token ", before.size(), ": the answer has ", all[before.size()],
                       ", the seed draws ", drawn.empty() ? "the end" : cat(drawn[0])));
     }
     draw_.said += cat("; token ", before.size(), " is the seed's");
+  }
+
+  // The token that these logits, the seed and the answer's form give; empty for the end.
+  std::vector<int32_t> drawn_behind(std::span<const int32_t> before,
+                                    std::span<const float> logits) const {
+    GenerateOptions options = receipt_.options;
+    options.max_tokens = 1;
+    options.generated = before.size() - receipt_.prompt;
+    options.form = form_;
+    try {
+      TextLoop loop(choice_->config(), form_ ? &*tokenizer_ : nullptr, before, options);
+      if (!loop.ended()) loop.logits(logits, {});
+      return loop.take().tokens;
+    } catch (const Error& error) {  // the form takes no such token
+      if (error.kind() != ErrorKind::kInput) throw;
+      throw Error(ErrorKind::kIntegrity, cat("before token ", before.size(), ": ", error.what()));
+    }
   }
 
   // The finding of a draw, and the milliseconds that this machine computed for it.
@@ -246,8 +264,10 @@ class Audit {
   const Interrupt::Hook end_;
   std::optional<ModelChoice> choice_;
   wire::ModelInfo info_;
-  Profile profile_ = Profile::kF32;  // the cloud's
-  StageFormats formats_;             // what that rounds blobs to
+  std::optional<Tokenizer> tokenizer_;    // set with form_
+  std::shared_ptr<const TextForm> form_;  // the answer's; null: words
+  Profile profile_ = Profile::kF32;       // the cloud's
+  StageFormats formats_;                  // what that rounds blobs to
   std::optional<WeightStore> weights_;
   std::unique_ptr<LocalTail> head_, embedding_;
   Draw draw_;
