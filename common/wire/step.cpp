@@ -307,6 +307,11 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
   return step;
 }
 
+std::string step_query(const SequenceRows& rows) {
+  return cat("past=", rows.past, "&phase=", wire_name(rows.phase),
+             "&rows=", wanted_name(rows.wanted));
+}
+
 StepRequest parse_step(Query query, Bytes body, const ModelConfig& config, Point from) {
   Json::Object members = members_of(query, {"past", "phase", "rows", "to", "wire"});
   // No default: a step without it would drop all rows of the session.

@@ -64,6 +64,8 @@ std::string step_json(SequenceRows rows, StepFields fields = {});
 // `memory` pays for the parsed JSON.
 StepRequest parse_step(std::string_view json, const ModelConfig& config,
                        MemoryShare* memory = nullptr);
+// Returns "past=0&phase=prompt&rows=all".
+std::string step_query(const SequenceRows& rows);
 // `body`: one frame "hidden", of at most a context's rows, which enter at the point `from`.
 StepRequest parse_step(Query query, Bytes body, const ModelConfig& config, Point from = 0);
 inline constexpr size_t kMaxStepTokens = 1 << 20;

@@ -28,12 +28,18 @@ RowsRequest request_of(const Send& send, const AskedModel& model) {
     case Send::kStep:
     case Send::kFill: {
       const bool fill = send.call == Send::kFill;
+      path = wire::session_forward_path(send.session);
+      if (!rows.hidden.empty()) {
+        path += cat("?", wire::step_query(rows));
+        body = wire::hidden_frame(rows);
+        type = wire::kTensorType;
+        break;
+      }
       wire::StepFields fields{.fill = fill, .count = rows.count(), .wire = model.wire};
       if (fill || model.moves) fields.to = rows.range.to;
       if (!fill && model.moves) fields.can = send.can;
       if (model.digests) fields.digest = send.digest;
       fields.again = model.again && send.again;
-      path = wire::session_forward_path(send.session);
       body = wire::step_json(rows, fields);
       break;
     }

@@ -184,6 +184,9 @@ serve::AuditedModel Service::audited(const std::string& owner) {
   };
   if (!options_.tail.empty()) refuse("its tail is not the model's");
   if (split->tells_other_bits()) refuse("the bits of its cloud's rows have changed");
+  if (!place.alone() && split->wire != DType::kF32) {
+    refuse(cat("its rows travel in ", format_name(split->wire), " (--wire)"));
+  }
   std::string bits = split->info.bits;
   if (place.local()) {
     const Shard& shard = split->batcher()->shard();

@@ -40,6 +40,38 @@ TEST(EdgeAudit, AgreesWithAnswersOfPairs) {
   }
 }
 
+// Rows of a long text come from the cloud in pieces, and go there so.
+TEST(EdgeAudit, AsksForLongTextsInPieces) {
+  std::atomic<uint64_t> most{0}, steps{0};  // bytes of a body that the cloud takes or gives
+  Running front([&](http::Server& server) {
+    const auto seen = [&](const http::Request& request) {
+      http::Response response = demo().real(request);
+      most = std::max({most.load(), uint64_t{request.body.size()}, uint64_t{response.body.size()}});
+      ++steps;
+      return response;
+    };
+    for (const char* path : {"/v1/models/{id}/forward", "/v1/sessions/{id}/forward"}) {
+      server.route("POST", path, seen);
+    }
+    for (const char* method : {"PUT", "DELETE"}) {
+      server.route(method, "/v1/sessions/{id}",
+                   [](const http::Request& r) { return demo().real(r); });
+    }
+    cloud::add_routes(server, demo().cloud);
+  });
+  for (const char* cut : {"--cut=4", "--cut=cloud"}) {
+    Edge edge(front.url(), {cut});
+    const Json more = {{"max_tokens", 400}, {"ignore_eos", true}};
+    const std::string text = answer(edge.server.url(), more);
+    EXPECT_EQ(receipt_of(text)["root"], receipt_of(answer(demo().url(), more))["root"]) << cut;
+    const Outcome outcome =
+        edge.auditor.run(edge.server.url(), text, {"--rounds=3", cat("--weights=", edge.cloud)});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+  EXPECT_GE(steps, 2 * 4u);
+  EXPECT_LT(most, 256 * 320 * sizeof(float) + 1024);  // not 406 rows of them
+}
+
 // The pair's two machines are asked alike, and either one is found.
 TEST(EdgeAudit, FindsACloudThatCheatsInOneBlock) {
   Cheat cheat;
@@ -53,6 +85,8 @@ TEST(EdgeAudit, HasNoReceiptsWhereRowsAreOfTwoKinds) {
   Edge edge(demo().url(), {"--cut=3", "--profile=int8"});
   expect_refused(edge.server.post("/v1/completions", asked()), 400, "rows of two kinds");
   EXPECT_EQ(edge.server.post("/v1/completions", asked({{"receipt", false}})).status, 200);
+  Edge rounded(demo().url(), {"--cut=cloud", "--wire=f16"});
+  expect_refused(rounded.server.post("/v1/completions", asked()), 400, "travel in f16");
   Edge alone(demo().url(), {"--cut=0", "--profile=int8"});
   EXPECT_EQ(alone.server.post("/v1/completions", asked()).status, 200);
   expect_refused(alone.server.post("/split/unsplit", asked()), 400, "have none");

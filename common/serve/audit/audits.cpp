@@ -93,7 +93,7 @@ Audits::KeptRows Audits::compute(const AuditedModel& model, const AuditReceipt& 
   std::vector<float> rows;
   for (int point = 0; point <= layers; ++point) {
     SequenceRows step{.range = {.to = point}, .tokens = tokens, .wanted = Wanted::kAll};
-    if (point > 0) {
+    if (point > 1) {  // a session takes no hidden states in front of the first block
       step.range.from = point - 1;
       step.tokens = {};
       step.hidden = keeps ? made->rows.back() : rows;
