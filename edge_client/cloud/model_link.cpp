@@ -24,33 +24,29 @@ RowsRequest request_of(const Send& send, const AskedModel& model) {
   const SequenceRows& rows = send.rows;
   RowsRequest request{wire::model_forward_path(path_segment(model.id)), {}};
   auto& [path, body, type] = request;
+  if (!rows.hidden.empty()) {
+    const bool step = send.call == Send::kStep;
+    path = step ? cat(wire::session_forward_path(send.session), "?", wire::step_query(rows))
+                : cat(path, "?", wire::forward_query(rows, model.wire));
+    body = wire::hidden_frame(rows, model.wire);
+    type = wire::kTensorType;
+    return request;
+  }
   switch (send.call) {
     case Send::kStep:
     case Send::kFill: {
       const bool fill = send.call == Send::kFill;
-      path = wire::session_forward_path(send.session);
-      if (!rows.hidden.empty()) {
-        path += cat("?", wire::step_query(rows));
-        body = wire::hidden_frame(rows);
-        type = wire::kTensorType;
-        break;
-      }
       wire::StepFields fields{.fill = fill, .count = rows.count(), .wire = model.wire};
       if (fill || model.moves) fields.to = rows.range.to;
       if (!fill && model.moves) fields.can = send.can;
       if (model.digests) fields.digest = send.digest;
       fields.again = model.again && send.again;
+      path = wire::session_forward_path(send.session);
       body = wire::step_json(rows, fields);
       break;
     }
     case Send::kForward:
-      if (rows.hidden.empty()) {
-        body = wire::forward_json(rows, model.wire);
-        break;
-      }
-      path += cat("?", wire::forward_query(rows, model.wire));
-      body = wire::hidden_frame(rows, model.wire);
-      type = wire::kTensorType;
+      body = wire::forward_json(rows, model.wire);
       break;
     default:
       body = wire::forward_json(send.texts, send.call == Send::kEmbed, model.wire);
@@ -156,9 +152,8 @@ auto ModelLink::room_for_session(const Call& call) {
 void ModelLink::expect_same_model() {
   const Remote::Has has = remote_->still_has(options_.info);
   if (has == Remote::Has::kAnother) throw model_changed(remote_->origin(), options_.info.id);
-  if (has == Remote::Has::kSame || !options_.other_bits || options_.other_bits->exchange(true)) {
-    return;
-  }
+  if (has == Remote::Has::kSame || !options_.other_bits) return;
+  if (options_.other_bits->exchange(true)) return;
   log_warning(cat("[server] ", remote_->origin(), ": its rows have other bits than '",
                   options_.info.bits, "' from now on: a move may change a text"));
 }

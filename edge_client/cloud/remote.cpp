@@ -210,7 +210,7 @@ Remote::Has Remote::still_has(const wire::ModelInfo& info) {
   if (described_ != client_.connections()) {
     wire::ModelInfo now = model(info.id);
     // A device that took another's place has bits of its own, and the model is the same.
-    same_bits = same_bits && std::exchange(now.bits, info.bits) == info.bits;
+    same_bits = std::exchange(now.bits, info.bits) == info.bits && same_bits;
     now.phases_alike = info.phases_alike;
     if (wire::to_json(now) != wire::to_json(info)) {
       described_ = 0;

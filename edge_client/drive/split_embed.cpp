@@ -72,6 +72,24 @@ void embed_part(const SplitContext& run, TextRows texts, const Sentences& senten
   pool_rows(texts.range.empty() ? rows : last, texts, channels, sentences, out.values);
 }
 
+// All rows of a text that the cloud computes: of a long one in pieces, since a message is bounded.
+std::vector<float> cloud_rows(const SplitContext& run, const SequenceRows& rows, Traffic& traffic) {
+  constexpr uint32_t kPiece = SequenceHistory::kPieceRows;
+  if (rows.count() <= kPiece) return run.cloud.ask({Send::kForward, {}, rows, &traffic});
+  const std::string session = random_session_id();
+  run.cloud.ask({Send::kOpen, session, {.range = rows.range}, &traffic});
+  const std::shared_ptr<void> leave(nullptr, [&](void*) {
+    run.cloud.ask({Send::kClose, session, {}, &traffic});
+  });
+  std::vector<float> all;
+  for (uint32_t at = 0; at < rows.count(); at += kPiece) {
+    const SequenceRows piece = rows.slice(at, std::min(kPiece, rows.count() - at));
+    std::ranges::copy(run.cloud.ask({Send::kStep, session, piece, &traffic}),
+                      std::back_inserter(all));
+  }
+  return all;
+}
+
 }  // namespace
 
 EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<int32_t>> texts,
@@ -91,30 +109,6 @@ EmbeddedTexts embed_texts(const SplitContext& run, std::span<const std::vector<i
   return out;
 }
 
-namespace {
-
-// All rows of a text at the end of their range, which is the cloud's: of a long one, on a session
-// in pieces, since a message is bounded.
-std::vector<float> rows_of_cloud(const SplitContext& run, const SequenceRows& rows,
-                                 Traffic& traffic) {
-  constexpr uint32_t kPiece = SequenceHistory::kPieceRows;
-  if (rows.count() <= kPiece) return run.cloud.ask({Send::kForward, {}, rows, &traffic});
-  const std::string session = random_session_id();
-  run.cloud.ask({Send::kOpen, session, {.range = rows.range}, &traffic});
-  const std::shared_ptr<void> leave(nullptr, [&](void*) {
-    run.cloud.ask({Send::kClose, session, {}, &traffic});
-  });
-  std::vector<float> all;
-  for (uint32_t at = 0; at < rows.count(); at += kPiece) {
-    const SequenceRows piece = rows.slice(at, std::min(kPiece, rows.count() - at));
-    const auto part = run.cloud.ask({Send::kStep, session, piece, &traffic});
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
-}
-
-}  // namespace
-
 std::vector<float> rows_between(const SplitContext& run, SequenceRows rows, uint32_t prompt,
                                 SplitCounts& counts) {
   const int layers = run.model.config().layers;
@@ -122,8 +116,7 @@ std::vector<float> rows_between(const SplitContext& run, SequenceRows rows, uint
   std::vector<float> below;
   if (rows.range.from < cut && cut > Point(0)) {
     rows.range.to = std::min(cut, to);
-    below =
-        retried(run.retry, run.waiter, [&] { return rows_of_cloud(run, rows, counts.traffic); });
+    below = retried(run.retry, run.waiter, [&] { return cloud_rows(run, rows, counts.traffic); });
     if (rows.range.to == to) return below;
     rows = {.range = {cut, to},
             .hidden = below,

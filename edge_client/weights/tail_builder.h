@@ -36,7 +36,7 @@ class TailBuilder {
 
   ModelChoice& choice() const { return choice_; }
   const WeightStore& weights() const { return weights_; }
-  // What all models that it makes have as PlacedModel::other_bits.
+  // PlacedModel::other_bits of all models that it makes.
   const std::shared_ptr<std::atomic<bool>>& other_bits() const { return other_bits_; }
 
   // With --cut auto, once, after select_id(): refuses values of --device, --cache and --format that

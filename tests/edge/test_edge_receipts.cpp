@@ -296,7 +296,7 @@ TEST(EdgeBits, AreOthersOnceTheCloudsDeviceWasLost) {
     EXPECT_EQ(exact_of(), true);
     EXPECT_EQ(edge.post("/v1/completions", receipt).status, 200);
     device.fails_at = device.steps + 3;
-    EXPECT_EQ(exact_of(), !wrong);  // and the text went on
+    EXPECT_EQ(exact_of(), !wrong);
     EXPECT_EQ(device.restarts, 1);
     EXPECT_EQ(edge.status()["exact"], !wrong);
     EXPECT_EQ(exact_of(), !wrong);
