@@ -6,6 +6,7 @@
 //   adapter  null: the browser has none; {isFallbackAdapter}: what its info says beside its name
 //   spoil    [from, to]: a text in all shaders, and what stands in its place
 //   short    the device has memory for so many buffers
+//   forget   the cloud forgets its session in front of each step whose number this divides
 //   lose     after so many steps the device is lost; a second number: how often
 // Environment: MODULES (npm's packages), PAGE (the page's files and kernels.js), WASM (folder of edge.wasm).
 import {readFileSync} from 'node:fs';
@@ -15,11 +16,11 @@ import {createInterface} from 'node:readline';
 import {pathToFileURL} from 'node:url';
 
 const {MODULES, PAGE, WASM} = process.env;
-const {options, asks, adapter = {}, spoil, short = Infinity, lose = [0, 0]} = JSON.parse(process.argv[2]);
+const {options, asks, adapter = {}, spoil, short = Infinity, lose = [0, 0], forget = 0} = JSON.parse(process.argv[2]);
 const {create, globals} = createRequire(`${MODULES}/`)('webgpu');
 Object.assign(globalThis, globals);
 const dawn = create([]), lines = [], answers = [];
-let steps = 0, losses = 0, buffers = 0;
+let steps = 0, losses = 0, buffers = 0, rows = 0;
 
 const gpu = {
   async requestAdapter(wanted) {
@@ -62,9 +63,11 @@ Object.assign(globalThis, {
     if (type === 'opened') opened();
     if (type === 'failed') failed(new Error(message));
   },
-  fetch(url, init) {
+  async fetch(url, init) {
+    const session = /^(.*\/sessions\/[^/]+)\/forward$/.exec(url)?.[1];
+    if (session && ++rows % forget === 0) await web(session, {method: 'DELETE'});
     const name = /\/(edge(?:-plain)?)\.wasm$/.exec(url)?.[1];
-    return name ? Promise.resolve(new Response(readFileSync(join(WASM, `${name}.wasm`)), {headers: {'Content-Type': 'application/wasm'}})) : web(url, init);
+    return name ? new Response(readFileSync(join(WASM, `${name}.wasm`)), {headers: {'Content-Type': 'application/wasm'}}) : web(url, init);
   },
 });
 
