@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/log_room.h"
 #include "base/plain_words.h"
 
 namespace split {

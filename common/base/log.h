@@ -1,6 +1,7 @@
 // One line per event on stderr. No line ever holds a prompt, a token, a key or a hidden state.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -36,6 +37,12 @@ struct LogField {
 std::string log_line(std::string_view level, std::string_view message);
 std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
 void write_log(std::string_view line);
+
+// Returns false while stderr is a pipe or a terminal that takes nothing, since no request may wait
+// for the log's reader: a server's line is then dropped, and counted here.
+bool log_has_room();
+// Returns the number of dropped lines since the last call.
+uint64_t take_dropped_lines();
 
 // The subject of this thread's log lines; a fibre switches its own (base/web/fibres.cpp).
 struct LogNames {

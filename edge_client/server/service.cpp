@@ -1,7 +1,6 @@
 #include "edge_client/server/service.h"
 
 #include "base/log.h"
-#include "base/log_room.h"
 #include "edge_client/server/loader_output.h"
 #include "edge_client/server/split_backend.h"
 #include "edge_client/server/status.h"

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/log_room.h"
+#include "base/log.h"
 
 extern "C" {
 __attribute__((import_module("page"), import_name("say"))) void page_say(const char* line,
