@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/resources/fibres.h"
 #include "base/resources/memory_budget.h"
+#include "base/sort.h"
 
 namespace split {
 
@@ -195,7 +196,7 @@ void Json::write(std::string& out, const Style& style, int spaces) const {
       std::vector<const Member*> sorted;
       sorted.reserve(object_->size());
       for (const Member& member : *object_) sorted.push_back(&member);
-      std::ranges::sort(sorted, {}, [](const Member* m) -> const std::string& { return m->name; });
+      sort_stably(sorted, {}, [](const Member* m) -> const std::string& { return m->name; });
       out += '{';
       for (const Member* member : sorted) {
         if (member != sorted.front()) out += ',';
@@ -308,7 +309,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     std::vector<std::string_view> names;
     names.reserve(members.size());
     for (const Json::Member& member : members) names.push_back(member.name);
-    std::ranges::sort(names);
+    sort_stably(names);
     const auto twice = std::ranges::adjacent_find(names);
     if (twice == names.end()) return;
     throw Error(ErrorKind::kInput, cat(where_, " has the key ", shown(*twice), " twice"));

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/sort.h"
 #include "tensor/model_ops.h"
 
 namespace split {
@@ -186,8 +187,8 @@ class Fuser {
 
   void merge(Unit& into, Unit& from) {
     into.nodes.insert(into.nodes.end(), from.nodes.begin(), from.nodes.end());
-    std::sort(into.nodes.begin(), into.nodes.end(),
-              [&](const Node* a, const Node* b) { return position(a) < position(b); });
+    sort_stably(into.nodes,
+                [&](const Node* a, const Node* b) { return position(a) < position(b); });
     for (const Node* node : from.nodes) units_.unit_of[node] = &into;
     from.nodes.clear();
   }
@@ -249,7 +250,7 @@ class Fuser {
                        position(unit->kernel != nullptr ? unit->kernel : unit->nodes[0]));
     };
     for (const auto& unit : units_.all) units_.order.push_back(unit.get());
-    std::ranges::sort(units_.order, {}, place);
+    sort_stably(units_.order, {}, place);
   }
 
   const FuseRules rules_;

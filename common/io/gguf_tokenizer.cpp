@@ -8,6 +8,7 @@
 
 #include "base/base64.h"
 #include "base/json.h"
+#include "base/sort.h"
 #include "text/pretokenize.h"
 
 namespace split {
@@ -213,7 +214,7 @@ class TokenizerWriter {
         if (pairs.size() > kMaxPairs) file_.refuse(cat(kTokens, ": too many ways to cut them"));
       }
     }
-    std::ranges::sort(pairs, [&](const Pair& a, const Pair& b) {
+    sort_stably(pairs, [&](const Pair& a, const Pair& b) {
       if (scores[a.token] != scores[b.token]) return scores[a.token] > scores[b.token];
       return std::tie(b.cut, a.token) < std::tie(a.cut, b.token);
     });

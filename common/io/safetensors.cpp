@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/sort.h"
 
 namespace split {
 namespace {
@@ -89,7 +90,7 @@ class Parser {
 
   // Checks that every byte of the data belongs to exactly one tensor.
   void check_cover(std::vector<Entry>& entries) const {
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    sort_stably(entries, [](const Entry& a, const Entry& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
     uint64_t covered = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/resources/clock.h"
+#include "base/sort.h"
 #include "run/batcher.h"
 #include "tensor/topk.h"
 
@@ -88,7 +89,7 @@ void Batcher::step(const std::vector<Share>& shares) {
   if (running.empty()) return;
   const auto to_of = [](const Share* share) { return share->ticket->job->rows.range.to; };
   if (!std::ranges::is_sorted(running, std::greater(), to_of)) {
-    std::ranges::stable_sort(running, std::greater(), to_of);
+    sort_stably(running, std::greater(), to_of);
   }
   const bool logits = std::ranges::find(running, Point::head(), to_of) != running.end();
   std::vector<ShardRows> parts;

@@ -7,6 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "base/sort.h"
+
 namespace split {
 namespace {
 
@@ -373,7 +375,7 @@ void PrefixCache::leave(uint32_t at) {
 uint32_t PrefixCache::victim() {
   std::vector<Owner*> owners;
   for (auto& [name, owner] : owners_) owners.push_back(&owner);
-  std::ranges::sort(owners, std::greater(), &Owner::nodes);
+  sort_stably(owners, std::greater(), &Owner::nodes);
   for (const bool idle : {true, false}) {
     for (Owner* owner : owners) {
       for (const List& list : owner->lists) {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/json.h"
+#include "base/sort.h"
 #include "serve/audit/answer_receipts.h"
 #include "serve/watch.h"
 #include "text/utf8.h"
@@ -199,7 +200,7 @@ Json TextAnswer::ranked(std::vector<Json> made, const std::vector<double>& score
   std::vector<size_t> order(each());
   for (size_t first = 0; first < made.size(); first += each()) {
     std::iota(order.begin(), order.end(), first);
-    std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return scores[i]; });
+    sort_stably(order, std::greater<>(), [&](size_t i) { return scores[i]; });
     for (size_t i = 0; i < static_cast<size_t>(request_.choices); ++i) {
       made[order[i]]["index"] = best.size();
       best.push_back(std::move(made[order[i]]));

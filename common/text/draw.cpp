@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "base/sort.h"
+
 namespace split {
 namespace {
 
@@ -169,7 +171,7 @@ size_t draw_from_top(std::span<const float> values, float best, double temperatu
     each_within(buckets, bucket, 1, [&](size_t i) {
       inside.push_back({values[i], static_cast<int32_t>(i)});
     });
-    std::sort(inside.begin(), inside.end(), kBetter);
+    sort_stably(inside, kBetter);
     return inside;
   };
   const auto weight_of = [&](const Candidate& c) {

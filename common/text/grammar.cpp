@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/resources/memory_budget.h"
+#include "base/sort.h"
 
 namespace split {
 namespace {
@@ -109,7 +110,7 @@ void Grammar::expand(Stack stack, Wave& wave) const {
 }
 
 Grammar::State Grammar::sorted(State state) {
-  std::ranges::sort(state);
+  sort_stably(state);
   state.erase(std::unique(state.begin(), state.end()), state.end());
   return state;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/sort.h"
 #include "text/draw.h"
 
 namespace split {
@@ -71,7 +72,7 @@ std::vector<float> changed(std::span<const float> logits, std::span<const int32_
   if (options.presence_penalty != 0 || options.frequency_penalty != 0) {
     const auto last = history.last(generated);
     std::vector<int32_t> said(last.begin(), last.end());
-    std::sort(said.begin(), said.end());
+    sort_stably(said);
     for (auto from = said.begin(); from != said.end();) {
       const auto to = std::upper_bound(from, said.end(), *from);
       // Products of two floats are exact in double, so that all machines have equal bits.
@@ -108,8 +109,7 @@ int32_t draw(Candidates candidates, const SamplingOptions& options, uint64_t pos
   if (wanted > 0 && wanted < candidates.values.size()) {
     std::vector<Candidate> best = best_of(candidates.values, wanted);
     // Back to the order of ids, in which the sums below run.
-    std::sort(best.begin(), best.end(),
-              [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
+    sort_stably(best, {}, &Candidate::index);
     for (const Candidate& c : best) top.add(candidates, static_cast<size_t>(c.index));
     candidates = top.candidates();
   }
@@ -196,7 +196,7 @@ int32_t sample_top(std::span<const float> top, const SamplingOptions& options, u
       fail_not_finite(logits[i], static_cast<size_t>(by_id.back().first));
     }
   }
-  std::sort(by_id.begin(), by_id.end());
+  sort_stably(by_id);
   std::vector<float> values;
   std::vector<int32_t> own;
   for (const auto& [id, value] : by_id) {
@@ -211,7 +211,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n) {
   if (n < 0) fail("logprobs: expected at least 0, got ", n);
   const double normaliser = log_sum(logits);
   std::vector<Candidate> best = best_of(logits, static_cast<size_t>(n));
-  std::sort(best.begin(), best.end(), kBetter);
+  sort_stably(best, kBetter);
   std::vector<TokenLogprob> top;
   for (const Candidate& c : best) {
     top.push_back({c.index, static_cast<float>(c.value - normaliser)});

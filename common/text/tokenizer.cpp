@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/resources/fibres.h"
 #include "base/resources/memory_budget.h"
+#include "base/sort.h"
 #include "text/unicode.h"
 #include "text/unigram/unigram.h"
 #include "text/utf8.h"
@@ -121,13 +122,13 @@ int32_t Tokenizer::id_of(std::string_view token) const {
 }
 
 void Tokenizer::index_added() {
-  std::ranges::sort(file_.added, {}, &Added::text);
+  sort_stably(file_.added, {}, &Added::text);
   for (const Added& one : file_.added) {
     added_starts_[static_cast<unsigned char>(one.text[0])] = true;
     if (one.special) special_ids_.push_back(one.id);
     if (one.text == "<|endoftext|>") end_of_text_ = one.id;
   }
-  std::ranges::sort(special_ids_);
+  sort_stably(special_ids_);
 }
 
 const Tokenizer::ByBytes& Tokenizer::by_bytes() const {

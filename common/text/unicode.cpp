@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/sort.h"
 #include "text/utf8.h"
 
 namespace split {
@@ -96,7 +97,7 @@ char32_t composed(char32_t first, char32_t second) {
     std::vector<CodeParts> all;
     std::ranges::copy_if(kParts, std::back_inserter(all),
                          [](const CodeParts& p) { return p.composes; });
-    std::ranges::sort(all, [](const CodeParts& a, const CodeParts& b) {
+    sort_stably(all, [](const CodeParts& a, const CodeParts& b) {
       return a.first != b.first ? a.first < b.first : a.second < b.second;
     });
     return all;
@@ -115,9 +116,7 @@ void order_marks(CodePoints& codes) {
   for (size_t begin = 0; begin < codes.size();) {
     size_t end = begin;
     while (end < codes.size() && class_of(codes[end]) != 0) ++end;
-    std::stable_sort(codes.begin() + static_cast<ptrdiff_t>(begin),
-                     codes.begin() + static_cast<ptrdiff_t>(end),
-                     [](char32_t a, char32_t b) { return class_of(a) < class_of(b); });
+    sort_stably(std::span(codes).subspan(begin, end - begin), {}, class_of);
     begin = end + 1;
   }
 }

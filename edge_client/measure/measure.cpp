@@ -1,5 +1,6 @@
 #include "edge_client/measure/measure.h"
 #include "base/resources/clock.h"
+#include "base/sort.h"
 
 #include <algorithm>
 #include <array>
@@ -52,7 +53,7 @@ std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& in
     there[i] = traffic.cloud_ms;
   }
   const auto median = [](std::array<double, kSteps> all) {
-    std::ranges::sort(all);
+    sort_stably(all);
     return all[kSteps / 2];
   };
   network.step_ms = std::max(0.0, median(on_the_way) - network.rtt_ms);

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sort.h"
 #include "edge_client/weights/blobs/kept_file.h"
 #include "wire/load.h"
 
@@ -123,7 +124,7 @@ void PlanMemory::remember(const PlanFacts& facts) const {
 void PlanMemory::make_room() const {
   std::vector<FoundFile> all = files_below(folder_);
   if (all.size() <= kMost) return;
-  std::ranges::sort(all, [](const FoundFile& a, const FoundFile& b) {
+  sort_stably(all, [](const FoundFile& a, const FoundFile& b) {
     return std::tie(a.status.written, a.path) < std::tie(b.status.written, b.path);
   });
   for (size_t i = 0; i + kMost < all.size(); ++i) remove_file(all[i].path);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sort.h"
 #include "edge_client/weights/blobs/kept_file.h"
 #include "wire/fields.h"
 
@@ -160,7 +161,7 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
       entry.complete = false;
     }
   }
-  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+  sort_stably(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.seconds, a.path) < std::tie(b.seconds, b.path);
   });
   return entries;

@@ -20,6 +20,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/resources/thread_pool.h"
+#include "base/sort.h"
 #include "program/lost_pages.h"
 
 namespace split {
@@ -407,6 +408,17 @@ TEST(ThreadPool, RunsEachTaskOnce) {
     std::atomic<size_t> total{0};
     for (int round = 0; round < 2000; ++round) pool.run(3, [&](size_t i) { total += i; });
     EXPECT_EQ(total, 2000u * 3);
+  }
+}
+
+TEST(Sort, SortsAsTheLibrarysStableSort) {
+  for (const uint32_t size : {0u, 1u, 2u, 3u, 7u, 500u}) {
+    std::vector<std::pair<std::string, uint32_t>> made;
+    for (uint32_t i = 0; i < size; ++i) made.emplace_back(std::to_string(i * 7919 % 97), i);
+    auto expected = made;
+    std::ranges::stable_sort(expected, std::greater(), &std::pair<std::string, uint32_t>::first);
+    sort_stably(made, std::greater(), &std::pair<std::string, uint32_t>::first);
+    EXPECT_EQ(made, expected);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/sort.h"
 #include "io/quantize.h"
 #include "run/self_test.h"
 #include "run/shard/shard_loaded.h"
@@ -308,7 +309,7 @@ void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
       }
     }
   }
-  if (weights_.largest_first) std::ranges::stable_sort(order, std::greater(), &Part::bytes);
+  if (weights_.largest_first) sort_stably(order, std::greater(), &Part::bytes);
   for (size_t at = 0; at < order.size(); ++at) {
     const size_t i = order[at].i;
     // Asks for the next stage's bytes while this one's are taken.

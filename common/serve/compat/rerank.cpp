@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/json.h"
+#include "base/sort.h"
 #include "serve/text_answer.h"
 #include "serve/watch.h"
 #include "wire/codes.h"
@@ -80,7 +81,7 @@ std::span<const uint32_t> RankedPairs::seconds() const {
 std::vector<size_t> by_score(std::span<const float> scores) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return scores[i]; });
+  sort_stably(order, std::greater(), [&](size_t i) { return scores[i]; });
   return order;
 }
 

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/sort.h"
 #include "text/jinja/tree.h"
 #include "text/pretokenize.h"
 #include "text/unicode.h"
@@ -49,7 +50,7 @@ std::vector<const Member*> members_of(const Value& map, bool sorted, Meter& mete
   members.reserve(map.members().size());
   for (const Member& member : map.members()) members.push_back(&member);
   if (sorted) {
-    std::ranges::stable_sort(members, [&](auto* a, auto* b) {
+    sort_stably(members, [&](auto* a, auto* b) {
       meter.bytes(4 + std::min(a->first.size(), b->first.size()));
       return a->first < b->first;
     });

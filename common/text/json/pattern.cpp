@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/sort.h"
 #include "text/utf8.h"
 
 namespace split {
@@ -19,7 +20,7 @@ constexpr size_t kPartOfRoom = 4;  // a pattern's repetitions leave three quarte
 
 Characters all_but(Characters some) {
   some.emplace_back(0xD800, 0xDFFF);
-  std::ranges::sort(some);
+  sort_stably(some);
   Characters out;
   char32_t from = 0;
   for (const auto& [first, last] : some) {

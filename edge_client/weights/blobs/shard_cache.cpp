@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/cache_dir.h"
+#include "base/sort.h"
 #include "base/system/part_file.h"
 
 namespace split::edge {
@@ -56,7 +57,7 @@ std::vector<ShardCache::Entry> ShardCache::entries() const {
     entry.bytes = entry.partial ? file.status.on_disk : file.status.bytes;
     entry.used = file.status.written;
   }
-  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+  sort_stably(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.used, a.path) < std::tie(b.used, b.path);
   });
   return entries;
