@@ -16,7 +16,7 @@ target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE
 # Small before fast: what loops over numbers names its own -O. Not as a build type's flags, which the linker gets too: its
 # driver would run whatever wasm-opt is on PATH. Instances of a template that came to the same code are one function.
 set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
-add_compile_options(-Oz -Xclang -fmerge-functions)
+add_compile_options(-Oz -Xclang -fmerge-functions -fno-rtti)
 add_compile_options(-include ${CMAKE_SOURCE_DIR}/common/base/web/fibres.h)  # the C++ library lacks threads
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
 
@@ -46,3 +46,5 @@ set(split_in_a_tab_http common/http/web/fetch.cpp)
 # One of them is in part of assembler, and one replaces what the headers of the others declare.
 set_source_files_properties(${split_in_a_tab_base} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(common/base/web/sha256.cpp PROPERTIES COMPILE_OPTIONS -O2)
+# Asks at run time which type it has.
+set_source_files_properties(common/array/session.cpp PROPERTIES COMPILE_OPTIONS -frtti SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
