@@ -3,7 +3,7 @@
 find_program(zopfli zopfli)
 set(pack gzip -9 -n -c)
 if(zopfli)
-  set(pack ${zopfli} --i1 -c)
+  set(pack ${zopfli} -c)
 endif()
 file(REMOVE_RECURSE ${OUT})
 file(MAKE_DIRECTORY ${OUT})

@@ -17,6 +17,13 @@ target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE
 # driver would run whatever wasm-opt is on PATH. Instances of a template that came to the same code are one function.
 set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
 add_compile_options(-Oz -Xclang -fmerge-functions -fno-rtti)
+# Compiled once more when it is linked, as a whole, an eighth smaller: functions of all libraries that came to the same code are
+# one, and only what is no longer than its call is put in the call's place. The linker must be told how exceptions work. Loops
+# over numbers are left out (number_speed).
+add_compile_options(-flto)
+foreach(option wasm-enable-eh exception-model=wasm enable-merge-functions inline-threshold=0 inline-call-penalty=0)
+  add_link_options(-Wl,-mllvm,-${option})
+endforeach()
 add_compile_options(-include ${CMAKE_SOURCE_DIR}/common/base/web/fibres.h)  # the C++ library lacks threads
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
 
@@ -45,6 +52,8 @@ set(split_in_a_tab_run common/run/web/tested_device.cpp)
 set(split_in_a_tab_http common/http/web/fetch.cpp)
 # One of them is in part of assembler, and one replaces what the headers of the others declare.
 set_source_files_properties(${split_in_a_tab_base} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
-set_source_files_properties(common/base/web/sha256.cpp PROPERTIES COMPILE_OPTIONS -O2)
+set_source_files_properties(common/base/web/sha256.cpp PROPERTIES COMPILE_OPTIONS "-O2;-fno-lto")
+# Symbols that assembler and the C++ library name would be unseen then.
+set_source_files_properties(common/base/web/fibres.cpp common/base/web/exceptions.cpp PROPERTIES COMPILE_OPTIONS -fno-lto)
 # Asks at run time which type it has.
 set_source_files_properties(common/array/session.cpp PROPERTIES COMPILE_OPTIONS -frtti SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

@@ -3,7 +3,7 @@
 // Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK, PRINT_BITS (programs), BUILD_WEB (folder), CHROMIUM and FIREFOX (programs, or empty).
 import assert from 'node:assert/strict';
 import {execFile, spawn} from 'node:child_process';
-import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
@@ -75,6 +75,12 @@ async function report(browser, what, from = server, flags = ['--disable-gpu']) {
   for (const {name, error} of found.checks) assert.equal(error, undefined, `${name}: ${error}`);
   return found.more;
 }
+
+test('each of a tab\'s files is at most 800 kB of gzip', () => {
+  const app = join(process.env.BUILD_WEB, 'app'), files = readdirSync(app).filter((name) => name.endsWith('.wasm.gz'));
+  assert.equal(files.length, 2);
+  for (const name of files) assert.ok(statSync(join(app, name)).size <= 800_000, `${name}: ${statSync(join(app, name)).size} bytes`);
+});
 
 // Chromium has it in tests/page/app.test.mjs.
 describe('the page at /app/ in Firefox', {skip: !process.env.FIREFOX}, () => {
