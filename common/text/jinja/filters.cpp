@@ -162,8 +162,7 @@ Value sorted(Call& c) {
     if (!cased && key.is(K::kString)) key = lowered(v, key);
     keyed.emplace_back(std::move(key), &one);
   }
-  sort_stably(keyed,
-              [&](const auto& a, const auto& b) { return v.ordered(a.first, b.first, "<"); });
+  sort_stably(keyed, [&](auto& a, auto& b) { return v.ordered(a.first, b.first, "<"); });
   if (truth(all.get(SIZE_MAX, "reverse"))) std::ranges::reverse(keyed);
   ListMade out(v);
   for (const Keyed& one : keyed) out.add(*one.second);
