@@ -6,8 +6,6 @@
 #include <functional>
 #include <limits>
 
-#include "base/sort.h"
-
 namespace split {
 namespace {
 
@@ -116,6 +114,11 @@ std::vector<Candidate> best_of(std::span<const float> values, size_t count) {
   return all;
 }
 
+void sort_best(std::span<Candidate> all) {
+  std::make_heap(all.begin(), all.end(), kBetter);
+  std::sort_heap(all.begin(), all.end(), kBetter);
+}
+
 TokenMasses::TokenMasses(std::span<const float> values, float best, double temperature)
     : each(values.size()), sums(blocks_of(values.size())) {
   const double scale = 1 / temperature;
@@ -171,7 +174,7 @@ size_t draw_from_top(std::span<const float> values, float best, double temperatu
     each_within(buckets, bucket, 1, [&](size_t i) {
       inside.push_back({values[i], static_cast<int32_t>(i)});
     });
-    sort_stably(inside, kBetter);
+    sort_best(inside);
     return inside;
   };
   const auto weight_of = [&](const Candidate& c) {

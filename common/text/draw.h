@@ -22,6 +22,8 @@ inline constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
 
 // The `count` best, in no order.
 std::vector<Candidate> best_of(std::span<const float> values, size_t count);
+// Sorts the best first: by a heap, whose code is a fifth of std::sort's in a tab.
+void sort_best(std::span<Candidate> all);
 
 // Weighs each value against the best, e^((value - best) / temperature) to 1e-7 of it (0 below
 // e^-87), and sums each kBlockIds of them and all. Gives equal bits on any machine.

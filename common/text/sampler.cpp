@@ -211,7 +211,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n) {
   if (n < 0) fail("logprobs: expected at least 0, got ", n);
   const double normaliser = log_sum(logits);
   std::vector<Candidate> best = best_of(logits, static_cast<size_t>(n));
-  sort_stably(best, kBetter);
+  sort_best(best);
   std::vector<TokenLogprob> top;
   for (const Candidate& c : best) {
     top.push_back({c.index, static_cast<float>(c.value - normaliser)});
