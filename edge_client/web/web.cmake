@@ -16,7 +16,7 @@ target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${CMAKE
 # Small before fast: what loops over numbers names its own -O. Not as a build type's flags, which the linker gets too: its
 # driver would run whatever wasm-opt is on PATH. Instances of a template that came to the same code are one function.
 set(CMAKE_CXX_FLAGS_RELEASE -DNDEBUG)
-add_compile_options(-Oz -Xclang -fmerge-functions -fno-rtti)
+add_compile_options(-Oz -Xclang -fmerge-functions -fno-rtti -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 # Compiled once more when it is linked, as a whole, an eighth smaller: functions of all libraries that came to the same code are
 # one, and only what is no longer than its call is put in the call's place. The linker must be told how exceptions work. Loops
 # over numbers are left out (number_speed).
@@ -24,6 +24,7 @@ add_compile_options(-flto)
 foreach(option wasm-enable-eh exception-model=wasm enable-merge-functions inline-threshold=0 inline-call-penalty=0)
   add_link_options(-Wl,-mllvm,-${option})
 endforeach()
+add_link_options(-Wl,-O2)  # strings that others end with are there once
 add_compile_options(-include ${CMAKE_SOURCE_DIR}/common/base/web/fibres.h)  # the C++ library lacks threads
 add_compile_definitions(SPLIT_FIBRES _WASI_EMULATED_SIGNAL)
 
