@@ -1,4 +1,4 @@
-// What later rows of a text read of its states, by bytes.
+// Reads the bytes of a text's states that its later rows read.
 #pragma once
 
 #include <gtest/gtest.h>

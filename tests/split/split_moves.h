@@ -208,7 +208,7 @@ class SplitMoves : public SplitAlone {
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
-  int states_compared = 0;        // of blocks, by bytes
+  int states_compared = 0;        // by their bytes, one a block
   const Tokenizer* tokenizer = nullptr;
   OnText on_text;
   std::function<void(const edge::TextSession&, const edge::SplitCounts&)> after_step;
