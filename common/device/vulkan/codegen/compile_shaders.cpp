@@ -127,7 +127,11 @@ int run(const char* path) {
     };
     for (const Stage& stage : model->stages()) {
       add(modules, stage.trace({floats}));
-      if (!stage.quantised.empty()) add(modules, stage.trace({blocks}));
+      if (stage.quantised.empty()) continue;
+      NamedOutput made = stage.trace({blocks});
+      add(modules, made);
+      made.tensor = clean(made.tensor);  // as rows in int8 leave a stage
+      add(modules, made);
     }
   }
   add(modules, int8_round_text());
