@@ -18,7 +18,7 @@ inline std::vector<uint32_t> sorted_numbers(size_t count,
                                             const std::function<bool(uint32_t, uint32_t)>& less) {
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), std::ref(less));
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return less(a, b); });
   return order;
 }
 

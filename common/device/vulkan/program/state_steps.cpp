@@ -104,7 +104,7 @@ void VulkanExecutable::add_delta(size_t i, size_t variant, std::vector<Dispatch>
   using Delta = inputs::delta;
   const Step& step = program_.steps[i];
   const StateShape shape = state_of(step);
-  const uint32_t lanes = std::min(256u, most_lanes(core_->context.capabilities()));
+  const uint32_t lanes = std::min(256u, core_->context.capabilities().most_lanes);
   const auto [strip, chunk] = delta_tile(shape, core_->context.capabilities());
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.key_dim)));
   const uint32_t piece = piece_rows(
