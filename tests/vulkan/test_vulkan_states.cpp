@@ -183,6 +183,7 @@ TEST_F(VulkanStates, HaveThemWhereADeviceBindsAndSeesLess) {
   for (const auto& [variable, value] : {std::pair("SPLIT_VULKAN_ADDRESSES", "1"),
                                         {"SPLIT_VULKAN_DISABLE", "host_visible"},
                                         {"SPLIT_VULKAN_DISABLE", "small_tiles"},
+                                        {"SPLIT_VULKAN_DISABLE", "shared"},
                                         {"SPLIT_VULKAN_MAX_RANGE", "600000"}}) {
     SCOPED_TRACE(value);
     const auto device = device_with(variable, value);
@@ -190,6 +191,9 @@ TEST_F(VulkanStates, HaveThemWhereADeviceBindsAndSeesLess) {
     expect_equal_bits(*device, {8, 8, 12, 24, 4}, DType::kBF16, DType::kF32, 12, 640);
     if (value == std::string_view("small_tiles")) {
       expect_equal_bits(*device, {1, 2, 128, 20, 4}, DType::kF32, DType::kF32, 12, 640);
+    }
+    if (value == std::string_view("shared")) {
+      expect_equal_bits(*device, {1, 1, 256, 20, 4}, DType::kF32, DType::kF32, 12, 640);
     }
   }
 }

@@ -14,7 +14,7 @@ namespace {
 // Columns of a workgroup of delta.comp, and channels that it stages at a time: as many as fit.
 std::pair<uint32_t, uint32_t> delta_tile(const StateShape& shape, const Capabilities& device) {
   const auto dim = static_cast<uint32_t>(shape.key_dim + 3) / 4 * 4;
-  for (const uint32_t chunk : {dim, 32u}) {
+  for (const uint32_t chunk : {dim, 32u, 16u}) {
     for (const uint32_t strip : {16u, 8u}) {
       const size_t rows = kPageTokens, vectors = 2 * rows;
       const size_t floats = vectors * (chunk + 4) + size_t{ceil_div(dim, chunk)} * chunk * strip +
@@ -22,7 +22,8 @@ std::pair<uint32_t, uint32_t> delta_tile(const StateShape& shape, const Capabili
       if (floats * sizeof(float) <= device.shared_bytes()) return {strip, chunk};
     }
   }
-  return {8, 32};
+  CHECK(false);  // the last fits into what every device has
+  return {};
 }
 
 }  // namespace

@@ -161,6 +161,9 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
   vkGetPhysicalDeviceProperties(device, &result.properties);
   vkGetPhysicalDeviceMemoryProperties(device, &result.memory);
   const VkPhysicalDeviceLimits& limits = result.properties.limits;
+  if (is_disabled("shared")) {
+    result.properties.limits.maxComputeSharedMemorySize = kMinSharedBytes;
+  }
   result.software = result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   result.host_visible = !is_disabled("host_visible");
   result.neighbours = !is_disabled("neighbours");

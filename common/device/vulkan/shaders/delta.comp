@@ -15,15 +15,16 @@ const uint VECTORS = 2 * PAGE_TOKENS;  // a page has: keys, then queries
 const uint CHUNKS = (KEY_DIM + CHUNK - 1) / CHUNK;
 const uint PITCH = CHUNK / 4 + 1;  // fours from a vector to the next, in other banks
 const uint TEAMS = WORKGROUP / STRIP, SUMS = VECTORS / TEAMS;  // sums with S of a lane
-const uint DOTS = VECTORS * PAGE_TOKENS / WORKGROUP;           // products of two rows of a lane
+const uint DOTS = VECTORS * PAGE_TOKENS / WORKGROUP;  // products of two rows of a lane
 const uint AT_ONCE = 8;  // numbers of a lane that are on their way before the first is stored
-const uint PARTS = 8;                                          // lanes that share a vector's squares
-shared vec4 staged[VECTORS * PITCH];           // CHUNK channels of all vectors
-shared float anchor[CHUNKS * CHUNK * STRIP];   // S before the page, behind small()
+const uint PARTS = 8;  // lanes that share a vector's squares
+shared vec4 staged[VECTORS * PITCH];  // CHUNK channels of all vectors
+shared float anchor[CHUNKS * CHUNK * STRIP];  // S before the page, behind small()
 shared float by_key[PAGE_TOKENS * PAGE_TOKENS], by_query[PAGE_TOKENS * PAGE_TOKENS];
-shared float sums[VECTORS * STRIP];            // of S with keys and queries; first the squares' parts, in the
-                                               // end deltas by their decay in the keys' place
-shared float deltas[PAGE_TOKENS * STRIP];      // of new rows first their values
+// Sums of S with keys and queries. At first it has the squares' parts; in the end, where the keys'
+// were, deltas by their decay.
+shared float sums[VECTORS * STRIP];
+shared float deltas[PAGE_TOKENS * STRIP];  // of new rows first their values
 shared float g_step[PAGE_TOKENS], g[PAGE_TOKENS], decay[PAGE_TOKENS], beta[PAGE_TOKENS], factor[VECTORS];
 
 // The workgroup's place, and the page's: its first `open` rows are of earlier steps, `rows` behind
@@ -253,14 +254,14 @@ void main() {
   state = state_of(first);
   uint position = symbol(POSITIONS, first);
   const uint begins = anchors_at(position / PAGE_TOKENS % 2);
-  for (uint first = lane; first < CHUNKS * CHUNK * STRIP; first += AT_ONCE * WORKGROUP) {
+  for (uint from = lane; from < CHUNKS * CHUNK * STRIP; from += AT_ONCE * WORKGROUP) {
     float s[AT_ONCE];
     [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
-      const uint i = first + n * WORKGROUP, d = i / STRIP;
+      const uint i = from + n * WORKGROUP, d = i / STRIP;
       s[n] = position > 0 && d < KEY_DIM ? states[begins + d * ROOM + i % STRIP] : 0.0;
     }
     [[unroll]] for (uint n = 0; n < AT_ONCE; ++n) {
-      const uint i = first + n * WORKGROUP;
+      const uint i = from + n * WORKGROUP;
       if (i < CHUNKS * CHUNK * STRIP) anchor[i] = small(s[n]);
     }
   }
