@@ -47,7 +47,6 @@ class SplitSchedules : public SplitMoves {
     if (golden.model->state(0).keeps()) {
       EXPECT_GE(states_compared, count);
     }
-    std::printf("%d states compared\n", states_compared);
     return accepted;
   }
 
