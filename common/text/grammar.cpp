@@ -110,7 +110,7 @@ void Grammar::expand(Stack stack, Wave& wave) const {
 }
 
 Grammar::State Grammar::sorted(State state) {
-  sort_stably(state);
+  if (!std::ranges::is_sorted(state)) sort_stably(state);  // mostly it is, on the way of each byte
   state.erase(std::unique(state.begin(), state.end()), state.end());
   return state;
 }

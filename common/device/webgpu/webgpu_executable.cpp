@@ -331,10 +331,11 @@ void WebGpuExecutable::Builder::add_topk(const Step& step) {
   if (joins < 2) refuse(cat("the ", taken, " largest, expected at most ", kSorted / 2));
   int64_t lists = (step.inner + kSorted - 1) / kSorted;
   // No temporaries of the program have these places.
-  for (const size_t i : {0, 1}) {
+  const int64_t joined = (lists + joins - 1) / joins;
+  for (size_t place = program.slots.size(); const int64_t count : {lists, joined}) {
     made.temporaries_.push_back(workspace.temporary(
-        program.slots.size() + i,
-        static_cast<size_t>(lists * taken) * workspace.limits().most_rows() * sizeof(uint32_t)));
+        place++,
+        static_cast<size_t>(count * taken) * workspace.limits().most_rows() * sizeof(uint32_t)));
   }
   const std::span both(made.temporaries_.end() - 2, 2);
   Json numbers = {{"TAKEN", taken}, {"COLUMNS", step.inner}, {"BLOCKS", lists}};
